@@ -108,7 +108,7 @@ def _check(names: Sequence[str], text: Path | None, plot: Path | None) -> None:
     """Find mistakes before minutes are spent.
 
     Raises:
-        ValueError: there is one; the message says how to mend it.
+        ValueError: there is one; the message says how to fix it.
     """
     for name in names:
         if name not in PARTS:

@@ -1,7 +1,7 @@
 """One trivial action: through the channel, against a bare bash behind pipes, and against an exec.
 
 The actions are the shell's ``:`` and the program ``ls``; on docker the bare bash is behind an open
-``docker exec -i``. What is executed anew each time, by the SDK and by the command line, is
+``docker exec -i``. What is executed again each time, by the SDK and by the command line, is
 ``true``. A step includes what the environment does around an action; the SDK's is ``exec_run``,
 which asks for the exit status too.
 """

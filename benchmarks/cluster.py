@@ -193,7 +193,7 @@ def thinking(
         rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert [row["outcome"] for row in rows] == ["solved"] * episodes, done.stdout
     phases = [row["phases"] for row in rows]
-    began = min(each["start"][0] for each in phases)
+    began = min(begin for each in phases for begin, _ in each.values())
     inside = max(map(_end_of, phases)) - began
     ideal = -(-episodes // concurrency) * _TURNS * _THOUGHT
     return {"whole run": whole, "seconds": inside, "ideal": ideal, "ratio": inside / ideal}

@@ -3,7 +3,7 @@
 Real pytest runs of a suite that asks for numbers, by an agent that thinks 0, 50 or 1000 ms before
 each of its five turns. The ideal is thinking alone: as many rounds of episodes as it takes, times
 turns, times thought. Without thought there is no ideal, and a run is compared with the same at
-concurrency 1. The run loop counts; the whole process is shown beside it.
+concurrency 1. The run loop counts; the whole process is shown next to it.
 
 Memory is the highest resident memory of the pytest process, without its children, of two runs of
 the same 64 episodes: 32 at a time, and one at a time. Their difference is divided by 31.

@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")
-PATIENCE = 10.0
+TIMEOUT = 10.0
 BARE = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "bash")
 
 
@@ -51,7 +51,7 @@ def sandboxes(engine: Bubblewrap, count: int) -> float:
     def one_after_another() -> None:
         for _ in range(count):
             with contextlib.closing(engine.launch(SandboxSpec(HOST))) as sandbox:
-                assert sandbox.run(":", PATIENCE).status == 0
+                assert sandbox.run(":", TIMEOUT).status == 0
 
     return seconds(one_after_another) / count
 
@@ -69,7 +69,7 @@ def bare_sandboxes(count: int) -> float:
 
 def settled(bare: BareContainers, before: int) -> None:
     """Wait until the engine has removed what the episodes before have used."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while bare.sandboxes() > before and time.monotonic() < deadline:
         time.sleep(0.02)
 

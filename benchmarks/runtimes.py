@@ -20,7 +20,7 @@ from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
 
 
@@ -72,7 +72,7 @@ def _works(
     sandbox.mark()
     return {
         f"{name} a start": start,
-        f"{name} `:`": lambda: seconds(lambda: sandbox.run(":", PATIENCE)),
-        f"{name} `/bin/true`": lambda: seconds(lambda: sandbox.run("/bin/true", PATIENCE)),
+        f"{name} `:`": lambda: seconds(lambda: sandbox.run(":", TIMEOUT)),
+        f"{name} `/bin/true`": lambda: seconds(lambda: sandbox.run("/bin/true", TIMEOUT)),
         f"{name} a grading": lambda: seconds(sandbox.changes),
     }

@@ -121,7 +121,7 @@ class _Trajectory:
     logprobs: list[float] | None = field(default_factory=list)
 
     def begin(self) -> None:
-        """Begin, or begin again where a broken sandbox has spoiled the episode."""
+        """Begin, or begin again where a broken sandbox has ended the episode."""
         self.tokens, self.mask, self.logprobs = [], [], []
 
     def add(self, tokens: list[int], *, own: bool, logprobs: list[float] | None = None) -> None:

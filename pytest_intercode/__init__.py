@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from pytest_intercode.agents.ledger import log, spend, think
     from pytest_intercode.agents.protocol import Agent, AgentLike, LoopAgent, StepAgent
     from pytest_intercode.core.record import (
-        Episode,
         EpisodeRecord,
         FirstScore,
         Outcome,
@@ -81,7 +80,6 @@ __all__ = [
     "Database",
     "Entry",
     "Environment",
-    "Episode",
     "EpisodeRecord",
     "Execution",
     "Feedback",
@@ -154,7 +152,6 @@ _HOMES = {
     "Database": "core.task",
     "Entry": "sandboxes.protocol",
     "Environment": "environments.base",
-    "Episode": "core.record",
     "EpisodeRecord": "core.record",
     "Execution": "sandboxes.protocol",
     "Feedback": "core.turn",

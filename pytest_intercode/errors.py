@@ -16,17 +16,17 @@
     │   ├── ImageError           an image that cannot be built or found
     │   │   └── ImageMissing     ... as another task has met before; the task is skipped
     │   ├── SandboxError         a sandbox that did not start, or died
-    │   │   ├── CommandFailed    a command of ours in it that does not end, or floods
+    │   │   ├── CommandFailed    one of our commands in it does not end, or floods
     │   │   └── UnpackFailed     files that cannot be written in it
     │   └── FetchError           data that could not be fetched
-    ├── SandboxBroken            what ran in a sandbox broke it: the fault of whoever acted there
-    ├── AgentError               the agent's fault: it raised, or its action is no string
-    ├── PatternTooSlow           a pattern of ``normalise`` takes ages on an output
+    ├── SandboxBroken            what ran in a sandbox broke it: the fault of who acted there
+    ├── AgentError               the agent's fault: it raised, or its action is not a string
+    ├── PatternTooSlow           a pattern of ``normalise`` takes too long on an output
     ├── UngradableState          what was left is more than grading reads: the fault of who left it
     ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
-Messages of the first three are one line that says what, where, what is allowed and how to mend it.
+Messages of the first three are one line that says what, where, what is allowed and how to fix it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class IntercodeError(Exception):
 
 
 class ConfigurationError(IntercodeError):
-    """The user's input is wrong; the message says how to mend it."""
+    """The user's input is wrong; the message says how to fix it."""
 
 
 class SuiteError(ConfigurationError):
@@ -138,7 +138,7 @@ class SandboxError(InfrastructureError):
 
 
 class CommandFailed(SandboxError):
-    """A command of ours in a sandbox did not end in its time, or printed more than it may.
+    """One of our commands in a sandbox did not end in its time, or printed more than it may.
 
     Attributes:
         acted: something had acted in the sandbox before.
@@ -154,7 +154,7 @@ class UnpackFailed(SandboxError):
 class SandboxBroken(IntercodeError):
     """A sandbox ended or does not answer since something acted in it, and no other cause is known.
 
-    No fault of the infrastructure: it is not tried again, and counts against whoever acted there.
+    Not a fault of the infrastructure: it is not tried again, and counts against who acted there.
     """
 
 
@@ -193,7 +193,7 @@ class LeftBehindWarning(UserWarning):
     """An agent changed the process that it shares with others, or left threads in it."""
 
 
-class TornResultsWarning(UserWarning):
+class TruncatedResultsWarning(UserWarning):
     """A results file ends with a line that is only begun, as its run was killed."""
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, Turn
+from pytest_intercode.core.turn import Command, CommandResult, SandboxInfo, StepResult, Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["AgentEnvironment", "FolderAccess", "exhaust", "folder_access", "sandbox_variables"]
 
@@ -21,8 +24,8 @@ class FolderAccess(Protocol):
     def changed_files(self, since: str) -> bytes:
         """Return what has changed in the task's directory since a time."""
 
-    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
-        """Remove and unpack files there, and log what is said of it."""
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes], summary: str, /) -> None:
+        """Remove and unpack files there, and log the summary."""
 
 
 class _Episode(FolderAccess, Protocol):
@@ -38,9 +41,7 @@ class _Episode(FolderAccess, Protocol):
 
     def record_turn(self, turn: Turn) -> None: ...
 
-    def exec(
-        self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
-    ) -> CommandResult: ...
+    def exec(self, command: Command) -> CommandResult: ...
 
     def upload(self, path: Path, at: str) -> None: ...
 
@@ -129,7 +130,7 @@ class AgentEnvironment:
         return self._episode.step(action)
 
     def submit(self, answer: str = "") -> StepResult:
-        """End the episode; an ``answer`` is graded in place of the last output.
+        """End the episode; an ``answer`` is graded instead of the last output.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -159,7 +160,7 @@ class AgentEnvironment:
             action: what was done.
             observation: what came of it.
             thought: what the agent thought before it.
-            usage: what it used up for it, as :meth:`spend` was told.
+            usage: what it used up for it, as :meth:`spend` got it.
         """
         turn = Turn(action, observation, None, thought=thought, usage=usage)
         self._episode.record_turn(turn)
@@ -185,7 +186,7 @@ class AgentEnvironment:
         """Run a command in the sandbox, for an agent with a shell of its own.
 
         It runs in a bash of its own and takes no turn: the agent's shell, its directory and the
-        output that is graded stay as they are. The trajectory has it beside the next action.
+        output that is graded stay as they are. The trajectory has it with the next action.
 
         Args:
             command: the command.
@@ -198,9 +199,7 @@ class AgentEnvironment:
             BudgetExhausted: the episode is over.
             AgentError: the environment has no shell, or the user may not be changed.
         """
-        return self._episode.exec(
-            command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
-        )
+        return self._episode.exec(Command(command, cwd, timeout, user, counts_as_turn))
 
     def upload(self, path: str | Path, at: str) -> None:
         """Copy a file or a folder of this machine into the sandbox, as the task's user.
@@ -233,45 +232,20 @@ class AgentEnvironment:
         """
         return self._episode.download(path, None if to is None else Path(to))
 
-    def spend(
-        self,
-        *,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        cost: float | None = None,
-        requests: int = 1,
-        cached_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-        raises: bool = True,
-    ) -> None:
-        """Record what a request to a model used up; see :meth:`Ledger.spend`.
+    def spend(self, *, raises: bool = True, **usage: Unpack[ModelUsage]) -> None:
+        """Record what a request to a model used up.
 
         Args:
-            input_tokens: tokens that went in, those of caches included.
-            output_tokens: tokens that came out, those of reasoning included.
-            cost: in the user's currency; None where no price is known.
-            requests: how many requests this was.
-            cached_tokens: tokens of the input that were read from a cache.
-            cache_write_tokens: tokens of the input that were written to a cache.
-            reasoning_tokens: tokens of the output that no one sees.
             raises: False is for code that must not be left by an exception; :attr:`over` says that
                 a budget is used up.
+            usage: ``input_tokens``, ``output_tokens``, ``cost`` and more; see :class:`ModelUsage`.
 
         Raises:
             BudgetExhausted: a budget is used up.
             AgentError: a number is negative or malformed, or a part is more than its whole.
         """
         try:
-            self._ledger.spend(
-                input_tokens=input_tokens,
-                output_tokens=output_tokens,
-                cost=cost,
-                requests=requests,
-                cached_tokens=cached_tokens,
-                cache_write_tokens=cache_write_tokens,
-                reasoning_tokens=reasoning_tokens,
-            )
+            self._ledger.spend(**usage)
         except BudgetExhausted:
             if raises:
                 raise
@@ -281,7 +255,7 @@ class AgentEnvironment:
         self._ledger.think(text)
 
     def log(self, text: str) -> None:
-        """Record output of the agent that is no action."""
+        """Record output of the agent that is not an action."""
         self._ledger.log(text)
 
 

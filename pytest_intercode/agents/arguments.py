@@ -26,34 +26,34 @@ class Argument(NamedTuple):
 
 
 def read_arguments(
-    agent: str, given: Mapping[str, str], known: tuple[Argument, ...] = ()
+    agent: str, arguments: Mapping[str, str], parameters: tuple[Argument, ...] = ()
 ) -> dict[str, Any]:
-    """Return the values of the given arguments by their names.
+    """Return the values of arguments by their names.
 
     Args:
         agent: the agent's name, for messages.
-        given: the texts by their keys.
-        known: what the agent takes.
+        arguments: the texts by their keys.
+        parameters: what the agent takes.
 
     Raises:
         AgentLoadError: a key is unknown, or a value is wrong.
     """
-    parsers = {argument.name: argument for argument in known}
+    parsers = {argument.name: argument for argument in parameters}
     values = {}
-    for key, text in given.items():
-        asked = f"--intercode-agent-arg {key}"
-        if not known:
-            raise AgentLoadError(f"{asked}=...: the agent {agent!r} takes no arguments")
+    for key, text in arguments.items():
+        option = f"--intercode-agent-arg {key}"
+        if not parameters:
+            raise AgentLoadError(f"{option}=...: the agent {agent!r} takes no arguments")
         if key not in parsers:
             raise AgentLoadError(
-                f"{asked}=...: the agent {agent!r} has no such argument; it takes "
+                f"{option}=...: the agent {agent!r} has no such argument; it takes "
                 f"{', '.join(parsers)}.{suggestion(key, parsers)}"
             )
         try:
             values[key] = parsers[key].parse(text.strip())
         except ValueError as error:
-            shown = "..." if parsers[key].secret else text
-            raise AgentLoadError(f"{asked}={shown}: {error}") from None
+            displayed_value = "..." if parsers[key].secret else text
+            raise AgentLoadError(f"{option}={displayed_value}: {error}") from None
     return values
 
 

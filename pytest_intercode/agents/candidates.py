@@ -6,13 +6,13 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["candidates", "which_agent"]
+__all__ = ["find_candidates", "suggest_agent"]
 
 _METHODS = ("act", "run")
-_Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def which_agent(name: str, folder: Path) -> str:
+def suggest_agent(name: str, folder: Path) -> str:
     """Say what the user may have meant by a file or module without ``:Attr``.
 
     Args:
@@ -20,69 +20,73 @@ def which_agent(name: str, folder: Path) -> str:
         folder: where relative paths and modules are looked for.
 
     Returns:
-        One line, or nothing where there is no such file and none was meant.
+        One line; empty where there is no such file and none was meant.
     """
     is_file = name.endswith(".py")
     path = folder / (Path(name).expanduser() if is_file else f"{name.replace('.', '/')}.py")
     if not path.is_file():
         return f"there is no file {path}" if is_file else ""
     try:
-        found = candidates(path.read_bytes())
+        attributes = find_candidates(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         line = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else str(path)
-        return f"{line}: this is no Python: {getattr(error, 'msg', error)}"
+        return f"{line}: not valid Python: {getattr(error, 'msg', error)}"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
-    if not found:
+    if not attributes:
         return (
             f"{path} has no class with act(observation) or run(task, env), and no function that "
             "takes (observation) or (task, env)"
         )
-    *others, last = (f"{name}:{each}" for each in found)
-    offered = f"{', '.join(others)} or {last}" if others else last
-    return f"name the class or function, too: {offered}"
+    *earlier, last = (f"{name}:{attribute}" for attribute in attributes)
+    choices = f"{', '.join(earlier)} or {last}" if earlier else last
+    return f"name the class or function, too: {choices}"
 
 
-def candidates(source: bytes) -> list[str]:
+def find_candidates(source: bytes) -> list[str]:
     """Return the public classes and functions at the top of a file that fit an agent, in order.
 
     Classes that inherit from elsewhere count only where nothing else fits.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: it is not valid Python.
         ValueError: it holds a NUL.
     """
     body = ast.parse(source).body
-    classes = {each.name: each for each in body if isinstance(each, ast.ClassDef)}
-    sure, perhaps = [], []
-    for each in body:
-        if not isinstance(each, (ast.ClassDef, *_Function)) or each.name.startswith("_"):
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    certain, possible = [], []
+    for node in body:
+        if not isinstance(node, (ast.ClassDef, *_FUNCTIONS)) or node.name.startswith("_"):
             continue
-        if isinstance(each, ast.ClassDef):
-            if _acts(each, classes, frozenset()):
-                sure.append(each.name)
-            elif any(_name(base) not in (*classes, "object", "Protocol") for base in each.bases):
-                perhaps.append(each.name)
-        elif _wanted(each) in (1, 2):
-            sure.append(each.name)
-    return sure or perhaps
+        if isinstance(node, ast.ClassDef):
+            if _has_agent_method(node, classes, frozenset()):
+                certain.append(node.name)
+            elif any(
+                _base_name(base) not in (*classes, "object", "Protocol") for base in node.bases
+            ):
+                possible.append(node.name)
+        elif _count_required_arguments(node) in (1, 2):
+            certain.append(node.name)
+    return certain or possible
 
 
-def _acts(each: ast.ClassDef, classes: Mapping[str, ast.ClassDef], seen: frozenset[str]) -> bool:
+def _has_agent_method(
+    cls: ast.ClassDef, classes: Mapping[str, ast.ClassDef], visited: frozenset[str]
+) -> bool:
     """Whether a class, or one of the file that it inherits from, has a method of an agent's."""
-    if any(isinstance(part, _Function) and part.name in _METHODS for part in each.body):
+    if any(isinstance(part, _FUNCTIONS) and part.name in _METHODS for part in cls.body):
         return True
-    bases = {_name(base) for base in each.bases} & classes.keys() - seen
-    return any(_acts(classes[base], classes, seen | bases) for base in bases)
+    bases = {_base_name(base) for base in cls.bases} & classes.keys() - visited
+    return any(_has_agent_method(classes[base], classes, visited | bases) for base in bases)
 
 
-def _wanted(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def _count_required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Return how many positional arguments a function must be given; -1 if it needs others."""
-    given = function.args
-    if any(default is None for default in given.kw_defaults):
+    arguments = function.args
+    if any(default is None for default in arguments.kw_defaults):
         return -1
-    return len(given.posonlyargs) + len(given.args) - len(given.defaults)
+    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
 
 
-def _name(base: ast.expr) -> str:
+def _base_name(base: ast.expr) -> str:
     return base.id if isinstance(base, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""The ledger of an episode: what the agent uses up, its thoughts, and its output beside actions.
+"""The ledger of an episode: what the agent uses up, its thoughts, and its other output.
 
 The turn loop opens one for each episode. Agents write into it through their environment
 (``env.spend(...)``) or, anywhere on the episode's thread, through the functions here.
@@ -10,14 +10,40 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
 
 from pytest_intercode.core.usage import UNSPENT, Budget, Usage, reached
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
-__all__ = ["Ledger", "Note", "current_ledger", "log", "spend", "think"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-_LONGEST = 64 * 1024  # characters kept of the thoughts of one turn, and of its log
+__all__ = ["Ledger", "ModelUsage", "Note", "current_ledger", "log", "spend", "think"]
+
+_MAX_CHARACTERS = 64 * 1024  # of the thoughts of one turn, and of its log
 _TRUNCATED = "\n[... more was not kept ...]\n"
+
+
+class ModelUsage(TypedDict, total=False):
+    """What a request to a model used up: the arguments of every ``spend``, all optional.
+
+    Attributes:
+        input_tokens: tokens that went in, those of caches included.
+        output_tokens: tokens that came out, those of reasoning included.
+        cost: in the user's currency; None, the default, where no price is known.
+        requests: how many requests this was; by default one.
+        cached_tokens: tokens of the input that were read from a cache.
+        cache_write_tokens: tokens of the input that were written to a cache.
+        reasoning_tokens: tokens of the output that no one sees.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    requests: int
+    cached_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
 
 
 @dataclass(frozen=True)
@@ -26,7 +52,7 @@ class Note:
 
     Attributes:
         thought: what the agent thought.
-        log: its output beside the action.
+        log: its other output.
         usage: what it used up.
     """
 
@@ -64,27 +90,11 @@ class Ledger:
         self._note = Note()
         self._closed = False
 
-    def spend(
-        self,
-        *,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        cost: float | None = None,
-        requests: int = 1,
-        cached_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-    ) -> None:
+    def spend(self, **usage: Unpack[ModelUsage]) -> None:
         """Record what a request to a model used up.
 
         Args:
-            input_tokens: tokens that went in, those of caches included.
-            output_tokens: tokens that came out, those of reasoning included.
-            cost: in the user's currency; None where no price is known.
-            requests: how many requests this was.
-            cached_tokens: tokens of the input that were read from a cache.
-            cache_write_tokens: tokens of the input that were written to a cache.
-            reasoning_tokens: tokens of the output that no one sees.
+            usage: what it used up; see :class:`ModelUsage`.
 
         Raises:
             BudgetExhausted: a budget of the episode or of the run is used up. What the answer
@@ -92,23 +102,19 @@ class Ledger:
             AgentError: a number is negative or malformed, a part is more than its whole, or money
                 is limited and the cost is not known.
         """
-        used = _checked(
-            Usage(
-                *(requests, input_tokens, output_tokens, cost),
-                *(cached_tokens, cache_write_tokens, reasoning_tokens),
-            )
-        )
+        reported: ModelUsage = {"requests": 1, **usage}
+        expense = _check_usage(Usage(**reported))
         with self._lock:
-            spent_by_run = self._charge(used)  # the money is gone, also after the episode
+            spent_by_run = self._charge(expense)  # the money is gone, also after the episode
             if self._closed:
                 raise BudgetExhausted("the episode is over")
-            self.usage += used
-            self._note = replace(self._note, usage=self._note.usage + used)
-            self.exhausted = exhausted = self.exhausted or self._over() or spent_by_run
+            self.usage += expense
+            self._note = replace(self._note, usage=self._note.usage + expense)
+            self.exhausted = exhausted = self.exhausted or self._find_exhausted() or spent_by_run
         if exhausted:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {exhausted}")
-        if self._budget.cost is not None and cost is None and used.tokens:
+        if self._budget.cost is not None and expense.cost is None and expense.tokens:
             raise AgentError(
                 "it reports tokens without their cost, so --intercode-max-cost cannot be kept: "
                 "give it prices, or limit tokens with --intercode-max-tokens"
@@ -127,7 +133,7 @@ class Ledger:
             self._note = replace(self._note, thought=thought)
 
     def log(self, text: str) -> None:
-        """Record output of the agent that is no action."""
+        """Record output of the agent that is not an action."""
         with self._lock:
             self._note = replace(self._note, log=_append(self._note.log, text, ""))
 
@@ -147,7 +153,7 @@ class Ledger:
         with self._lock:
             self._closed = True
 
-    def _over(self) -> str:
+    def _find_exhausted(self) -> str:
         budget, usage = self._budget, self.usage
         if budget.tokens is not None and usage.tokens >= budget.tokens:
             return f"{usage.tokens:,} of {budget.tokens:,} tokens used"
@@ -157,7 +163,7 @@ class Ledger:
         return ""
 
 
-def _checked(usage: Usage) -> Usage:
+def _check_usage(usage: Usage) -> Usage:
     """Return a usage that an agent reports.
 
     Raises:
@@ -171,10 +177,10 @@ def _checked(usage: Usage) -> Usage:
     number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
     if cost is not None and not (number and 0 <= cost < float("inf")):
         raise AgentError(f"spend(cost={cost!r:.40}): a number from 0 up is needed, or None")
-    of_caches = usage.cached_tokens + usage.cache_write_tokens
-    if of_caches > usage.input_tokens:
+    cache_tokens = usage.cached_tokens + usage.cache_write_tokens
+    if cache_tokens > usage.input_tokens:
         raise AgentError(
-            f"spend(): {of_caches} tokens of caches are a part of input_tokens, which are "
+            f"spend(): {cache_tokens} tokens of caches are a part of input_tokens, which are "
             f"{usage.input_tokens}"
         )
     if usage.reasoning_tokens > usage.output_tokens:
@@ -185,11 +191,11 @@ def _checked(usage: Usage) -> Usage:
     return usage if cost is None else replace(usage, cost=float(cost))
 
 
-def _append(before: str, text: str, between: str) -> str:
-    if len(before) >= _LONGEST or not text:
-        return before
-    after = f"{before}{between}{text}" if before else str(text)
-    return after if len(after) < _LONGEST else after[:_LONGEST] + _TRUNCATED
+def _append(recorded: str, text: str, separator: str) -> str:
+    if len(recorded) >= _MAX_CHARACTERS or not text:
+        return recorded
+    combined = f"{recorded}{separator}{text}" if recorded else str(text)
+    return combined if len(combined) < _MAX_CHARACTERS else combined[:_MAX_CHARACTERS] + _TRUNCATED
 
 
 _current: ContextVar[Ledger | None] = ContextVar("intercode_ledger", default=None)
@@ -200,19 +206,11 @@ def current_ledger() -> ContextVar[Ledger | None]:
     return _current
 
 
-def spend(
-    *,
-    input_tokens: int = 0,
-    output_tokens: int = 0,
-    cost: float | None = None,
-    requests: int = 1,
-    cached_tokens: int = 0,
-    cache_write_tokens: int = 0,
-    reasoning_tokens: int = 0,
-) -> None:
-    """Record what a request to a model used up; see :meth:`Ledger.spend`.
+def spend(**usage: Unpack[ModelUsage]) -> None:
+    """Record what a request to a model used up; outside of an episode nothing happens.
 
-    Outside of an episode nothing happens.
+    Args:
+        usage: what it used up; see :class:`ModelUsage`.
 
     Raises:
         BudgetExhausted: a budget is used up.
@@ -220,15 +218,7 @@ def spend(
     """
     ledger = _current.get()
     if ledger is not None:
-        ledger.spend(
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cost=cost,
-            requests=requests,
-            cached_tokens=cached_tokens,
-            cache_write_tokens=cache_write_tokens,
-            reasoning_tokens=reasoning_tokens,
-        )
+        ledger.spend(**usage)
 
 
 def think(text: str) -> None:
@@ -239,7 +229,7 @@ def think(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Record output that is no action; outside of an episode nothing happens."""
+    """Record output that is not an action; outside of an episode nothing happens."""
     ledger = _current.get()
     if ledger is not None:
         ledger.log(text)

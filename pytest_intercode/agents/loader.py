@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_intercode.agents.arguments import read_arguments
-from pytest_intercode.agents.candidates import which_agent
+from pytest_intercode.agents.candidates import suggest_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
@@ -35,7 +35,7 @@ _BUILT_IN = {
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
     "installed": ("installed", "installed:RECIPE"),
-    **{  # recipes of ours
+    **{  # our own recipes
         name: ("installed", name)
         for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
@@ -74,18 +74,18 @@ def load_agent(
     head, colon, rest = name.partition(":")
     if head in _BUILT_IN:
         if parameters:
-            raise _no_class(f"--intercode-agent={name}")
+            raise _not_a_class(f"--intercode-agent={name}")
         module_name, form = _BUILT_IN[head]
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
-            raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
+            raise AgentLoadError(f"--intercode-agent={name}: expected {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
         extra: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
         if module_name == "installed" and progress is not None:
             extra["progress"] = progress
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **extra)
         return factory
-    if not colon and (meant := which_agent(name, folder)):
-        raise AgentLoadError(f"--intercode-agent={name}: {meant}")
+    if not colon and (problem := suggest_agent(name, folder)):
+        raise AgentLoadError(f"--intercode-agent={name}: {problem}")
     if not all(name.rpartition(":")):
         hint = suggestion(head, _BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
@@ -106,13 +106,13 @@ def adapt(agent: AgentLike) -> Agent:
     """Return what a user made in the one form that the turn loop calls.
 
     Raises:
-        AgentLoadError: it is no agent.
+        AgentLoadError: it is not an agent.
     """
     if isinstance(agent, Agent):
         return agent
     if inspect.isclass(agent):
         raise AgentLoadError(f"the agent {agent!r:.80} is a class; make an instance of it")
-    act, run = (_method(agent, name) for name in ("act", "run"))
+    act, run = (_find_method(agent, name) for name in ("act", "run"))
     if act is None and run is None:
         if callable(agent):
             return _adapt_callable(f"the agent {agent!r:.60}", agent)
@@ -122,7 +122,7 @@ def adapt(agent: AgentLike) -> Agent:
         )
     optional = ("reset", "close", "abort") if act else ("close", "abort")
     methods: dict[str, Any] = {
-        name: method for name in optional if (method := _method(agent, name))
+        name: method for name in optional if (method := _find_method(agent, name))
     }
     name = type(agent).__name__
     if act is not None:
@@ -142,20 +142,20 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
     Raises:
         AgentLoadError: it is none of these.
     """
-    what = f"the agent {agent!r:.80}"
-    has_style = bool(_method(agent, "act") or _method(agent, "run"))
+    label = f"the agent {agent!r:.80}"
+    has_style = bool(_find_method(agent, "act") or _find_method(agent, "run"))
     if inspect.isclass(agent) and not has_style:
-        raise AgentLoadError(f"{what}: the class has neither act(observation) nor run(task, env)")
+        raise AgentLoadError(f"{label}: the class has neither act(observation) nor run(task, env)")
     if has_style and not inspect.isclass(agent):
         raise AgentLoadError(
-            f"{what} is an instance; give its class, a function without arguments that makes one, "
+            f"{label} is an instance; give its class, a function without arguments that makes one, "
             "or its method, so that every episode gets a fresh one"
         )
     if not callable(agent):
-        raise AgentLoadError(f"{what} is neither a class nor a callable, nor the name of an agent")
+        raise AgentLoadError(f"{label} is neither a class nor a callable, nor the name of an agent")
     name = getattr(agent, "__name__", type(agent).__name__)
     if parameters and not inspect.isclass(agent):
-        raise _no_class(what)
+        raise _not_a_class(label)
     if inspect.isclass(agent):
         try:
             inspect.signature(agent).bind(**dict.fromkeys(parameters))
@@ -163,25 +163,25 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
             pass  # no signature to look at
         except TypeError as error:
             raise AgentLoadError(
-                f"{what}: an agent is made for each episode, {_with(parameters)}, and {error}; "
-                f"give a function that makes one: lambda: {name}(...)"
+                f"{label}: an agent is made for each episode, {_describe_parameters(parameters)}, "
+                f"and {error}; give a function that makes one: lambda: {name}(...)"
             ) from None
-    elif _arguments_of(what, agent):
-        _adapt_callable(what, agent)
-        return AgentFactory(name, lambda _: _adapt_callable(what, agent))
+    elif _count_arguments(label, agent):
+        _adapt_callable(label, agent)
+        return AgentFactory(name, lambda _: _adapt_callable(label, agent))
 
     def make(keywords: Mapping[str, object] = _NONE) -> Agent:
         try:
-            made = agent(**keywords)
+            instance = agent(**keywords)
         except (Exception, SystemExit) as error:
             raise AgentError(f"{name}() raised {describe_error(error)}") from error
-        return adapt(made)
+        return adapt(instance)
 
     return AgentFactory(name, lambda _: make(), make_with=make if parameters else None)
 
 
 def failing(error: AgentError) -> Agent:
-    """Return an agent in place of one that could not be made; it raises at once."""
+    """Return an agent instead of one that could not be made; it raises at once."""
 
     def fail(*_: object) -> None:
         raise error
@@ -189,40 +189,42 @@ def failing(error: AgentError) -> Agent:
     return Agent("step", act=fail)
 
 
-def _method(agent: object, name: str) -> Callable[..., Any] | None:
+def _find_method(agent: object, name: str) -> Callable[..., Any] | None:
     method = getattr(agent, name, None)
     return method if callable(method) else None
 
 
-def _adapt_callable(what: str, target: Callable[..., Any]) -> Agent:
+def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
     """Return the agent of a callable, whose style its number of arguments says."""
-    wanted = _arguments_of(what, target)
+    count = _count_arguments(label, target)
     name = getattr(target, "__name__", type(target).__name__)
-    if wanted == 1:
+    if count == 1:
         return Agent("step", act=target, name=name)
-    if wanted == 2:
+    if count == 2:
         return Agent("loop", run=target, name=name)
     raise AgentLoadError(
-        f"{what}: a callable takes (observation) or (task, env), this one takes {wanted} "
+        f"{label}: a callable takes (observation) or (task, env), this one takes {count} "
         "positional arguments"
     )
 
 
-def _arguments_of(what: str, target: Callable[..., Any]) -> int:
+def _count_arguments(label: str, target: Callable[..., Any]) -> int:
     """Return how many positional arguments a callable has to be given."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(target).parameters.values()
     except ValueError as error:
-        raise AgentLoadError(f"{what}: {error}") from None
+        raise AgentLoadError(f"{label}: {error}") from None
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
-def _no_class(what: str) -> AgentLoadError:
-    return AgentLoadError(f"{what}: parameters are for an agent that is a class, and this is none")
+def _not_a_class(label: str) -> AgentLoadError:
+    return AgentLoadError(
+        f"{label}: parameters are for an agent that is a class, and this is not one"
+    )
 
 
-def _with(parameters: Collection[str]) -> str:
+def _describe_parameters(parameters: Collection[str]) -> str:
     return f"with {', '.join(sorted(parameters))}" if parameters else "without arguments"
 
 
@@ -230,40 +232,42 @@ def _maker(
     name: str, target: object, arguments: Mapping[str, str], parameters: Collection[str]
 ) -> Callable[..., Agent]:
     """Return what makes an agent for each episode of the class or callable that the user named."""
-    asked = f"--intercode-agent={name}"
-    has_style = bool(_method(target, "act") or _method(target, "run"))
+    option = f"--intercode-agent={name}"
+    has_style = bool(_find_method(target, "act") or _find_method(target, "run"))
     if inspect.isclass(target):
         if not has_style:
             raise AgentLoadError(
-                f"{asked}: the class has neither act(observation) nor run(task, env)"
+                f"{option}: the class has neither act(observation) nor run(task, env)"
             )
-        return _class_maker(asked, target, arguments, parameters)
+        return _class_maker(option, target, arguments, parameters)
     if parameters:
-        raise _no_class(asked)
+        raise _not_a_class(option)
     if has_style:
         raise AgentLoadError(
-            f"{asked}: this is an instance; name its class, so that every episode gets a fresh one"
+            f"{option}: this is an instance; name its class, so that every episode gets a fresh one"
         )
     if not callable(target):
-        raise AgentLoadError(f"{asked}: {target!r:.60} is neither a class nor a callable")
+        raise AgentLoadError(f"{option}: {target!r:.60} is neither a class nor a callable")
     read_arguments(name, arguments)
-    _adapt_callable(asked, target)
+    _adapt_callable(option, target)
     return lambda: _adapt_callable(name, target)
 
 
 def _class_maker(
-    asked: str, target: type[Any], arguments: Mapping[str, str], parameters: Collection[str]
+    option: str, target: type[Any], arguments: Mapping[str, str], parameters: Collection[str]
 ) -> Callable[..., Agent]:
-    twice = sorted({*arguments} & {*parameters})
-    if twice:
-        raise AgentLoadError(f"{asked}: {', '.join(twice)}: an argument and a parameter as well")
+    duplicates = sorted({*arguments} & {*parameters})
+    if duplicates:
+        raise AgentLoadError(
+            f"{option}: {', '.join(duplicates)}: an argument and a parameter as well"
+        )
     try:
         inspect.signature(target).bind(**arguments, **dict.fromkeys(parameters))
     except ValueError:
         pass  # no signature to look at
     except TypeError as error:
         raise AgentLoadError(
-            f"{asked}: {target.__name__}() cannot be called with the arguments given by "
+            f"{option}: {target.__name__}() cannot be called with the arguments given by "
             f"--intercode-agent-arg: {error}"
         ) from None
 

@@ -1,7 +1,7 @@
 """Programs that reach models by themselves, led through a gateway: their variables, their ledger.
 
-For agents whose program runs on this machine (``command:``, ``mcp:``). One :class:`Metering`
-belongs to a factory, one :class:`Metered` to an episode.
+For agents whose program runs on this machine (``command:``, ``mcp:``). One :class:`GatewayMeter`
+belongs to a factory, one :class:`EpisodeMeter` to an episode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_intercode.gateway.settings import GatewaySettings
 if TYPE_CHECKING:
     from pytest_intercode.gateway import Gateway, Session
 
-__all__ = ["Metered", "Metering", "episode_key"]
+__all__ = ["EpisodeMeter", "GatewayMeter", "episode_key"]
 
 
 def episode_key(task: Task) -> str:
@@ -32,7 +32,7 @@ def episode_key(task: Task) -> str:
     return "-".join((task.env, task.suite, task.id, str(task.repeat)))
 
 
-class Metering:
+class GatewayMeter:
     """The gateway of a factory's episodes; without one, nothing is metered.
 
     Args:
@@ -59,9 +59,9 @@ class Metering:
             raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
         self.priced = bool(settings.prices)
 
-    def open(self, task: Task) -> Metered:
-        """Return the metering of an episode."""
-        return Metered(self._gateway, episode_key(task))
+    def open(self, task: Task) -> EpisodeMeter:
+        """Return the meter of an episode."""
+        return EpisodeMeter(self._gateway, episode_key(task))
 
     def close(self) -> None:
         """End the gateway."""
@@ -69,8 +69,8 @@ class Metering:
             self._gateway.close()
 
 
-class Metered:
-    """The metering of one episode.
+class EpisodeMeter:
+    """The meter of one episode.
 
     Args:
         gateway: the gateway; None for an episode that is not metered.
@@ -99,7 +99,7 @@ class Metered:
         return {**session.hidden(os.environ), **session.variables()}
 
     def report(self, env: AgentEnvironment) -> None:
-        """Write down what was refused, and see that the tokens could be counted.
+        """Log what was refused, and see that the tokens could be counted.
 
         Raises:
             AgentError: a cost is not known, though money is limited.

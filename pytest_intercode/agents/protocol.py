@@ -108,7 +108,7 @@ class NoRecording(Exception):
 class NeverActed(AgentError):
     """A program never took part in its episode, and the user has to look at how it is called.
 
-    Raised by adapters, also when the time is up: it is no ordinary miss.
+    Raised by adapters, also when the time is up: it is not an ordinary miss.
     """
 
 

@@ -36,8 +36,8 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
     if not records:
         raise AgentLoadError(f"--intercode-agent=replay: {path}: holds no recorded episode")
-    # An episode that was spoiled or run again is not what the agent would have done.
-    played = [each for each in records if each.graded and not each.superseded]
+    # An infrastructure error, or an episode run again, is not what the agent would have done.
+    played = [record for record in records if record.graded and not record.superseded]
     feedback = any(map(had_feedback, played))
     return AgentFactory(name, _maker(path, RecordedRun(played)), "reward" if feedback else "")
 

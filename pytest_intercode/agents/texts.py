@@ -1,4 +1,4 @@
-"""What models are told of a task: what actions are, what is graded, and how an action ended."""
+"""What models get to know of a task: what actions are, what is graded, and how an action ended."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import inspect
 from typing import NamedTuple
 
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.suites.registered import added_environment
 
 __all__ = [
     "AddedEnvironment",
-    "added",
     "describe_answer",
     "describe_code",
     "describe_end",
+    "describe_environment",
     "describe_execute",
     "describe_graded",
     "describe_submit",
@@ -47,7 +47,7 @@ _ANSWERS = {
 
 
 class AddedEnvironment(NamedTuple):
-    """What is known of an environment that is not ours.
+    """What is known of an environment that a user has registered.
 
     Attributes:
         language: what its actions are written in.
@@ -62,18 +62,19 @@ class AddedEnvironment(NamedTuple):
     example: str
 
 
-def added(name: str) -> AddedEnvironment:
+def describe_environment(name: str) -> AddedEnvironment:
     """Return what a user's environment says of itself, or what its name says."""
     cls = added_environment(name)
-    said = {
-        what: str(getattr(cls, what, "")).strip() for what in ("language", "description", "example")
+    attributes = {
+        attribute: str(getattr(cls, attribute, "")).strip()
+        for attribute in ("language", "description", "example")
     }
-    language = said["language"] or name.replace("_", " ").capitalize()
+    language = attributes["language"] or name.replace("_", " ").capitalize()
     return AddedEnvironment(
         language,
-        "-".join((said["language"] or name).lower().split()),
-        said["description"] or inspect.cleandoc((cls and cls.__doc__) or ""),
-        said["example"] or "...",
+        "-".join((attributes["language"] or name).lower().split()),
+        attributes["description"] or inspect.cleandoc((cls and cls.__doc__) or ""),
+        attributes["example"] or "...",
     )
 
 
@@ -85,15 +86,15 @@ def describe_code(task: TaskView) -> str:
         return f"SQL statements{engine}{database}"
     if task.env in _CODE:
         return _CODE[task.env]
-    about = " ".join(added(task.env).description.split())
-    return f"an action of the environment {task.env}{f' ({about})' if about else ''}"
+    description = " ".join(describe_environment(task.env).description.split())
+    return f"an action of the environment {task.env}{f' ({description})' if description else ''}"
 
 
 def describe_execute(task: TaskView, turns_left: int) -> str:
     """Return the description of the tool ``execute``."""
     return (
         f"Run code in the task's sandbox and return its output. The code is {describe_code(task)}. "
-        f"Every call is a turn; {counted(turns_left, 'turn')} left."
+        f"Every call is a turn; {pluralize(turns_left, 'turn')} left."
     )
 
 
@@ -115,18 +116,18 @@ def describe_answer(task: TaskView) -> str:
     return _ANSWERS.get(task.env, "what is graded in place of the last output")
 
 
-def describe_task(task: TaskView, where: str) -> str:
+def describe_task(task: TaskView, introduction: str) -> str:
     """Return a first message for a model that has the two tools.
 
     Args:
         task: the task.
-        where: the sentences that say where the tools come from.
+        introduction: the sentences that say where the tools come from.
     """
     graded = f"{_GRADED[task.env]} " if task.env in _GRADED else ""
     return (
-        f"{where}\n"
+        f"{introduction}\n"
         f"- execute(code) runs {describe_code(task)}. Every call is a turn, and there are "
-        f"{counted(task.max_turns, 'turn')}.\n"
+        f"{pluralize(task.max_turns, 'turn')}.\n"
         f"- submit(answer) ends the episode. {graded}answer: {describe_answer(task)}.\n"
         "Nobody answers questions. Call submit as soon as the task is done.\n\n"
         f"The task:\n{task.query}"
@@ -147,8 +148,8 @@ def describe_end(observation: Observation, *, over: bool = False) -> str:
     if reward is not None:
         state += f"; reward {reward:.2f}"
     if over:
-        why = "the task is solved" if reward == 1.0 else "no turns left"
-        state += f"; {why}, and the episode is over: stop now"
+        reason = "the task is solved" if reward == 1.0 else "no turns left"
+        state += f"; {reason}, and the episode is over: stop now"
     else:
-        state += f"; {counted(observation.turns_left, 'turn')} left"
+        state += f"; {pluralize(observation.turns_left, 'turn')} left"
     return f"[{state}]"

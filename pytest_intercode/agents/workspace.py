@@ -22,17 +22,22 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, folder_access
 from pytest_intercode.agents.arguments import find_folder
+from pytest_intercode.agents.workspace_changes import (
+    RACY_SECONDS,
+    Entry,
+    Kind,
+    digest,
+    is_guarded,
+    open_changes,
+)
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.environments.access import MOST_BYTES, MOST_ENTRIES, remove_links_out
+from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
@@ -40,30 +45,8 @@ __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
 ARGUMENT = "workspace"
 """The argument of agents that have one."""
 
-# Some file systems take upper case and lower case for the same.
-_GIT = re.compile(
-    r"(?:.*/)?\.git/(?:.*/)?(?:config(?:\.worktree)?|commondir|gitdir|hooks(?:/.*)?)", re.IGNORECASE
-)
-_IN_GIT = re.compile(r"(?:.*/)?\.git/.*", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
-_RACY = 0.05  # seconds in which a file may change without another time
-_SHOWN = 10  # names in the log
-
-_Kind = Literal["file", "folder", "link"]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """What stands at a name: a file's content by its digest, a link's by its target."""
-
-    kind: _Kind
-    mode: int = 0
-    content: bytes = b""
-
-    @property
-    def local_mode(self) -> int:
-        """The mode that it has here, where the program is to read and change it."""
-        return self.mode | (0o700 if self.kind == "folder" else 0o600)
+_MAX_NAMES = 10  # in the log
 
 
 class Workspaces:
@@ -78,9 +61,9 @@ class Workspaces:
     """
 
     def __init__(self, value: str | None, folder: Path) -> None:
-        self.asked = value is not None and value != "no"
-        kept = value if self.asked and value != "yes" else None
-        self._kept = find_folder(ARGUMENT, kept, folder)
+        self.enabled = value is not None and value != "no"
+        name = value if self.enabled and value != "yes" else None
+        self._parent = find_folder(ARGUMENT, name, folder)
         self._private: PrivateFolder | None = None
 
     def open(self, task: TaskView, env: AgentEnvironment) -> Workspace | None:
@@ -89,27 +72,27 @@ class Workspaces:
         Raises:
             AgentError: the task has no directory of its own, or it is too large.
         """
-        if not self.asked:
+        if not self.enabled:
             return None
         if task.workdir == "/":
             raise AgentError(
                 f"{ARGUMENT}=...: the task's directory is the whole sandbox (/), which is not "
                 "copied: its suite can name a workdir"
             )
-        if self._kept is None:
+        if self._parent is None:
             self._private = self._private or PrivateFolder()
             folder = self._private.make()
             folder.chmod(0o700)
         else:
             name = _UNSAFE.sub("-", task.id)[:60]
-            folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._kept))
-        made = Workspace(env, folder, keep=self._kept is not None)
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._parent))
+        workspace = Workspace(env, folder, keep=self._parent is not None)
         try:
-            made.pull()
+            workspace.pull()
         except BaseException:
-            made.close()
+            workspace.close()
             raise
-        return made
+        return workspace
 
     def close(self) -> None:
         """Remove what is not kept."""
@@ -135,8 +118,8 @@ class Workspace:
         self._access = folder_access(env)
         self._keep = keep
         self._since = ""
-        self._base: dict[str, _Entry] = {}  # what both sides had in common last
-        self._elsewhere: set[str] = set()  # what only the sandbox can have
+        self._base: dict[str, Entry] = {}  # what both sides had in common last
+        self._sandbox_only: set[str] = set()  # what only the sandbox can have
         self._inodes: dict[str, bytes] = {}
         self._digests: dict[str, tuple[tuple[int, ...], bytes]] = {}
 
@@ -164,40 +147,38 @@ class Workspace:
             whole: everything is there that can be, so what is missing cannot.
         """
         first = not self._since
-        said = self._access.changed_files(since)
-        head, _, rest = said.partition(b"\0")
-        with _reading(), tarfile.open(fileobj=io.BytesIO(_archive_in(rest))) as archive:
-            found = _read(archive)
-            # Without names, the archive holds everything.
-            inodes = _inodes_in(rest) if head.startswith(b"some ") else dict.fromkeys(found, b"")
-            here = self._look()
-            self._remove(self._base.keys() - inodes.keys(), here)
-            for name, (entry, member) in sorted(found.items()):  # folders before what is in them
-                known = self._base.get(name)
-                if entry == known and entry is not None:
+        with open_changes(self._access.changed_files(since)) as changes:
+            local_entries = self._scan()
+            self._remove(self._base.keys() - changes.inodes.keys(), local_entries)
+            # Folders come before what is in them.
+            for name, (entry, member) in sorted(changes.entries.items()):
+                base = self._base.get(name)
+                if entry == base and entry is not None:
                     continue
-                guarded = entry is not None and not first and _is_guarded(name, entry)
-                if entry is None or (guarded and known is None):
-                    self._elsewhere.add(name)
-                elif not guarded and self._write(archive, name, entry, member, here):
-                    here[name] = self._base[name] = entry
-                    self._elsewhere.discard(name)
+                guarded = entry is not None and not first and is_guarded(name, entry)
+                if entry is None or (guarded and base is None):
+                    self._sandbox_only.add(name)
+                elif not guarded and self._write(
+                    changes.archive, name, entry, member, local_entries
+                ):
+                    local_entries[name] = self._base[name] = entry
+                    self._sandbox_only.discard(name)
             # Of those that were here before, too, one may lead out by what has changed.
             links = (name for name, entry in self._base.items() if entry.kind == "link")
-            for place in remove_links_out([self.folder / name for name in links], self.folder):
-                name = str(place.relative_to(self.folder))
+            for path in remove_links_out([self.folder / name for name in links], self.folder):
+                name = str(path.relative_to(self.folder))
                 del self._base[name]
-                self._elsewhere.add(name)
+                self._sandbox_only.add(name)
         missing = {
             name
-            for name, inode in inodes.items()
-            if name not in found and inode != self._inodes.get(name)
+            for name, inode in changes.inodes.items()
+            if name not in changes.entries and inode != self._inodes.get(name)
         }
-        self._inodes = inodes
-        self._since = _earlier(head)
-        self._elsewhere &= inodes.keys()
+        self._inodes = changes.inodes
+        self._since = changes.since
+        self._sandbox_only &= changes.inodes.keys()
         if whole:
-            self._elsewhere |= missing - self._base.keys()
+            self._sandbox_only |= missing - self._base.keys()
         return not missing or whole
 
     def push(self) -> None:
@@ -207,20 +188,22 @@ class Workspace:
             AgentError: it is too large, or the task's user may not write it.
             BudgetExhausted: the episode is over.
         """
-        here = self._look()
-        changed = sorted(name for name, entry in here.items() if self._base.get(name) != entry)
-        gone = [name for name in self._base if name not in here]
+        local_entries = self._scan()
+        changed = sorted(
+            name for name, entry in local_entries.items() if self._base.get(name) != entry
+        )
+        gone = [name for name in self._base if name not in local_entries]
         if not changed and not gone:
             return
-        replaced = [name for name in changed if self._is_another_kind(name, here[name])]
+        replaced = [name for name in changed if self._replaces_kind(name, local_entries[name])]
         removed = _outermost({*gone, *replaced})
-        archive, sent = self._pack(changed, here)
+        archive, packed = self._pack(changed, local_entries)
         access_names = [os.fsencode(name) for name in removed]
-        self._access.apply_changes(archive, access_names, _summary(sorted(sent), sorted(gone)))
+        self._access.apply_changes(archive, access_names, _summary(sorted(packed), sorted(gone)))
         for name in gone:
             del self._base[name]
-        self._base |= sent
-        self._elsewhere -= {*sent, *replaced}
+        self._base |= packed
+        self._sandbox_only -= {*packed, *replaced}
 
     def push_last(self) -> None:
         """Carry in what the program has left, where that still counts.
@@ -243,30 +226,30 @@ class Workspace:
 
     # -- this side
 
-    def _look(self) -> dict[str, _Entry]:
+    def _scan(self) -> dict[str, Entry]:
         """Return what stands in the folder; no link is followed."""
-        now, found = time.time_ns(), dict[str, _Entry]()
+        current_time, entries = time.time_ns(), dict[str, Entry]()
         digests: dict[str, tuple[tuple[int, ...], bytes]] = {}
         pending = [""]
         while pending:
             folder = pending.pop()
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                for each in self._entries(folder):
-                    name = f"{folder}{each.name}"
-                    if len(found) >= MOST_ENTRIES:
+                for directory_entry in self._entries(folder):
+                    name = f"{folder}{directory_entry.name}"
+                    if len(entries) >= MAX_ENTRIES:
                         raise AgentError(
-                            f"workspace: it has more than {MOST_ENTRIES:,} files and folders"
+                            f"workspace: it has more than {MAX_ENTRIES:,} files and folders"
                         )
                     with contextlib.suppress(OSError):  # it has just been replaced
-                        status = each.stat(follow_symlinks=False)
-                        entry = self._entry(name, status, digests, now)
+                        status = directory_entry.stat(follow_symlinks=False)
+                        entry = self._entry(name, status, digests, current_time)
                         if entry is None:
                             continue  # a pipe or the like
-                        found[name] = entry
+                        entries[name] = entry
                         if entry.kind == "folder":
                             pending.append(f"{name}/")
         self._digests = digests
-        return found
+        return entries
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
@@ -280,45 +263,45 @@ class Workspace:
         name: str,
         status: os.stat_result,
         digests: dict[str, tuple[tuple[int, ...], bytes]],
-        now: int,
-    ) -> _Entry | None:
-        place = self.folder / name
+        current_time: int,
+    ) -> Entry | None:
+        path = self.folder / name
         if stat.S_ISLNK(status.st_mode):
-            return _Entry("link", 0, os.fsencode(os.readlink(place)))  # noqa: PTH115
-        kind: _Kind
+            return Entry("link", 0, os.fsencode(os.readlink(path)))  # noqa: PTH115
+        kind: Kind
         if stat.S_ISDIR(status.st_mode):
             kind, content = "folder", b""
         elif stat.S_ISREG(status.st_mode):
             kind = "file"
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            known, base = self._digests.get(name), self._base.get(name)
+            cached, base = self._digests.get(name), self._base.get(name)
             try:
-                content = known[1] if known and known[0] == stamp else _digest(_content(place))
+                content = cached[1] if cached and cached[0] == stamp else digest(_content(path))
             except PermissionError:
                 if base is None:
                     return None
                 content = base.content
-            if status.st_ctime_ns < now - _RACY * 1e9:
+            if status.st_ctime_ns < current_time - RACY_SECONDS * 1e9:
                 digests[name] = stamp, content
         else:
             return None
         base, mode = self._base.get(name), stat.S_IMODE(status.st_mode) & 0o777
         if base is not None and base.kind == kind and base.local_mode == mode:
             mode = base.mode
-        return _Entry(kind, mode, content)
+        return Entry(kind, mode, content)
 
-    def _is_another_kind(self, name: str, entry: _Entry) -> bool:
+    def _replaces_kind(self, name: str, entry: Entry) -> bool:
         base = self._base.get(name)
-        return name in self._elsewhere or (base is not None and base.kind != entry.kind)
+        return name in self._sandbox_only or (base is not None and base.kind != entry.kind)
 
     def _pack(
-        self, names: list[str], here: Mapping[str, _Entry]
-    ) -> tuple[bytes, dict[str, _Entry]]:
+        self, names: list[str], local_entries: Mapping[str, Entry]
+    ) -> tuple[bytes, dict[str, Entry]]:
         """Return an archive of what the program has changed, and what is in it."""
-        buffer, sent, room = io.BytesIO(), dict[str, _Entry](), MOST_BYTES
+        buffer, packed, room = io.BytesIO(), dict[str, Entry](), MAX_BYTES
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in names:
-                entry, data = here[name], b""
+                entry, data = local_entries[name], b""
                 member = tarfile.TarInfo(f"./{name}")
                 member.mode, member.mtime = entry.mode, int(time.time())
                 if entry.kind == "folder":
@@ -330,184 +313,107 @@ class Workspace:
                         data = _content(self.folder / name)
                     except OSError:
                         continue  # it has just been replaced, and is looked at again
-                    entry = _Entry("file", entry.mode, _digest(data))
+                    entry = Entry("file", entry.mode, digest(data))
                     member.size = len(data)
                 room -= len(data)
                 if room < 0:
                     raise AgentError(
-                        f"workspace: more than {MOST_BYTES // 1024**2} MiB have changed at once"
+                        f"workspace: more than {MAX_BYTES // 1024**2} MiB have changed at once"
                     )
                 archive.addfile(member, io.BytesIO(data))
-                sent[name] = entry
-        return buffer.getvalue(), sent
+                packed[name] = entry
+        return buffer.getvalue(), packed
 
     # -- what comes from the sandbox
 
-    def _remove(self, names: set[str], here: dict[str, _Entry]) -> None:
+    def _remove(self, names: set[str], local_entries: dict[str, Entry]) -> None:
         """Remove what the sandbox has removed; what the program has changed stays."""
         for name in sorted(names, reverse=True):  # what is in a folder comes before the folder
-            unchanged = here.get(name) == self._base.pop(name)
+            unchanged = local_entries.get(name) == self._base.pop(name)
             if unchanged and self._clear(self.folder / name):
-                del here[name]
+                del local_entries[name]
 
     def _write(
         self,
         archive: tarfile.TarFile,
         name: str,
-        entry: _Entry,
+        entry: Entry,
         member: tarfile.TarInfo,
-        here: Mapping[str, _Entry],
+        local_entries: Mapping[str, Entry],
     ) -> bool:
-        """Write an entry, unless the program has changed the place; return whether it is there."""
-        parent, place = posixpath.dirname(name), self.folder / name
-        if parent and (parent not in here or here[parent].kind != "folder"):
+        """Write an entry, unless the program has changed it; return whether it is there."""
+        parent, path = posixpath.dirname(name), self.folder / name
+        if parent and (parent not in local_entries or local_entries[parent].kind != "folder"):
             return False
-        if here.get(name) == entry:
+        if local_entries.get(name) == entry:
             return True
-        if here.get(name) != self._base.get(name):
+        if local_entries.get(name) != self._base.get(name):
             return False
         try:
-            if entry.kind == "folder" and name in here and here[name].kind == "folder":
-                place.chmod(entry.local_mode)
+            if (
+                entry.kind == "folder"
+                and name in local_entries
+                and local_entries[name].kind == "folder"
+            ):
+                path.chmod(entry.local_mode)
                 return True
-            if not self._clear(place):
+            if not self._clear(path):
                 return False
             if entry.kind == "folder":
-                place.mkdir(0o700)
+                path.mkdir(0o700)
             elif entry.kind == "link":
-                place.symlink_to(os.fsdecode(entry.content))
+                path.symlink_to(os.fsdecode(entry.content))
                 return True
             else:
                 content = archive.extractfile(member)
                 assert content is not None
-                with content, place.open("xb") as file:
+                with content, path.open("xb") as file:
                     shutil.copyfileobj(content, file)
-            place.chmod(entry.local_mode)
+            path.chmod(entry.local_mode)
         except OSError as error:
             raise AgentError(f"workspace: {name!r:.100}: {error.strerror}") from None
         return True
 
-    def _clear(self, place: Path) -> bool:
-        """Remove what stands at a place; a folder only if it is empty."""
+    def _clear(self, path: Path) -> bool:
+        """Remove what is at a path; a folder only if it is empty."""
         try:
-            if place.is_dir() and not place.is_symlink():
-                place.rmdir()
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
             else:
-                place.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
         except OSError:
             return False
         return True
 
 
-def _read(archive: tarfile.TarFile) -> dict[str, tuple[_Entry | None, tarfile.TarInfo]]:
-    """Return what an archive holds; None for what cannot be here."""
-    found: dict[str, tuple[_Entry | None, tarfile.TarInfo]] = {}
-    room = MOST_BYTES
-    for count, member in enumerate(archive):
-        name = posixpath.normpath(member.name)
-        if name.startswith(("/", "../")) or name == "..":
-            raise AgentError(f"workspace: the name {member.name!r:.80} leads elsewhere")
-        room -= max(0, member.size)
-        if room < 0 or member.size < 0 or count >= MOST_ENTRIES:
-            raise AgentError(
-                f"workspace: the task's directory has more than {MOST_BYTES // 1024**2} MiB or "
-                f"{MOST_ENTRIES:,} files"
-            )
-        if name == ".":
-            continue
-        entry: _Entry | None = None
-        mode = member.mode & 0o777
-        if member.islnk():  # a further name of a file: a copy here
-            first, of = found.get(posixpath.normpath(member.linkname), (None, member))
-            if first is not None and first.kind == "file":
-                room -= of.size
-                entry, member = first, of
-        elif member.isdir():
-            entry = _Entry("folder", mode)
-        elif member.issym():
-            entry = _Entry("link", 0, os.fsencode(member.linkname))
-        elif member.isreg():
-            content = archive.extractfile(member)
-            assert content is not None
-            with content:
-                data = content.read()
-            if len(data) != member.size:
-                raise tarfile.ReadError("a file has an early end")
-            entry = _Entry("file", mode, _digest(data))
-        found[name] = entry, member
-    return found
-
-
-def _archive_in(rest: bytes) -> bytes:
-    """Return the archive behind the names."""
-    end = 0 if rest.startswith(b"\0") else rest.find(b"\0\0") + 1
-    return rest[end + 1 :] or b"\0" * 1024  # an empty archive
-
-
-def _inodes_in(rest: bytes) -> dict[str, bytes]:
-    """Return the numbers of the inodes of all names."""
-    end = 0 if rest.startswith(b"\0") else rest.find(b"\0\0") + 1
-    pairs = (each.partition(b" ") for each in rest[:end].split(b"\0")[:-1])
-    return {posixpath.normpath(os.fsdecode(name)): inode for inode, _, name in pairs}
-
-
-def _is_guarded(name: str, entry: _Entry) -> bool:
-    """Whether git may run what this names, so that it is not carried out of the sandbox."""
-    last = posixpath.basename(name).lower()
-    pointer = last == ".git" and entry.kind != "folder"
-    # Any folder with a HEAD may be a bare repository, with settings of its own.
-    bare = last == "head" and _IN_GIT.fullmatch(name) is None
-    return pointer or bare or _GIT.fullmatch(name) is not None
-
-
-def _earlier(head: bytes) -> str:
-    """Return the time from which changes are asked for next: a little before the last look."""
-    try:
-        return f"{max(0.0, float(head.partition(b' ')[2]) - _RACY):.6f}"
-    except ValueError:
-        return "0"
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except (tarfile.TarError, ValueError, EOFError, OverflowError) as error:
-        raise AgentError(f"workspace: the task's directory cannot be read: {error}") from None
-
-
-def _content(place: Path) -> bytes:
+def _content(path: Path) -> bytes:
     """Return the content of a file, which may be replaced by anything at any moment."""
-    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise FileNotFoundError(place)
-        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
-    if status.st_size > MOST_BYTES or len(data) > MOST_BYTES:
-        raise AgentError(f"workspace: {place.name!r:.80} has more than {MOST_BYTES // 1024**2} MiB")
+            raise FileNotFoundError(path)
+        data = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
+    if status.st_size > MAX_BYTES or len(data) > MAX_BYTES:
+        raise AgentError(f"workspace: {path.name!r:.80} has more than {MAX_BYTES // 1024**2} MiB")
     return data
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=20).digest()
 
 
 def _outermost(names: set[str]) -> list[str]:
     """Return the names that are not in a folder that is among them."""
-    found: list[str] = []
+    outermost: list[str] = []
     for name in sorted(names):
-        parents = (name[:at] for at, each in enumerate(name) if each == "/")
+        parents = (name[:index] for index, character in enumerate(name) if character == "/")
         if not any(parent in names for parent in parents):
-            found.append(name)
-    return found
+            outermost.append(name)
+    return outermost
 
 
 def _summary(changed: list[str], gone: list[str]) -> str:
-    said = [
-        f"{what} {', '.join(names[:_SHOWN])}"
-        + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        for what, names in (("changed", changed), ("removed", gone))
+    parts = [
+        f"{verb} {', '.join(names[:_MAX_NAMES])}"
+        + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")
+        for verb, names in (("changed", changed), ("removed", gone))
         if names
     ]
-    return f"workspace: {'; '.join(said)}"
+    return f"workspace: {'; '.join(parts)}"

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from pytest_intercode.auditing.determinism import difference
+from pytest_intercode.auditing.determinism import describe_difference
 from pytest_intercode.auditing.duplicates import find_duplicates
 from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.auditing.findings import AuditedTask, Finding, acknowledge
@@ -33,8 +33,8 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 __all__ = ["Auditor"]
 
 _PAUSE = 1.1  # seconds before the second run of gold: a clock that shows seconds has moved on
-_LEAST_TIME = 2.0  # seconds that an action of a wrong answer has
-_SLOWER = 4  # or so many times gold's duration, if that is more
+_MIN_ACTION_TIMEOUT = 2.0  # seconds that an action of a wrong answer has
+_GOLD_FACTOR = 4  # or so many times the duration of gold, if that is more
 _PLAYED = frozenset(AUDIT_CHECKS) - {"files-used", "no-duplicates"}
 
 
@@ -64,7 +64,7 @@ class Auditor:
             return AuditedTask(task, left_out=task.skip or task.gold_skip or "")
         unused: set[str] = set()
         try:
-            findings = list(self._findings(task))
+            findings = list(self._play_checks(task))
             if "files-used" in self._checks and task.files:
                 cls = environment_class(task.env, "strict")
                 shell = cls if issubclass(cls, ShellEnvironment) else ShellEnvironment
@@ -73,21 +73,21 @@ class Auditor:
             return AuditedTask(task, left_out=str(missing))
         except (TaskError, InfrastructureError, ConfigurationError) as error:
             return AuditedTask(task, left_out=" ".join(str(error).split()), broken=True)
-        own = sorted(path for path in unused if not self._is_shared(path, task))
-        if own:
-            said = (
+        unused_paths = sorted(path for path in unused if not self._is_shared(path, task))
+        if unused_paths:
+            message = (
                 "gold does not use, and nothing names, these files (name them in decoys if they "
-                f"are there to mislead): {', '.join(own)}"
+                f"are there to mislead): {', '.join(unused_paths)}"
             )
-            findings.append(Finding(task.id, "files-used", said))
+            findings.append(Finding(task.id, "files-used", message))
         with self._lock:
             findings += self._duplicates.get(task.id, [])
-        wanted = [finding for finding in findings if finding.check in self._checks]
+        selected = [finding for finding in findings if finding.check in self._checks]
         return AuditedTask(
-            task, tuple(acknowledge(finding, task) for finding in wanted), frozenset(unused)
+            task, tuple(acknowledge(finding, task) for finding in selected), frozenset(unused)
         )
 
-    def faults(self, task: Task) -> tuple[list[Finding], str]:
+    def find_faults(self, task: Task) -> tuple[list[Finding], str]:
         """Audit one task, as one item of pytest does.
 
         Returns:
@@ -103,13 +103,13 @@ class Auditor:
 
     def of_suite(self, audited: Sequence[AuditedTask]) -> list[Finding]:
         """Return the findings that need the audit of every task of the suite."""
-        if len(audited) < len(self.tasks) or any(each.left_out for each in audited):
+        if len(audited) < len(self.tasks) or any(result.left_out for result in audited):
             return []
-        return [*self._unused_by_all(audited), *self._outdated(audited)]
+        return [*self._find_unused_by_all(audited), *self._find_outdated(audited)]
 
     # -- one task
 
-    def _findings(self, task: Task) -> Iterator[Finding]:
+    def _play_checks(self, task: Task) -> Iterator[Finding]:
         if not self._checks & _PLAYED:
             return
         try:
@@ -117,106 +117,110 @@ class Auditor:
         except MissingProgram:
             raise
         except TaskError as error:
-            why = _without_place(error, task)
-            if isinstance(error, GoldRefused):  # the engine's own words, which quote no gold
-                yield Finding(task.id, "gold-runs", why, _quoted_gold(task))
+            reason = _strip_task(error, task)
+            if isinstance(error, GoldRefused):  # the engine's message, which does not quote gold
+                yield Finding(task.id, "gold-runs", reason, _quote_gold(task))
             else:
-                yield Finding(task.id, "gold-runs", "gold does not run", why)
+                yield Finding(task.id, "gold-runs", "gold does not run", reason)
             return
-        yield from self._failures_of_gold(task, gold)
-        yield from self._left_in_scratch(task, gold)
-        yield from self._failures_of_alternatives(task)
-        limit = min(task.action_timeout, max(_LEAST_TIME, _SLOWER * gold.seconds))
-        yield from self._accepted(task, gold, limit)
+        yield from self._check_gold(task, gold)
+        yield from self._check_scratch(task, gold)
+        yield from self._check_alternatives(task)
+        limit = min(task.action_timeout, max(_MIN_ACTION_TIMEOUT, _GOLD_FACTOR * gold.seconds))
+        yield from self._check_wrong_answers(task, gold, limit)
         if "gold-deterministic" in self._checks:
-            yield from self._second_run(task, gold)
+            yield from self._check_determinism(task, gold)
 
-    def _failures_of_gold(self, task: Task, gold: Played) -> Iterator[Finding]:
+    def _check_gold(self, task: Task, gold: Played) -> Iterator[Finding]:
         """Yield what gold fails at; its status says nothing where tests have found it right."""
         verified = gold.solved and task.verification is not None
-        for action, seen in zip(gold_answer(task).actions, gold.observations, strict=False):
-            if not (seen.executed or verified):
-                status = f" with status {seen.status}" if seen.status is not None else ""
-                yield Finding(task.id, "gold-runs", f"gold fails{status}", f"{action}\n{seen}")
+        for action, observation in zip(gold_answer(task).actions, gold.observations, strict=False):
+            if not (observation.executed or verified):
+                status = observation.status
+                message = "gold fails" if status is None else f"gold fails with status {status}"
+                yield Finding(task.id, "gold-runs", message, f"{action}\n{observation}")
                 break
-        if not gold.solved and not difference(task.env, gold):
-            said = f"gold gets {gold.reward.value:.2f}"
-            why = "its turns are used up" if gold.over == "budget" else gold.reward.reason
-            yield Finding(task.id, "gold-scores-1", f"{said}: {why}" if why else said)
+        if not gold.solved and not describe_difference(task.env, gold):
+            message = f"gold gets {gold.reward.value:.2f}"
+            reason = "its turns are used up" if gold.end_reason == "budget" else gold.reward.reason
+            yield Finding(task.id, "gold-scores-1", f"{message}: {reason}" if reason else message)
 
-    def _left_in_scratch(self, task: Task, gold: Played) -> Iterator[Finding]:
+    def _check_scratch(self, task: Task, gold: Played) -> Iterator[Finding]:
         """Yield a finding for what gold leaves where agents may leave anything: it is compared."""
         if task.env != "bash" or "gold" not in gold.state:
             return
-        scratch = [posixpath.join(task.workdir, each).rstrip("/") for each in task.reward.scratch]
-        places = [place for place in scratch if place not in task.query]  # or it is asked for
-        left = [
+        scratch = [posixpath.join(task.workdir, path).rstrip("/") for path in task.reward.scratch]
+        folders = [path for path in scratch if path not in task.query]  # or it is asked for
+        leftovers = [
             path
             for path, entry in sorted(gold.state["gold"].get("entries", {}).items())
             if entry is not None
-            and any(path.startswith(f"{place}/") for place in places)
+            and any(path.startswith(f"{folder}/") for folder in folders)
             and posixpath.relpath(path, task.workdir) not in task.query
         ]
-        if left:
-            said = f"gold leaves {', '.join(left[:3])}, which a right answer need not have"
-            yield Finding(task.id, "scratch-clean", said, _quoted_gold(task))
+        if leftovers:
+            message = f"gold leaves {', '.join(leftovers[:3])}, which a right answer need not have"
+            yield Finding(task.id, "scratch-clean", message, _quote_gold(task))
 
-    def _failures_of_alternatives(self, task: Task) -> Iterator[Finding]:
+    def _check_alternatives(self, task: Task) -> Iterator[Finding]:
         """Yield a finding for each alternative of gold that does not run, or is not accepted."""
         if not self._checks & {"gold-runs", "gold-scores-1"}:
             return
         for number, commands in enumerate(task.golds[1:], start=1):
-            what = f"alternative {number}"
+            label = f"alternative {number}"
             try:
                 played = play(self._provider, task, Answer(commands))
             except TaskError as error:
-                said = f"{what} of gold does not run"
-                yield Finding(task.id, "gold-runs", said, _without_place(error, task))
+                message = f"{label} of gold does not run"
+                yield Finding(task.id, "gold-runs", message, _strip_task(error, task))
                 continue
-            failed = next((seen for seen in played.observations if not seen.executed), None)
+            failed = next((result for result in played.observations if not result.executed), None)
             if failed is not None:
-                said = f"{what} of gold fails with status {failed.status}"
-                yield Finding(task.id, "gold-runs", said, "\n".join((*commands, str(failed))))
+                message = f"{label} of gold fails with status {failed.status}"
+                yield Finding(task.id, "gold-runs", message, "\n".join((*commands, str(failed))))
             if not played.solved:
-                said = f"{what} of gold gets {played.reward.value:.2f}: {played.reward.reason}"
-                yield Finding(task.id, "gold-scores-1", said, "\n".join(commands))
+                message = f"{label} of gold gets {played.reward.value:.2f}: {played.reward.reason}"
+                yield Finding(task.id, "gold-scores-1", message, "\n".join(commands))
 
-    def _accepted(self, task: Task, gold: Played, limit: float) -> Iterator[Finding]:
+    def _check_wrong_answers(self, task: Task, gold: Played, limit: float) -> Iterator[Finding]:
         """Yield a finding for each kind of wrong answer that solves the task."""
         if "noop-scores-0" in self._checks:
             for answer in idle_answers(task):
                 played = self._try(task, answer, limit)
                 if played is not None and played.solved:
-                    said, evidence = f"{answer.what} solves it", _quoted_gold(task)
-                    yield Finding(task.id, "noop-scores-0", said, f"{answer.shown}\n{evidence}")
+                    message, evidence = f"{answer.description} solves it", _quote_gold(task)
+                    yield Finding(
+                        task.id, "noop-scores-0", message, f"{answer.evidence}\n{evidence}"
+                    )
                     return  # then every answer does
                 if played is not None and played.reward.value > 0:
-                    said = f"{answer.what} gets {played.reward.value:.2f}"
-                    yield Finding(task.id, "noop-scores-0", said, answer.shown, note=True)
+                    message = f"{answer.description} gets {played.reward.value:.2f}"
+                    yield Finding(task.id, "noop-scores-0", message, answer.evidence, note=True)
         wrong = wrong_answers(task, self.tasks)
-        for check, what, answers in (
+        for check, label, answers in (
             ("empty-answer-fails", "an empty answer", empty_answers(task, gold)),
-            ("wrong-answer-fails", "a wrong answer", (each for each in wrong if each.certain)),
-            ("weak-check", "a changed gold", (each for each in wrong if not each.certain)),
+            ("wrong-answer-fails", "a wrong answer", [a for a in wrong if a.certain]),
+            ("weak-check", "a changed gold", [a for a in wrong if not a.certain]),
         ):
             if check in self._checks:
-                yield from self._solving(task, answers, check, limit, what)
+                yield from self._find_solving(task, answers, check, limit, label)
 
-    def _solving(
-        self, task: Task, answers: Iterable[Answer], check: str, limit: float, what: str
+    def _find_solving(
+        self, task: Task, answers: Iterable[Answer], check: str, limit: float, label: str
     ) -> Iterator[Finding]:
         """Yield one finding for all answers that solve the task, and one for those worth a note."""
         played = [(answer, self._try(task, answer, limit)) for answer in answers]
-        solving = [answer for answer, done in played if done is not None and done.solved]
+        solving = [answer for answer, result in played if result is not None and result.solved]
         for note in (False, True):
-            those = [answer for answer in solving if answer.note == note]
-            if those:
-                said = f"{what} solves it: {'; '.join(dict.fromkeys(a.what for a in those))}"
-                evidence = "\n--\n".join(answer.shown for answer in those)
-                yield Finding(task.id, check, said, f"{evidence}\n{_quoted_gold(task)}", note)
+            accepted = [answer for answer in solving if answer.note == note]
+            if accepted:
+                descriptions = dict.fromkeys(answer.description for answer in accepted)
+                message = f"{label} solves it: {'; '.join(descriptions)}"
+                evidence = "\n--\n".join(answer.evidence for answer in accepted)
+                yield Finding(task.id, check, message, f"{evidence}\n{_quote_gold(task)}", note)
 
     def _try(self, task: Task, answer: Answer, limit: float) -> Played | None:
-        """Play an answer; return None if gold, which ran before, did not run beside it."""
+        """Play an answer; return None if gold, which ran before, did not run with it."""
         for seconds in (limit, None):  # gold has this time, too, and the machine may be busy
             try:
                 return play(self._provider, task, answer, seconds)
@@ -226,65 +230,65 @@ class Auditor:
                 continue
         return None
 
-    def _second_run(self, task: Task, gold: Played) -> Iterator[Finding]:
+    def _check_determinism(self, task: Task, gold: Played) -> Iterator[Finding]:
         try:
-            again = play(self._provider, task, gold_answer(task), pause=_PAUSE)
+            second_run = play(self._provider, task, gold_answer(task), pause=_PAUSE)
         except TaskError as error:
-            said = "gold runs once and not the next time"
-            yield Finding(task.id, "gold-deterministic", said, _without_place(error, task))
+            message = "gold runs once and not the next time"
+            yield Finding(task.id, "gold-deterministic", message, _strip_task(error, task))
             return
-        unlike = difference(task.env, gold, again)
-        if unlike:
-            yield Finding(task.id, "gold-deterministic", "two runs of gold differ", unlike)
+        differences = describe_difference(task.env, gold, second_run)
+        if differences:
+            yield Finding(task.id, "gold-deterministic", "two runs of gold differ", differences)
 
     @cached_property
     def _duplicates(self) -> dict[str, list[Finding]]:
-        found: dict[str, list[Finding]] = {}
+        findings: dict[str, list[Finding]] = {}
         for finding in find_duplicates(self.tasks):
-            found.setdefault(finding.task, []).append(finding)
-        return found
+            findings.setdefault(finding.task, []).append(finding)
+        return findings
 
     def _is_shared(self, path: str, task: Task) -> bool:
         """Whether other tasks have the same file, as those have that come from ``defaults``."""
         return any(
-            other.id != task.id and other.files.get(path) == task.files[path]
-            for other in self.tasks
+            sibling.id != task.id and sibling.files.get(path) == task.files[path]
+            for sibling in self.tasks
         )
 
     # -- the suite
 
-    def _unused_by_all(self, audited: Sequence[AuditedTask]) -> Iterator[Finding]:
+    def _find_unused_by_all(self, audited: Sequence[AuditedTask]) -> Iterator[Finding]:
         reported: set[str] = set()
-        for each in audited:
-            for path in sorted(each.unused - reported):
-                spec = each.task.files[path]
-                those = [other for other in audited if other.task.files.get(path) == spec]
-                if len(those) > 1 and all(path in other.unused for other in those):
+        for result in audited:
+            for path in sorted(result.unused - reported):
+                spec = result.task.files[path]
+                sharing = [r for r in audited if r.task.files.get(path) == spec]
+                if len(sharing) > 1 and all(path in r.unused for r in sharing):
                     reported.add(path)
-                    said = f"no gold of {len(those)} tasks needs {path}, and no query names it"
-                    yield acknowledge(Finding(each.task.id, "files-used", said), each.task)
+                    message = f"no gold of {len(sharing)} tasks needs {path}, and no query names it"
+                    yield acknowledge(Finding(result.task.id, "files-used", message), result.task)
 
-    def _outdated(self, audited: Sequence[AuditedTask]) -> Iterator[Finding]:
+    def _find_outdated(self, audited: Sequence[AuditedTask]) -> Iterator[Finding]:
         """Yield a note for each acknowledgement of the suite that nothing is found for."""
         reasons: dict[tuple[str, str], list[AuditedTask]] = {}
-        for each in audited:
-            for check, reason in each.task.audit.items():
+        for result in audited:
+            for check, reason in result.task.audit.items():
                 if check in self._checks:
-                    reasons.setdefault((check, reason), []).append(each)
-        for (check, reason), those in reasons.items():
-            found = [f for each in those for f in each.findings if f.check == check]
-            if not any(finding.acknowledged for finding in found):
-                said = f"it is acknowledged, and nothing is found any more: {reason}"
-                yield Finding(those[0].task.id, check, said, note=True)
+                    reasons.setdefault((check, reason), []).append(result)
+        for (check, reason), results in reasons.items():
+            findings = [f for result in results for f in result.findings if f.check == check]
+            if not any(finding.acknowledged for finding in findings):
+                message = f"it is acknowledged, and nothing is found any more: {reason}"
+                yield Finding(results[0].task.id, check, message, note=True)
 
 
-def _quoted_gold(task: Task) -> str:
+def _quote_gold(task: Task) -> str:
     """Return gold for comparison, but never a flag."""
     text = "\n".join(task.gold)
     return "" if task.env == "ctf" else f"-- gold:\n{text}"
 
 
-def _without_place(error: TaskError, task: Task) -> str:
+def _strip_task(error: TaskError, task: Task) -> str:
     """Return a message without the task's name, which every line of the report has."""
     _, name, message = str(error).partition(f"task {task.id!r}: ")
     return message if name else str(error)

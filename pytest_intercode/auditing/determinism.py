@@ -11,54 +11,54 @@ from typing import Any
 
 from pytest_intercode.auditing.playing import Played
 
-__all__ = ["difference"]
+__all__ = ["describe_difference"]
 
-_SHOWN = 300  # characters of each side
+_MAX_CHARACTERS = 300  # of each side
 
 
-def difference(env: str, *runs: Played) -> str:
+def describe_difference(env: str, *runs: Played) -> str:
     """Describe how the end states of runs of gold differ; empty if they are equal.
 
     Args:
         env: the environment.
         runs: episodes of an agent that played gold.
     """
-    if any(run.over == "budget" and not run.solved for run in runs):
+    if any(run.end_reason == "budget" and not run.solved for run in runs):
         return ""  # gold was cut short: its end states cannot be compared
     for run in runs:
         if env in ("bash", "sql") and not run.solved:
-            describe = _bash_difference if env == "bash" else _both
+            describe = _describe_bash if env == "bash" else _describe_both
             return describe(run.state["agent"], run.state["gold"])
     first = runs[0]
     for run in runs[1:]:
         if env == "python" and run.state != first.state:
-            return _both(first.state, run.state)
+            return _describe_both(first.state, run.state)
         if run.reward.value != first.reward.value:
             return f"rewards: {first.reward.value:.2f}, then {run.reward.value:.2f}"
     return ""
 
 
-def _bash_difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    said = []
-    if mine["output"] != theirs["output"]:
-        a, b = _first_difference(mine["output"], theirs["output"])
-        said.append(f"output: {a!r}, then {b!r}")
-    entries = [side.get("entries", {}) for side in (mine, theirs)]
+def _describe_bash(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    differences = []
+    if first["output"] != second["output"]:
+        a, b = _find_first_difference(first["output"], second["output"])
+        differences.append(f"output: {a!r}, then {b!r}")
+    entries = [side.get("entries", {}) for side in (first, second)]
     paths = sorted(entries[0].keys() | entries[1].keys())
-    unlike = [path for path in paths if entries[0].get(path) != entries[1].get(path)]
-    if unlike:
-        said.append(f"on disk: {', '.join(unlike[:5])}")
-    return "; ".join(said) or "the end states"
+    changed_paths = [path for path in paths if entries[0].get(path) != entries[1].get(path)]
+    if changed_paths:
+        differences.append(f"on disk: {', '.join(changed_paths[:5])}")
+    return "; ".join(differences) or "the end states"
 
 
-def _first_difference(mine: str, theirs: str) -> tuple[str, str]:
+def _find_first_difference(first: str, second: str) -> tuple[str, str]:
     """Return the first lines that differ, shortened."""
-    for left, right in zip(mine.split("\n"), theirs.split("\n"), strict=False):
-        if left != right:
-            return left[:_SHOWN], right[:_SHOWN]
-    return mine[:_SHOWN], theirs[:_SHOWN]
+    for first_line, second_line in zip(first.split("\n"), second.split("\n"), strict=False):
+        if first_line != second_line:
+            return first_line[:_MAX_CHARACTERS], second_line[:_MAX_CHARACTERS]
+    return first[:_MAX_CHARACTERS], second[:_MAX_CHARACTERS]
 
 
-def _both(mine: Any, theirs: Any) -> str:
-    a, b = (json.dumps(side, ensure_ascii=False, default=str) for side in (mine, theirs))
-    return f"{a[:_SHOWN]}, then {b[:_SHOWN]}"
+def _describe_both(first: Any, second: Any) -> str:
+    a, b = (json.dumps(side, ensure_ascii=False, default=str) for side in (first, second))
+    return f"{a[:_MAX_CHARACTERS]}, then {b[:_MAX_CHARACTERS]}"

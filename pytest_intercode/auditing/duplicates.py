@@ -11,7 +11,7 @@ from typing import Any
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
 from pytest_intercode.databases.scan import Dialect, scan
-from pytest_intercode.suites.python_tests import parsed
+from pytest_intercode.suites.python_tests import parse_code
 
 __all__ = ["data_of", "dialect_of", "find_duplicates", "normalised_gold"]
 
@@ -25,8 +25,8 @@ def data_of(task: Task) -> tuple[Any, ...]:
     if task.env in ("python", "ctf"):
         return (task.env,)
     files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
-    about = (task.archive, task.image, task.database, task.repository)
-    return (task.env, task.workdir, task.setup, *about, files)
+    sources = (task.archive, task.image, task.database, task.repository)
+    return (task.env, task.workdir, task.setup, *sources, files)
 
 
 def dialect_of(task: Task) -> Dialect:
@@ -48,7 +48,7 @@ def normalised_gold(task: Task) -> str:
         tokens = [token for token in scan(text, dialect_of(task)) if token.text != ";"]
         return " ".join(t.text.casefold() if t.kind == "word" else t.text for t in tokens)
     if task.env == "python":
-        tree = parsed(text)
+        tree = parse_code(text)
         return " ".join(text.split()) if tree is None else ast.dump(tree)
     return " ".join(text.split())
 
@@ -62,12 +62,12 @@ def find_duplicates(tasks: Iterable[Task]) -> Iterator[Finding]:
         query = queries.setdefault((*data, _normalised_query(task)), task)
         gold = golds.setdefault((*data, normalised_gold(task)), task)
         if query is not task and gold is query:
-            said = f"the query and the gold are those of {query.id}"
+            message = f"the query and the gold are those of {query.id}"
         elif query is not task:
-            said = f"the query is that of {query.id}, on the same data; the golds differ"
+            message = f"the query is that of {query.id}, on the same data; the golds differ"
         elif gold is not task:
-            said = f"the gold is that of {gold.id}, on the same data"
+            message = f"the gold is that of {gold.id}, on the same data"
         else:
             continue
         evidence = f"{(query if query is not task else gold).query}\n{task.query}"
-        yield Finding(task.id, "no-duplicates", said, evidence)
+        yield Finding(task.id, "no-duplicates", message, evidence)

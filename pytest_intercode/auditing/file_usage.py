@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pytest_intercode.core.task import CodeTest, Task
-from pytest_intercode.environments.gold import golds_fault
+from pytest_intercode.environments.gold import attribute_to_gold
 from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -25,9 +25,9 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 __all__ = ["unused_files"]
 
 _WORD = re.compile(r"[\w.-]*\w")
-_SECONDS = 30.0
-_BATCH = 200  # paths of one command line
-_SETTLE = 2.0  # seconds
+_COMMAND_TIMEOUT = 30.0  # seconds for a command that looks at files
+_MAX_BATCH = 200  # paths of one command line
+_SETTLE_TIMEOUT = 2.0  # seconds for background jobs of gold
 
 
 def unused_files(
@@ -49,24 +49,24 @@ def unused_files(
         for path, spec in task.files.items()
         if spec.kind != "directory"
         and not any(fnmatch.fnmatch(path, pattern) for pattern in task.decoys)
-        and not _named(path, task)
+        and not _is_named(path, task)
     }
     actions = task.solution if task.env == "ctf" else task.gold
     if not candidates or task.env not in ("bash", "ctf") or not actions:
         return candidates
     sandbox = provider.acquire(environment.spec(task, provider))
     try:
-        return candidates - _used(sandbox, task, actions, sorted(candidates))
+        return candidates - _find_used(sandbox, task, actions, sorted(candidates))
     finally:
         sandbox.close()
 
 
-def _named(path: str, task: Task) -> bool:
+def _is_named(path: str, task: Task) -> bool:
     """Whether the query, gold, the setup, the tests or another file name a file or its folder."""
     tests = [test.code for test in task.tests if isinstance(test, CodeTest)]
     texts = [task.query, *task.gold, *task.setup, *task.solution, *tests, task.test_setup]
-    for other, spec in task.files.items():
-        if other != path:
+    for file_path, spec in task.files.items():
+        if file_path != path:
             texts.append(spec.content.decode("utf-8", "replace") or spec.target)
     if any(posixpath.basename(path) in text for text in texts):
         return True
@@ -80,35 +80,43 @@ def _folders(path: str) -> list[str]:
     return folders[:1] if path.startswith("/") else [f for f in folders if f != "."]
 
 
-def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]) -> set[str]:
+def _find_used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]) -> set[str]:
     """Return which of the paths setup and gold used; all of them where that is unknown."""
-    now = time.time()
-    set_up(sandbox, replace(task, setup=()), now)
-    full = {path: _absolute(task, path) for path in paths}
+    start = time.time()
+    set_up(sandbox, replace(task, setup=()), start)
+    full_paths = {path: _absolute(task, path) for path in paths}
     inside = {
-        path: {posixpath.dirname(there), *(_absolute(task, folder) for folder in _folders(path))}
-        for path, there in full.items()
+        path: {
+            posixpath.dirname(full_path),
+            *(_absolute(task, folder) for folder in _folders(path)),
+        }
+        for path, full_path in full_paths.items()
     }
     folders = set().union(*inside.values())
-    watched = sorted({*full.values(), *folders})
-    for at in range(0, len(watched), _BATCH):
-        names = " ".join(map(shlex.quote, watched[at : at + _BATCH]))
-        sandbox.admin(f"touch -c -h -a -d @1 -- {names}", _SECONDS)
-    before = _times(sandbox, watched)
-    set_up(sandbox, replace(task, files={}, archive=None), now)
-    with golds_fault():
+    watched = sorted({*full_paths.values(), *folders})
+    for index in range(0, len(watched), _MAX_BATCH):
+        names = " ".join(map(shlex.quote, watched[index : index + _MAX_BATCH]))
+        sandbox.admin(f"touch -c -h -a -d @1 -- {names}", _COMMAND_TIMEOUT)
+    earlier_times = _read_times(sandbox, watched)
+    set_up(sandbox, replace(task, files={}, archive=None), start)
+    with attribute_to_gold():
         for action in actions:
             sandbox.run(action, task.action_timeout)
-        sandbox.settle(_SETTLE)
-        after = _times(sandbox, watched)
+        sandbox.settle(_SETTLE_TIMEOUT)
+        later_times = _read_times(sandbox, watched)
         if not _updates_access_times(sandbox, watched):
             return set(paths)
     # A folder's change time also moves when a file is made in it; only its access time counts.
-    listed = {f for f in folders if before.get(f, "").split()[:1] != after.get(f, "").split()[:1]}
+    listed_folders = {
+        f
+        for f in folders
+        if earlier_times.get(f, "").split()[:1] != later_times.get(f, "").split()[:1]
+    }
     return {
         path
-        for path, there in full.items()
-        if before.get(there) != after.get(there) or inside[path] & listed
+        for path, full_path in full_paths.items()
+        if earlier_times.get(full_path) != later_times.get(full_path)
+        or inside[path] & listed_folders
     }
 
 
@@ -116,26 +124,26 @@ def _absolute(task: Task, path: str) -> str:
     return posixpath.normpath(posixpath.join(task.workdir, path))
 
 
-def _times(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
+def _read_times(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
     """Return times (that of access first), inode and mode of each path that is there."""
-    found: dict[str, str] = {}
-    for at in range(0, len(paths), _BATCH):
-        names = " ".join(map(shlex.quote, paths[at : at + _BATCH]))
-        _, said = sandbox.admin(
-            f"stat -c '%.9X %.9Y %.9Z %i %f //%n' -- {names} 2>/dev/null", _SECONDS
+    times: dict[str, str] = {}
+    for index in range(0, len(paths), _MAX_BATCH):
+        names = " ".join(map(shlex.quote, paths[index : index + _MAX_BATCH]))
+        _, output = sandbox.admin(
+            f"stat -c '%.9X %.9Y %.9Z %i %f //%n' -- {names} 2>/dev/null", _COMMAND_TIMEOUT
         )
-        for line in said.decode("utf-8", "surrogateescape").splitlines():
+        for line in output.decode("utf-8", "surrogateescape").splitlines():
             stamp, _, path = line.partition(" //")
-            found[path] = stamp
-    return found
+            times[path] = stamp
+    return times
 
 
 def _updates_access_times(sandbox: Sandbox, paths: list[str]) -> bool:
     """Whether the file system updates access times at all."""
     for path in paths:
         name = shlex.quote(path)
-        status, _ = sandbox.admin(f"test -f {name} && touch -a -d @1 -- {name}", _SECONDS)
+        status, _ = sandbox.admin(f"test -f {name} && touch -a -d @1 -- {name}", _COMMAND_TIMEOUT)
         if status == 0:
-            sandbox.admin(f"cat -- {name}", _SECONDS)
-            return not _times(sandbox, [path]).get(path, "1.").startswith("1.")
+            sandbox.admin(f"cat -- {name}", _COMMAND_TIMEOUT)
+            return not _read_times(sandbox, [path]).get(path, "1.").startswith("1.")
     return False

@@ -25,7 +25,7 @@ MEANINGS: Mapping[str, str] = {
 """What each check asks for."""
 
 _GOLD_CHECKS = ("gold-runs", "gold-scores-1", "gold-deterministic")
-_LONGEST = 4000  # characters of evidence that are kept
+_MAX_EVIDENCE = 4000  # characters that are kept
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Finding:
         check: the check's name, one of :data:`MEANINGS`.
         said: what is wrong, a sentence.
         evidence: what shows it, such as a wrong answer that solves the task; it may quote gold.
-        note: it is reported, and is no fault.
-        acknowledged: why it is no fault of the task, in the suite's own words.
+        note: it is reported, and is not a fault.
+        acknowledged: why it is not a fault of the task, in the suite's own words.
     """
 
     task: str
@@ -49,12 +49,12 @@ class Finding:
     acknowledged: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.evidence) > _LONGEST:
-            object.__setattr__(self, "evidence", f"{self.evidence[:_LONGEST]}[...]")
+        if len(self.evidence) > _MAX_EVIDENCE:
+            object.__setattr__(self, "evidence", f"{self.evidence[:_MAX_EVIDENCE]}[...]")
 
     @property
     def fault(self) -> bool:
-        """Whether the task has to be mended, or the finding acknowledged."""
+        """Whether the task has to be fixed, or the finding acknowledged."""
         return not (self.note or self.acknowledged)
 
     def __str__(self) -> str:

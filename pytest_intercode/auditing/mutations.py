@@ -14,10 +14,10 @@ from pytest_intercode.auditing.playing import Answer, Played
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.databases.scan import Token, is_word, scan
 from pytest_intercode.environments.swe.gold import gold_actions, is_patch
-from pytest_intercode.suites.python_tests import entry_of, parsed
+from pytest_intercode.suites.python_tests import entry_of, parse_code
 
 __all__ = [
-    "MOST",
+    "MAX_ANSWERS",
     "changed_golds",
     "constants",
     "empty_answers",
@@ -25,51 +25,51 @@ __all__ = [
     "wrong_answers",
 ]
 
-MOST = 6
+MAX_ANSWERS = 6
 """How many wrong answers are tried at one task."""
 
-_SIBLINGS = 2
+_MAX_SIBLINGS = 2  # golds of other tasks that are tried
 _IDLE = {"bash": ":", "ctf": ":", "swe": ":", "python": "pass", "sql": "SELECT 1"}
 
 
 def idle_answers(task: Task) -> Iterator[Answer]:
     """Yield what an agent may do that changes nothing."""
-    yield Answer(what="a submission at once")
+    yield Answer(description="a submission at once")
     action = _IDLE.get(task.env)
     if action is not None:
-        yield Answer((action,), what=f"{action} and a submission")
+        yield Answer((action,), description=f"{action} and a submission")
 
 
 def empty_answers(task: Task, gold: Played) -> Iterator[Answer]:
     """Yield answers that hold nothing, in as many columns as gold's rows have."""
     if task.env == "bash":
-        yield Answer(("echo",), what="an empty line")
-        yield Answer(submitted=" ", what="a blank")
+        yield Answer(("echo",), description="an empty line")
+        yield Answer(submitted=" ", description="a blank")
     elif task.env == "ctf":
         flag, brace, _ = task.gold[0].partition("{")
-        yield Answer(submitted=f"{flag}{{}}" if brace else " ", what="an empty flag")
+        yield Answer(submitted=f"{flag}{{}}" if brace else " ", description="an empty flag")
     elif task.env == "python":
         yield _empty_python(task)
     elif task.env == "sql":
         width = gold.state.get("gold", {}).get("width", 1)
-        yield Answer((_no_rows(max(width, 1)),), what="no rows")
+        yield Answer((_select_no_rows(max(width, 1)),), description="no rows")
 
 
 def wrong_answers(task: Task, tasks: Sequence[Task]) -> list[Answer]:
-    """Return wrong but plausible answers, at most :data:`MOST` of them.
+    """Return wrong but plausible answers, at most :data:`MAX_ANSWERS` of them.
 
     Args:
         task: the task.
         tasks: the tasks of its suite, whose golds are wrong answers, too.
     """
     if task.env == "ctf":
-        return _changed_flags(task.gold[0])
+        return _change_flag(task.gold[0])
     if task.env == "python":
         answers = itertools.chain(constants(task), changed_golds(task))
     else:
-        changed = itertools.islice(changed_golds(task), MOST - 1)
-        answers = itertools.chain(changed, _golds_of_others(task, tasks))
-    return list(itertools.islice(answers, MOST))
+        changed = itertools.islice(changed_golds(task), MAX_ANSWERS - 1)
+        answers = itertools.chain(changed, _find_sibling_golds(task, tasks))
+    return list(itertools.islice(answers, MAX_ANSWERS))
 
 
 def changed_golds(task: Task) -> Iterator[Answer]:
@@ -78,47 +78,53 @@ def changed_golds(task: Task) -> Iterator[Answer]:
     A person has to judge each that solves the task: it may do the same in another way.
     """
     change = {
-        "bash": _changed_bash,
-        "sql": _changed_sql,
-        "python": _changed_python,
-        "swe": _changed_swe,
+        "bash": _change_bash,
+        "sql": _change_sql,
+        "python": _change_python,
+        "swe": _change_swe,
     }.get(task.env)
     return change(task) if change else iter(())
 
 
-def _golds_of_others(task: Task, tasks: Sequence[Task]) -> Iterator[Answer]:
+def _find_sibling_golds(task: Task, tasks: Sequence[Task]) -> Iterator[Answer]:
     """Yield the golds of other tasks on the same data, those that come next in the suite first."""
     if task.env not in ("bash", "sql"):
         return
-    data, own = data_of(task), normalised_gold(task)
-    at = next((n for n, other in enumerate(tasks) if other.id == task.id), 0)
-    found = 0
-    for other in (*tasks[at + 1 :], *tasks[:at]):
-        if found == _SIBLINGS:
+    data, gold = data_of(task), normalised_gold(task)
+    index = next((n for n, candidate in enumerate(tasks) if candidate.id == task.id), 0)
+    count = 0
+    for sibling in (*tasks[index + 1 :], *tasks[:index]):
+        if count == _MAX_SIBLINGS:
             return
-        if other.env == task.env and data_of(other) == data and normalised_gold(other) != own:
-            found += 1
-            yield Answer(tuple(other.gold), what=f"the gold of {other.id}", certain=False)
+        if (
+            sibling.env == task.env
+            and data_of(sibling) == data
+            and normalised_gold(sibling) != gold
+        ):
+            count += 1
+            yield Answer(
+                tuple(sibling.gold), description=f"the gold of {sibling.id}", certain=False
+            )
 
 
-def _changed_flags(flag: str) -> list[Answer]:
+def _change_flag(flag: str) -> list[Answer]:
     """Return flags of the same form, with letters changed."""
     inner = flag.find("{") + 1
-    letters = [at for at in range(inner, len(flag)) if flag[at].isalnum()]
-    made = []
-    for places in (letters[-1:], letters[:2], letters):
+    letters = [index for index in range(inner, len(flag)) if flag[index].isalnum()]
+    flags = []
+    for positions in (letters[-1:], letters[:2], letters):
         changed = list(flag)
-        for at in places:
-            changed[at] = _next(changed[at])
-        made.append("".join(changed))
+        for position in positions:
+            changed[position] = _next_letter(changed[position])
+        flags.append("".join(changed))
     return [
-        Answer(submitted=text, what="a flag with letters changed")
-        for text in dict.fromkeys(made)
+        Answer(submitted=text, description="a flag with letters changed")
+        for text in dict.fromkeys(flags)
         if text != flag
     ]
 
 
-def _next(letter: str) -> str:
+def _next_letter(letter: str) -> str:
     for first, last in ("az", "AZ", "09"):
         if first <= letter <= last:
             return first if letter == last else chr(ord(letter) + 1)
@@ -140,43 +146,45 @@ _STAGE = re.compile(r"\s*\|\s*[^|&;()<>`\n]+$")
 _PATH = re.compile(r"(?<![\w$/.*-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w*(?![\w/.])")
 
 
-def _changed_bash(task: Task) -> Iterator[Answer]:
-    for at in reversed(range(len(task.gold))):
-        command = task.gold[at]
+def _change_bash(task: Task) -> Iterator[Answer]:
+    for index in reversed(range(len(task.gold))):
+        command = task.gold[index]
         changes = (
-            ("gold with another number", _other_number(command)),
+            ("gold with another number", _change_shell_number(command)),
             ("gold without an option", _cut(_OPTION, command)),
             ("gold without its last filter", _cut(_STAGE, command)),
-            ("gold of another file", _other_file(task, command)),
+            ("gold of another file", _change_file(task, command)),
         )
-        for what, changed in changes:
+        for label, changed in changes:
             if changed and changed != command:
-                actions = (*task.gold[:at], changed, *task.gold[at + 1 :])
-                yield Answer(actions, what=what, certain=False)
+                actions = (*task.gold[:index], changed, *task.gold[index + 1 :])
+                yield Answer(actions, description=label, certain=False)
 
 
-def _other_number(command: str) -> str:
-    found = _NUMBER.search(command)
-    if found is None:
+def _change_shell_number(command: str) -> str:
+    match = _NUMBER.search(command)
+    if match is None:
         return ""
-    more = str(int(found[0]) + 1).rjust(len(found[0]), "0")
-    return command[: found.start()] + more + command[found.end() :]
+    number = str(int(match[0]) + 1).rjust(len(match[0]), "0")
+    return command[: match.start()] + number + command[match.end() :]
 
 
 def _cut(pattern: re.Pattern[str], command: str) -> str:
-    found = pattern.search(command)
-    return "" if found is None else command[: found.start()] + command[found.end() :]
+    match = pattern.search(command)
+    return "" if match is None else command[: match.start()] + command[match.end() :]
 
 
-def _other_file(task: Task, command: str) -> str:
+def _change_file(task: Task, command: str) -> str:
     """Name another of the task's files where gold names one."""
     names = [path for path, spec in task.files.items() if spec.kind == "file"]
-    for found in _PATH.finditer(command):
-        if found[0] in names:
-            others = [name for name in names if name != found[0]]
-            near = [n for n in others if n.rpartition(".")[2] == found[0].rpartition(".")[2]]
-            for other in near or others:
-                return command[: found.start()] + other + command[found.end() :]
+    for match in _PATH.finditer(command):
+        if match[0] in names:
+            candidates = [name for name in names if name != match[0]]
+            of_same_type = [
+                n for n in candidates if n.rpartition(".")[2] == match[0].rpartition(".")[2]
+            ]
+            for replacement in of_same_type or candidates:
+                return command[: match.start()] + replacement + command[match.end() :]
     return ""
 
 
@@ -186,64 +194,73 @@ _FILE = re.compile(r"^diff --git ", re.MULTILINE)
 _HUNK = re.compile(r"^@@ ", re.MULTILINE)
 
 
-def _changed_swe(task: Task) -> Iterator[Answer]:
+def _change_swe(task: Task) -> Iterator[Answer]:
     """Yield a patch without one of its files, and without the last hunk of one."""
     if len(task.gold) != 1 or not is_patch(task.gold[0]):
         return
-    begins = [found.start() for found in _FILE.finditer(task.gold[0])]
+    begins = [match.start() for match in _FILE.finditer(task.gold[0])]
     files = [task.gold[0][a:b] for a, b in itertools.pairwise([*begins, len(task.gold[0])])]
-    for at, text in enumerate(files):
-        hunks = [found.start() for found in _HUNK.finditer(text)]
-        for what, kept in (("a hunk", text[: hunks[-1]] if len(hunks) > 1 else ""), ("a file", "")):
-            changed = "".join((*files[:at], kept, *files[at + 1 :]))
-            if changed and (kept or what == "a file"):
+    for index, text in enumerate(files):
+        hunks = [match.start() for match in _HUNK.finditer(text)]
+        for part, remainder in (
+            ("a hunk", text[: hunks[-1]] if len(hunks) > 1 else ""),
+            ("a file", ""),
+        ):
+            changed = "".join((*files[:index], remainder, *files[index + 1 :]))
+            if changed and (remainder or part == "a file"):
                 actions = tuple(gold_actions(replace(task, gold=(changed,))))
-                yield Answer(actions, what=f"gold without {what}", certain=False)
+                yield Answer(actions, description=f"gold without {part}", certain=False)
 
 
 # -- sql
 
 _CLAUSES = ("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "WINDOW")
-_LEFT_OUT = ("WHERE", "HAVING", "LIMIT")
+_REMOVABLE_CLAUSES = ("WHERE", "HAVING", "LIMIT")
 
 
-def _changed_sql(task: Task) -> Iterator[Answer]:
+def _change_sql(task: Task) -> Iterator[Answer]:
     """Yield gold without its WHERE, HAVING, LIMIT and DISTINCT, in another order, and so on.
 
     Gold without ORDER BY is worth a note and no more: rows often come in the order of their keys.
     """
-    *before, last = task.gold
+    *earlier, last = task.gold
     tokens = list(scan(last, dialect_of(task)))
-    for word in _LEFT_OUT:
-        text = _without(last, tokens, word)
+    for word in _REMOVABLE_CLAUSES:
+        text = _cut_clause(last, tokens, word)
         if text:
-            yield Answer((*before, text), what=f"gold without {word}", certain=False)
+            yield Answer((*earlier, text), description=f"gold without {word}", certain=False)
     for token in tokens:
         if is_word(token, "DISTINCT"):
             text = last[: token.start] + last[token.end :]
-            yield Answer((*before, text), what="gold without DISTINCT", certain=False)
+            yield Answer((*earlier, text), description="gold without DISTINCT", certain=False)
             break
     for previous, token in itertools.pairwise(tokens):
         if token.kind == "number" and token.text.isdigit() and not is_word(previous, "SELECT"):
             text = f"{last[: token.start]}{int(token.text) + 1}{last[token.end :]}"
-            yield Answer((*before, text), what="gold with another number", certain=False)
+            yield Answer((*earlier, text), description="gold with another number", certain=False)
             break
-    order = next((at for at, t in enumerate(tokens) if not t.depth and is_word(t, "ORDER")), None)
+    order = next(
+        (index for index, t in enumerate(tokens) if not t.depth and is_word(t, "ORDER")), None
+    )
     if order is not None:
         yield Answer(
-            (*before, _reversed(last, tokens, order)), what="gold in reverse", certain=False
+            (*earlier, _reverse_order(last, tokens, order)),
+            description="gold in reverse",
+            certain=False,
         )
-        text = _without(last, tokens, "ORDER")
-        yield Answer((*before, text), what="gold without ORDER BY", certain=False, note=True)
+        text = _cut_clause(last, tokens, "ORDER")
+        yield Answer(
+            (*earlier, text), description="gold without ORDER BY", certain=False, note=True
+        )
 
 
-def _reversed(text: str, tokens: list[Token], order: int) -> str:
+def _reverse_order(text: str, tokens: list[Token], order: int) -> str:
     """Turn the direction of the first key of ORDER BY."""
     end = len(text)
     for token in tokens[order + 2 :]:
         if is_word(token, "ASC", "DESC") and not token.depth:
-            turned = "DESC" if is_word(token, "ASC") else "ASC"
-            return f"{text[: token.start]}{turned}{text[token.end :]}"
+            direction = "DESC" if is_word(token, "ASC") else "ASC"
+            return f"{text[: token.start]}{direction}{text[token.end :]}"
         stops = token.text in {",", ";"} or is_word(token, "LIMIT", "NULLS", "COLLATE")
         if stops and not token.depth:
             end = token.start
@@ -251,9 +268,9 @@ def _reversed(text: str, tokens: list[Token], order: int) -> str:
     return f"{text[:end].rstrip()} DESC {text[end:]}"
 
 
-def _without(text: str, tokens: list[Token], word: str) -> str:
-    """Cut the last clause of a kind that stands in no parentheses."""
-    starts = [at for at, t in enumerate(tokens) if t.depth == 0 and is_word(t, word)]
+def _cut_clause(text: str, tokens: list[Token], word: str) -> str:
+    """Cut the last clause of a kind that is not in parentheses."""
+    starts = [index for index, t in enumerate(tokens) if t.depth == 0 and is_word(t, word)]
     if not starts:
         return ""
     begin = starts[-1]
@@ -265,7 +282,7 @@ def _without(text: str, tokens: list[Token], word: str) -> str:
     return f"{text[: tokens[begin].start]}{text[end:]}".rstrip()
 
 
-def _no_rows(width: int) -> str:
+def _select_no_rows(width: int) -> str:
     """Return a query that has so many columns, and no rows, in either dialect."""
     columns = ", ".join(f"1 AS c{number}" for number in range(1, width + 1))
     return f"SELECT * FROM (SELECT {columns}) AS e WHERE 1 = 0"
@@ -287,30 +304,32 @@ def _empty_python(task: Task) -> Answer:
     """Return a function that does nothing, or an empty program."""
     name = entry_of(task)
     if not name:
-        return Answer(("pass",), what="an empty program")
+        return Answer(("pass",), description="an empty program")
     head, _, method = name.partition(".")
     if method:
         source = f"class {head}:\n    def {method}(self, *args, **kwargs):\n        pass"
     else:
         source = f"def {head}(*args, **kwargs):\n    pass"
-    return Answer((source,), head, what="a body that does nothing")
+    return Answer((source,), head, description="a body that does nothing")
 
 
 def constants(task: Task) -> Iterator[Answer]:
     """Yield a function that returns, or a program that prints, what a test expects, always."""
     name = entry_of(task)
-    expected = Counter(_expected(task))
+    expected = Counter(_find_expected(task))
     if not expected and name:
         expected = Counter(["True", "False"])  # asserts that compare nothing
     for value, _ in expected.most_common(2):
         if not name:
-            yield Answer((f"print({value}, end='')",), what="a program that always prints the same")
+            yield Answer(
+                (f"print({value}, end='')",), description="a program that always prints the same"
+            )
         elif "." not in name:
             source = f"def {name}(*args, **kwargs):\n    return {value}"
-            yield Answer((source,), name, what="a body that returns a constant")
+            yield Answer((source,), name, description="a body that returns a constant")
 
 
-def _expected(task: Task) -> Iterator[str]:
+def _find_expected(task: Task) -> Iterator[str]:
     """Yield what tests expect of a call, as literals."""
     for test in task.tests:
         if isinstance(test, CallTest):
@@ -318,13 +337,13 @@ def _expected(task: Task) -> Iterator[str]:
         elif isinstance(test, ProgramTest):
             yield repr(test.output)
         elif isinstance(test, CodeTest):
-            tree = parsed(test.code)
+            tree = parse_code(test.code)
             for node in ast.walk(tree) if tree else ():
                 if isinstance(node, ast.Assert):
-                    yield from _compared(node.test)
+                    yield from _find_compared(node.test)
 
 
-def _compared(node: ast.expr) -> Iterator[str]:
+def _find_compared(node: ast.expr) -> Iterator[str]:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield "False"
     elif isinstance(node, ast.Call):
@@ -338,14 +357,14 @@ def _compared(node: ast.expr) -> Iterator[str]:
                 continue
 
 
-def _changed_python(task: Task) -> Iterator[Answer]:
+def _change_python(task: Task) -> Iterator[Answer]:
     name = entry_of(task).partition(".")[0]
-    for what, change in _CHANGES:
-        for at in reversed(range(len(task.gold))):
-            tree = parsed(task.gold[at])
+    for label, change in _CHANGES:
+        for index in reversed(range(len(task.gold))):
+            tree = parse_code(task.gold[index])
             if tree is not None and any(map(change, ast.walk(tree))):
-                actions = (*task.gold[:at], ast.unparse(tree), *task.gold[at + 1 :])
-                yield Answer(actions, name, what=what, certain=False)
+                actions = (*task.gold[:index], ast.unparse(tree), *task.gold[index + 1 :])
+                yield Answer(actions, name, description=label, certain=False)
                 break
 
 

@@ -29,19 +29,19 @@ class Answer:
     Attributes:
         actions: the actions.
         submitted: the text that is submitted, if any.
-        what: what it is, for people.
+        description: what it is, for people.
         certain: it is certainly wrong; else a person has to judge.
-        note: that it solves the task is worth a note, and is no fault.
+        note: that it solves the task is worth a note, and is not a fault.
     """
 
     actions: tuple[str, ...] = ()
     submitted: str = ""
-    what: str = ""
+    description: str = ""
     certain: bool = True
     note: bool = False
 
     @property
-    def shown(self) -> str:
+    def evidence(self) -> str:
         """Its text, as evidence."""
         return "\n".join([*self.actions, f"submit {self.submitted}".rstrip()])
 
@@ -54,14 +54,14 @@ class Played:
         reward: the reward.
         observations: what was seen after each action that ran.
         state: both end states, as builtins.
-        over: why the episode ended.
+        end_reason: why the episode ended.
         seconds: the duration of its longest action.
     """
 
     reward: Reward
     observations: tuple[Observation, ...]
     state: Mapping[str, Any]
-    over: str
+    end_reason: str
     seconds: float
 
     @property
@@ -98,14 +98,14 @@ def play(
         TaskError: gold did not run to its end.
         InfrastructureError: no sandbox could be had.
     """
-    seen: list[Observation] = []
+    observations: list[Observation] = []
 
     def act(_: TaskView, env: AgentEnvironment) -> None:
-        seen.clear()  # of an attempt that the sandbox spoiled
+        observations.clear()  # of an attempt that failed with its sandbox
         time.sleep(pause)
         for action in answer.actions:
             observation, _reward, terminated, truncated, _info = env.step(action)
-            seen.append(observation)
+            observations.append(observation)
             if terminated or truncated:
                 return
         env.submit(answer.submitted)
@@ -118,10 +118,10 @@ def play(
         record = rollout.run(Agent("loop", run=act, judges_gold=True), environment)
         return Played(
             Reward(record.reward, record.parts, record.reason),
-            tuple(seen),
+            tuple(observations),
             record.state,
             environment.over,
-            max((turn.seconds for turn in record.turns[: len(seen)]), default=0.0),
+            max((turn.seconds for turn in record.turns[: len(observations)]), default=0.0),
         )
     finally:
         rollout.close()

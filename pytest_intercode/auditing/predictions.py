@@ -24,7 +24,7 @@ __all__ = ["GOLD", "Graded", "gold_predictions", "grade", "report_line"]
 GOLD = "gold"
 _FILE = "/tmp/.prediction.diff"
 _APPLIED = "intercode: the patch is applied"
-_SECONDS = 120.0
+_APPLY_TIMEOUT = 120.0  # seconds to apply a patch in all ways
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
     spec = FileSpec("file", text.encode("utf-8", "surrogateescape"))
     with_patch = replace(task, files={**task.files, _FILE: spec})
     assert task.repository is not None
-    answer = Answer(actions=(_applying(task.repository.at),))
+    answer = Answer(actions=(_build_apply_action(task.repository.at),))
     try:
-        played = play(provider, with_patch, answer, action_timeout=_SECONDS)
+        played = play(provider, with_patch, answer, action_timeout=_APPLY_TIMEOUT)
     except (TaskError, InfrastructureError) as error:
         return Graded(task, prediction, None, reason=str(error))
-    said = str(played.observations[0]) if played.observations else ""
-    if _APPLIED not in said:
-        last = said.strip().rpartition("\n")[2]
+    output = str(played.observations[0]) if played.observations else ""
+    if _APPLIED not in output:
+        last = output.strip().rpartition("\n")[2]
         return Graded(
             task, prediction, 0.0, reason=f"the patch does not apply: {one_line(last)[:300]}"
         )
@@ -103,7 +103,7 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
     )
 
 
-def _applying(at: str) -> str:
+def _build_apply_action(folder: str) -> str:
     """Return the action that applies the patch, or says why it cannot be applied."""
     clean = "git checkout -q -- . ; git clean -fdq"
     tries = [
@@ -112,7 +112,7 @@ def _applying(at: str) -> str:
         f"git apply --whitespace=nowarn --reject {_FILE}",
         f"patch --batch --forward --fuzz=5 --no-backup-if-mismatch -p1 -i {_FILE}",
     ]
-    lines = [f"cd {shlex.quote(at)} || exit", "applied=", "first="]
+    lines = [f"cd {shlex.quote(folder)} || exit", "applied=", "first="]
     for attempt in tries:
         lines.append(
             f"[ $applied ] || if said=$({attempt} 2>&1 </dev/null); then applied=1; else "

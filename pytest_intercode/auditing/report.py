@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding
-from pytest_intercode.core.text import aligned, counted, markdown_text
+from pytest_intercode.core.text import format_columns, markdown_text, pluralize
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
-_SHOWN = 60  # characters of evidence in the table
-_SAID = 90
+_MAX_EVIDENCE = 60  # characters of evidence in the table
+_MAX_MESSAGE = 90  # characters of a message in the table
 
 
 @dataclass(frozen=True)
@@ -46,42 +46,50 @@ class Report:
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that have to be mended or acknowledged."""
+        """The findings that have to be fixed or acknowledged."""
         return [finding for finding in self.findings if finding.fault]
 
     @property
     def left_out(self) -> list[AuditedTask]:
         """The tasks that could not be audited here."""
-        return [each for each in self.audited if each.left_out]
+        return [result for result in self.audited if result.left_out]
 
     @property
     def summary(self) -> str:
         """One line: the number of tasks, and of findings of each kind."""
         audited = len(self.audited) - len(self.left_out)
-        of = "" if len(self.audited) == self.tasks else f" of {self.tasks}"
-        said = [f"{counted(audited, 'task')}{of} audited", counted(len(self.faults), "fault")]
+        total = "" if len(self.audited) == self.tasks else f" of {self.tasks}"
+        parts = [
+            f"{pluralize(audited, 'task')}{total} audited",
+            pluralize(len(self.faults), "fault"),
+        ]
         acknowledged = [f for f in self.findings if f.acknowledged]
         notes = [f for f in self.findings if f.note]
-        said += [f"{len(acknowledged)} acknowledged"] if acknowledged else []
-        said += [counted(len(notes), "note")] if notes else []
-        said += [f"{len(self.left_out)} left out"] if self.left_out else []
-        return f"{self.suite}: {', '.join(said)}"
+        parts += [f"{len(acknowledged)} acknowledged"] if acknowledged else []
+        parts += [pluralize(len(notes), "note")] if notes else []
+        parts += [f"{len(self.left_out)} left out"] if self.left_out else []
+        return f"{self.suite}: {', '.join(parts)}"
 
 
 def as_table(findings: Iterable[Finding]) -> list[str]:
     """Return the lines of a table: task, check, what, evidence shortened."""
     lines = [["task", "check", "what", "evidence"]]
     for finding in findings:
-        said = finding.said
+        message = finding.said
         if finding.acknowledged:
-            said = f"(acknowledged: {finding.acknowledged}) {said}"
+            message = f"(acknowledged: {finding.acknowledged}) {message}"
         elif finding.note:
-            said = f"(note) {said}"
-        row = [finding.task, finding.check, _short(said, _SAID), _short(finding.evidence, _SHOWN)]
+            message = f"(note) {message}"
+        row = [
+            finding.task,
+            finding.check,
+            _shorten(message, _MAX_MESSAGE),
+            _shorten(finding.evidence, _MAX_EVIDENCE),
+        ]
         lines.append(row)
     if len(lines) == 1:
         return []
-    return aligned(lines, labels=len(lines[0]))
+    return format_columns(lines, labels=len(lines[0]))
 
 
 def as_json(reports: Sequence[Report]) -> str:
@@ -92,8 +100,8 @@ def as_json(reports: Sequence[Report]) -> str:
             "env": report.env,
             "sandbox": report.sandbox,
             "tasks": report.tasks,
-            "audited": [each.task.id for each in report.audited if not each.left_out],
-            "left_out": {each.task.id: each.left_out for each in report.left_out},
+            "audited": [result.task.id for result in report.audited if not result.left_out],
+            "left_out": {result.task.id: result.left_out for result in report.left_out},
             "checks": list(report.checks),
             "findings": [finding.row() for finding in report.findings],
         }
@@ -114,7 +122,7 @@ def as_markdown(report: Report, version: str) -> str:
     lines = [
         f"# Audit of {report.suite}",
         "",
-        f"Made by pytest-intercode {version} on {report.sandbox}, of {_of(report)}:",
+        f"Made by pytest-intercode {version} on {report.sandbox}, of {_describe_share(report)}:",
         "",
         f"    {report.command}",
         "",
@@ -129,44 +137,44 @@ def as_markdown(report: Report, version: str) -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for check in report.checks:
-        those = [finding for finding in report.findings if finding.check == check]
-        kinds = Counter("f" if f.fault else "a" if f.acknowledged else "n" for f in those)
+        findings = [finding for finding in report.findings if finding.check == check]
+        kinds = Counter("f" if f.fault else "a" if f.acknowledged else "n" for f in findings)
         counts = " | ".join(str(kinds[kind]) for kind in "fan")
         lines.append(f"| `{check}` | {MEANINGS[check]} | {counts} |")
     if report.left_out:
         lines += ["", "## Left out", ""]
         lines += [
-            f"- `{e.task.id}`: {markdown_text(_short(e.left_out, 300))}" for e in report.left_out
+            f"- `{e.task.id}`: {markdown_text(_shorten(e.left_out, 300))}" for e in report.left_out
         ]
     for check in report.checks:
-        those = [finding for finding in report.findings if finding.check == check]
-        if those:
-            lines += ["", f"## {check}", "", *_grouped(those)]
+        findings = [finding for finding in report.findings if finding.check == check]
+        if findings:
+            lines += ["", f"## {check}", "", *_group(findings)]
     return "\n".join(lines) + "\n"
 
 
 _SAMPLE = ("It is a sample, to save time. All tasks:", "")
 
 
-def _of(report: Report) -> str:
+def _describe_share(report: Report) -> str:
     audited = len(report.audited) - len(report.left_out)
     if audited == report.tasks:
-        return f"all {counted(audited, 'task')}"
-    return f"{audited} of its {counted(report.tasks, 'task')}"
+        return f"all {pluralize(audited, 'task')}"
+    return f"{audited} of its {pluralize(report.tasks, 'task')}"
 
 
-def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
+def _group(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield an item for each message, with the tasks that have it."""
     groups: dict[str, list[str]] = {}
     for finding in findings:
-        said = markdown_text(finding.said)
+        message = markdown_text(finding.said)
         if finding.acknowledged:
-            said = f"*acknowledged: {markdown_text(finding.acknowledged)}*"
+            message = f"*acknowledged: {markdown_text(finding.acknowledged)}*"
         elif finding.note:
-            said += " *(a note, no fault)*"
-        groups.setdefault(said, []).append(f"`{finding.task}`")
-    for said, tasks in sorted(groups.items(), key=lambda group: -len(group[1])):
-        item = f"{said} ({len(tasks)}): {' '.join(tasks)}"
+            message += " *(a note, no fault)*"
+        groups.setdefault(message, []).append(f"`{finding.task}`")
+    for message, tasks in sorted(groups.items(), key=lambda group: -len(group[1])):
+        item = f"{message} ({len(tasks)}): {' '.join(tasks)}"
         yield textwrap.fill(
             item,
             100,
@@ -177,6 +185,6 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _short(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= length else f"{text[: length - 3]}..."

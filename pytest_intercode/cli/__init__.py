@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, module in _COMMANDS.items():
         command = import_module(module)
-        added = commands.add_parser(name, help=command.HELP, description=command.HELP)
-        command.add_arguments(added)
-        added.set_defaults(run=command.run)
+        subparser = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
     if not hasattr(options, "run"):
         parser.print_help()

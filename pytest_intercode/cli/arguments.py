@@ -18,7 +18,7 @@ __all__ = [
 
 
 def add_base_image_argument(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add what puts other images in the place of base images; ``text`` says which."""
+    """Add the option that replaces base images; ``text`` is its help."""
     parser.add_argument(
         "--base-image",
         metavar="NAME=REPLACEMENT",

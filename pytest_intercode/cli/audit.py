@@ -35,8 +35,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "find what is wrong with the tasks of a suite"
 
-_CONCURRENCY = 4
-_USAGE = 2
+_CONCURRENCY = 4  # tasks at a time
+_USAGE = 2  # exit status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
         permissions = permissions_of(options)
         suites = [(name, _tasks(name, options.data, permissions)) for name in options.suites]
         checks = _checks(options.check)
-        chosen = [_chosen(tasks, options) for _, tasks in suites]
-        unknown = set(options.task) - {task.id for tasks in chosen for task in tasks}
+        selections = [_select(tasks, options) for _, tasks in suites]
+        unknown = set(options.task) - {task.id for tasks in selections for task in tasks}
         if unknown:
             name = min(unknown)
             ids = [task.id for _, tasks in suites for task in tasks]
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
             )
         if options.markdown is not None and len(suites) > 1:
             raise ConfigurationError("--markdown: a page is about one suite; name one")
-        return _audit(options, suites, chosen, checks)
+        return _audit(options, suites, selections, checks)
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 def _audit(
     options: argparse.Namespace,
     suites: Sequence[tuple[str, Sequence[Task]]],
-    chosen: Sequence[Sequence[Task]],
+    selections: Sequence[Sequence[Task]],
     checks: Sequence[str],
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
@@ -138,10 +138,10 @@ def _audit(
     try:
         provider.check_runtime("--runtime")
         check_docker(provider)
-        for (name, tasks), some in zip(suites, chosen, strict=True):
+        for (name, tasks), selection in zip(suites, selections, strict=True):
             auditor = Auditor(tasks, provider, checks)
-            audited = _audit_all(auditor.audit, some, options.concurrency)
-            findings = [finding for each in audited for finding in each.findings]
+            audited = _audit_all(auditor.audit, selection, options.concurrency)
+            findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)
             report = Report(
                 suite=name,
@@ -152,7 +152,7 @@ def _audit(
                 checks=checks,
                 command=_command(options, sample=True),
                 whole=_command(options, sample=False),
-                sandbox=_backend(provider, some),
+                sandbox=_backend(provider, selection),
             )
             _show(report, evidence=bool(options.task))
             reports.append(report)
@@ -166,7 +166,7 @@ def _audit(
     if options.markdown is not None:
         page = as_markdown(reports[0], version("pytest-intercode"))
         write_file(options.markdown.expanduser(), page, option="--markdown")
-    broken = any(each.broken for report in reports for each in report.audited)
+    broken = any(audited_task.broken for report in reports for audited_task in report.audited)
     return 1 if broken or any(report.faults for report in reports) else 0
 
 
@@ -212,8 +212,8 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
 
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")
-    there = Path(name.partition(":")[0]).expanduser().exists()  # a registry's part may be named
-    if dataset_of(name) is None and not is_suite_file(name) and not there:
+    exists = Path(name.partition(":")[0]).expanduser().exists()  # a registry's part may be named
+    if dataset_of(name) is None and not is_suite_file(name) and not exists:
         names = [*environment_names(), *dataset_names()]
         raise ConfigurationError(
             f"audit {name}: there is no such suite. Allowed: the path of a .yaml or of a folder of "
@@ -225,22 +225,23 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
     )
 
 
-def _checks(given: Sequence[str]) -> Sequence[str]:
-    from pytest_intercode.core.task import AUDIT_CHECKS, audit_check
+def _checks(requested: Sequence[str]) -> Sequence[str]:
+    from pytest_intercode.core.task import AUDIT_CHECKS
 
-    names = [audit_check(name) for name in given]
-    for name in names:
+    for name in requested:
         if name not in AUDIT_CHECKS:
             raise ConfigurationError(
                 f"--check={name}: there is no such check.{suggestion(name, AUDIT_CHECKS)} "
                 f"Allowed: {', '.join(AUDIT_CHECKS)}"
             )
-    return [name for name in AUDIT_CHECKS if not names or name in names]
+    return [name for name in AUDIT_CHECKS if not requested or name in requested]
 
 
-def _chosen(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:
-    some = [task for task in tasks[:: options.every] if not options.task or task.id in options.task]
-    return some[: options.limit]
+def _select(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:
+    sampled = [
+        task for task in tasks[:: options.every] if not options.task or task.id in options.task
+    ]
+    return sampled[: options.limit]
 
 
 def _show(report: Report, *, evidence: bool) -> None:
@@ -256,9 +257,9 @@ def _show(report: Report, *, evidence: bool) -> None:
             for line in finding.evidence.splitlines():
                 say(f"    {line}".rstrip())
     say(report.summary)
-    for each in report.left_out:
-        said = "not audited" if each.broken else "left out"
-        note(f"{said}: {each.task.id}: {each.left_out}")
+    for audited_task in report.left_out:
+        status = "not audited" if audited_task.broken else "left out"
+        note(f"{status}: {audited_task.task.id}: {audited_task.left_out}")
 
 
 def _command(options: argparse.Namespace, *, sample: bool) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.cli.arguments import add_base_image_argument
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import aligned, counted
+from pytest_intercode.core.text import format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "say what a dataset needs: base images, verifier kit, and which tasks would be skipped"
 
-_USAGE = 2
-_NAMED = 5  # tasks that are named in a row
+_USAGE = 2  # exit status
+_MAX_NAMED = 5  # tasks that are named in a row
 _THERE, _MISSING, _UNKNOWN = "there", "missing", "unknown"
 
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a table of what is needed, and how to get what is missing."""
-    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, with_network
 
     tasks: list[Task] = []
     try:
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
-    played = [online(task) if options.network else task for task in tasks if not task.skip]
+    played = [with_network(task) if options.network else task for task in tasks if not task.skip]
     images = _images(played, dict(options.base_image))
     sets = _sets(played)
     rows: list[tuple[str, str, int, str]] = [
@@ -68,10 +68,10 @@ def run(options: argparse.Namespace) -> int:
         *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
         *((text, "", len(items), _names(items)) for text, items in _without(played) if items),
     ]
-    table = [[state, kind, counted(number, "task"), text] for state, kind, number, text in rows]
-    for line in aligned(table, labels=4) if table else ():
+    table = [[state, kind, pluralize(number, "task"), text] for state, kind, number, text in rows]
+    for line in format_columns(table, labels=4) if table else ():
         say(line.rstrip())
-    say(f"{counted(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
+    say(f"{pluralize(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
     return _advise(options.datasets, {(state, kind) for state, kind, *_ in rows})
 
 
@@ -83,8 +83,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
         note("no Docker engine answers, which would know the images")
     if (_MISSING, "image") in states:
         note(
-            "missing images: get them with docker pull or docker load, or put others in their "
-            "place with --intercode-base-image NAME=REPLACEMENT"
+            "missing images: get them with docker pull or docker load, or replace them "
+            "with --intercode-base-image NAME=REPLACEMENT"
         )
     if (_MISSING, "kit") in states:
         note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
@@ -94,17 +94,17 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.dockerfile import bases
-    from pytest_intercode.suites.harbor.dockerfile import standing_for
+    from pytest_intercode.suites.dockerfile import base_names
+    from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for group in sources for source in group}
-    names = {name for text in texts.values() for name in bases(text)}
+    names = {name for text in texts.values() for name in base_names(text)}
     names |= {source.image for source in texts if source.image}
     standing = {
         name: plain
         for text in texts.values()
-        for name, plain in standing_for(text, replacements, lambda name: False).items()
+        for name, plain in find_substitutes(text, replacements, lambda name: False).items()
     }
     names |= {*standing.values(), *replacements.values()}
     available = images_here(names)
@@ -123,7 +123,7 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
         base = shown(source.image) if source.image else None
         if base and (base[0] == _THERE or not texts[source]):
             return {base}
-        return set(map(shown, bases(texts[source])))
+        return set(map(shown, base_names(texts[source])))
 
     counts = Counter(one for group in sources for one in set[Any]().union(*map(needed, group)))
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
@@ -175,5 +175,5 @@ def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
 
 
 def _names(tasks: Sequence[Task]) -> str:
-    names = ", ".join(task.id for task in tasks[:_NAMED])
-    return f"{names}, ..." if len(tasks) > _NAMED else names
+    names = ", ".join(task.id for task in tasks[:_MAX_NAMED])
+    return f"{names}, ..." if len(tasks) > _MAX_NAMED else names

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the comparison.
 
     Raises:
-        ConfigurationError: a file is no results file, or the output cannot be written.
+        ConfigurationError: a file is not a results file, or the output cannot be written.
     """
     from pytest_intercode.results.comparison import Compared, read_run
     from pytest_intercode.results.comparison_text import lines

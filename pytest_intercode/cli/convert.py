@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         env=None,
         permissions=permissions,
     )
-    written = 0
+    written_count = 0
     for task in tasks:
         target = options.to / task.id
         if target.exists():
@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
                     write_terminal_bench(folder, target)
             else:
                 write_swe(task, gold_actions(task), target)
-            written += 1
+            written_count += 1
         except SuiteError as error:
             shutil.rmtree(target, ignore_errors=True)
             note(str(error))
-    say(f"{options.to}: {counted(written, 'task')} of {len(tasks)} written")
-    return 0 if written == len(tasks) else 1
+    say(f"{options.to}: {pluralize(written_count, 'task')} of {len(tasks)} written")
+    return 0 if written_count == len(tasks) else 1

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.cli.printing import note, say, warn
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="PATH",
         type=Path,
-        help="where it goes (default: beside the results file)",
+        help="where it goes (default: next to the results file)",
     )
     parser.add_argument(
         "--force", action="store_true", help="replace what is there, file by file in a folder"
@@ -42,22 +42,22 @@ def run(options: argparse.Namespace) -> int:
     """Write the export and say where it is.
 
     Raises:
-        ConfigurationError: the format is not known, the file is no results file, or the output is
-            the results file, is there already or cannot be written.
+        ConfigurationError: the format is not known, the file is not a results file, or the output
+            is the results file, is there already or cannot be written.
     """
     from pytest_intercode.results.export import export, format_of
 
-    wanted = format_of(options.format)
+    export_format = format_of(options.format)
     results: Path = options.results.expanduser()
     output: Path | None = options.output and options.output.expanduser()
     if output is None:
         stem = results.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-        output = results.with_name(f"{stem or results.name}{wanted.suffix}")
-    _check(results, output, folder=wanted.folder, force=options.force)
-    written = export(results, wanted.name, output, warn)
-    # What is written to a pipe, or to the terminal itself, stays alone there.
-    tell = say if output.is_file() or output.is_dir() else note
-    tell(f"{output}: {counted(written, 'episode')}, as {wanted.name}")
+        output = results.with_name(f"{stem or results.name}{export_format.suffix}")
+    _check(results, output, folder=export_format.folder, force=options.force)
+    episode_count = export(results, export_format.name, output, warn)
+    # To a pipe, or to the terminal itself, nothing else may be written.
+    report = say if output.is_file() or output.is_dir() else note
+    report(f"{output}: {pluralize(episode_count, 'episode')}, as {export_format.name}")
     return 0
 
 
@@ -71,6 +71,6 @@ def _check(results: Path, output: Path, *, folder: bool, force: bool) -> None:
         raise ConfigurationError(f"--output={output}: a folder is needed, and this is a file")
     if not folder and output.is_dir():
         raise ConfigurationError(f"--output={output}: a file is needed, and this is a folder")
-    there = any(output.iterdir()) if folder else output.is_file()
-    if there and not force:
+    exists = any(output.iterdir()) if folder else output.is_file()
+    if exists and not force:
         raise ConfigurationError(f"--output={output}: is there already; --force replaces it")

@@ -18,7 +18,7 @@ from pytest_intercode.cli.arguments import (
     check_docker,
 )
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.suites.download import download, install, is_whole, workplace
 from pytest_intercode.suites.upstream import (
@@ -79,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
 
     folder = options.to or default_data()
     names = list(DATASETS) if "all" in options.datasets else list(dict.fromkeys(options.datasets))
-    with workplace(folder) as place:
-        fetch = _Fetch(folder, place, options.url, partial(_sandboxes, options))
+    with workplace(folder) as workspace:
+        fetch = _Fetch(folder, workspace, options.url, partial(_sandboxes, options))
         for name in names:
             fetch.dataset(name, DATASETS[name])
-    found = data_folder(None, "")
-    where = [] if found and found.path == folder else [f"--intercode-data={folder}"]
-    command = shlex.join(["pytest", f"--intercode-dataset={','.join(names)}", *where])
+    data = data_folder(None, "")
+    data_option = [] if data and data.path == folder else [f"--intercode-data={folder}"]
+    command = shlex.join(["pytest", f"--intercode-dataset={','.join(names)}", *data_option])
     say(f"run: {command} --intercode-agent=...")
     return 0
 
@@ -96,12 +96,12 @@ class _Fetch:
     def __init__(
         self,
         folder: Path,
-        place: Path,
+        workspace: Path,
         mirror: str | None,
         sandboxes: Callable[[], SandboxProvider],
     ) -> None:
         self._folder = folder
-        self._place = place
+        self._workspace = workspace
         self._mirror = mirror
         self._sandboxes = sandboxes
         self._base = ""
@@ -116,13 +116,13 @@ class _Fetch:
         scripts = {file.path: file for file in files_of(*unmade)} if unmade else {}
         self._steps = itertools.count(1)
         self._total = len(missing) + len(unmade)
-        done = 0
+        installed_count = 0
         try:
             for file in missing:
                 install(self._download(file), self._folder / file.target, file.mode)
-                done += 1
+                installed_count += 1
             if scripts:
-                done += self._make_filesystems(dataset, scripts)
+                installed_count += self._make_filesystems(dataset, scripts)
         except EngineUnavailable as error:
             raise FetchError(
                 f"{name}: its files are there, but the file systems of its tasks are made in a "
@@ -130,18 +130,18 @@ class _Fetch:
             ) from None
         except FetchError as error:
             count = len(files) + len(trees)
-            whole = count - len(missing) - len(unmade) + done
+            whole = count - len(missing) - len(unmade) + installed_count
             raise FetchError(
                 f"{name}: {error}. {whole} of {count} files are there; the same command continues"
             ) from None
         count = len(files) + len(trees)
-        say(f"{name}: {counted(count, 'file')} in {self._folder} ({done:,} new)")
+        say(f"{name}: {pluralize(count, 'file')} in {self._folder} ({installed_count:,} new)")
         if dataset.note:
             say(f"{name}: {dataset.note}")
 
     def _download(self, file: RemoteFile) -> Path:
         label = f"[{next(self._steps)}/{self._total}] {file.path}"
-        return download(file, self._base, self._place, label)
+        return download(file, self._base, self._workspace, label)
 
     def _make_filesystems(self, dataset: Dataset, scripts: dict[str, RemoteFile]) -> int:
         """Make the missing file trees, and return how many they were."""
@@ -153,7 +153,7 @@ class _Fetch:
             for path, roots in dataset.filesystems:
                 if path in scripts:
                     script = self._download(scripts[path]).read_text("utf-8")
-                    packed = self._place / "archive"
+                    packed = self._workspace / "archive"
                     name = Path(path).name
                     packed.write_bytes(pack_filesystem(script, roots, provider, name))
                     install(packed, self._folder / dataset.archive(path), 0o644)
@@ -186,9 +186,9 @@ def _dataset(value: str) -> str:
         return value
     if value in ELSEWHERE:
         raise argparse.ArgumentTypeError(f"{value}: {ELSEWHERE[value]}")
-    known = [*DATASETS, "all"]
+    names = [*DATASETS, "all"]
     raise argparse.ArgumentTypeError(
-        f"{value}: known are {', '.join(known)}.{suggestion(value, known)}"
+        f"{value}: known are {', '.join(names)}.{suggestion(value, names)}"
     )
 
 

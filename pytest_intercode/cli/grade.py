@@ -32,8 +32,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "grade predictions (instance_id, model_patch) without an agent"
 
-_CONCURRENCY = 2
-_USAGE = 2
+_CONCURRENCY = 2  # predictions at a time
+_USAGE = 2  # exit status
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,13 +95,13 @@ def run(options: argparse.Namespace) -> int:
         from pytest_intercode.auditing.predictions import report_line
         from pytest_intercode.core.files import write_file
 
-        text = "".join(f"{json.dumps(report_line(each))}\n" for each in graded)
+        text = "".join(f"{json.dumps(report_line(result))}\n" for result in graded)
         for line in write_file(
             options.output.expanduser(), text, option="--output", existing="keep"
         ):
             note(line)
         say(f"written: {options.output}")
-    return 1 if any(each.reward is None for each in graded) else 0
+    return 1 if any(result.reward is None for result in graded) else 0
 
 
 def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
@@ -112,23 +112,23 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
     """
     from pytest_intercode.auditing.predictions import GOLD, gold_predictions
     from pytest_intercode.results.predictions import read_predictions
-    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, with_network
 
-    asked = f"--dataset={options.dataset}"
+    option = f"--dataset={options.dataset}"
     folder = data_folder(options.data, "--data")
     selection = named_tasks(
         options.dataset,
         folder,
-        asked,
+        option,
         folder=Path(),
         env="swe",
         permissions=permissions_of(options),
     )
-    tasks = {task.id: online(task) if options.network else task for task in selection}
+    tasks = {task.id: with_network(task) if options.network else task for task in selection}
     without = next((task for task in tasks.values() if task.repository is None), None)
     if without is not None:
         raise ConfigurationError(
-            f"{asked}: {without.source}: task {without.id!r} has no repository, so that no patch "
+            f"{option}: {without.source}: task {without.id!r} has no repository, so that no patch "
             "can be graded"
         )
     if options.predictions == GOLD:
@@ -136,15 +136,15 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
     else:
         predictions = read_predictions(Path(options.predictions).expanduser())
     for name in [*options.task, *predictions]:
-        known = predictions if name in options.task else tasks
-        if name not in known:
-            what = f"{options.predictions} has no prediction" if name in options.task else asked
+        candidates = predictions if name in options.task else tasks
+        if name not in candidates:
+            subject = f"{options.predictions} has no prediction" if name in options.task else option
             raise ConfigurationError(
-                f"{what}: there is no {name!r}{' for it' if name in options.task else ' in it'}."
-                + suggestion(name, known)
+                f"{subject}: there is no {name!r}{' for it' if name in options.task else ' in it'}."
+                + suggestion(name, candidates)
             )
-    chosen = [name for name in predictions if not options.task or name in options.task]
-    return [(tasks[name], predictions[name]) for name in chosen[: options.limit]]
+    selected = [name for name in predictions if not options.task or name in options.task]
+    return [(tasks[name], predictions[name]) for name in selected[: options.limit]]
 
 
 def _grade_all(
@@ -175,18 +175,22 @@ def _grade_all(
 
 
 def _print(graded: Sequence[Graded]) -> None:
-    from pytest_intercode.core.text import aligned, counted, one_line
+    from pytest_intercode.core.text import format_columns, one_line, pluralize
 
-    resolved = sum(each.resolved for each in graded)
+    resolved = sum(result.resolved for result in graded)
     rows = []
-    for each in graded:
+    for result in graded:
         word = (
-            "resolved" if each.resolved else "not graded" if each.reward is None else "unresolved"
+            "resolved"
+            if result.resolved
+            else "not graded"
+            if result.reward is None
+            else "unresolved"
         )
-        value = "" if each.reward is None else f"{each.reward:.2f}"
-        rows.append([word, value, each.task.id, one_line(each.reason)[:200]])
-    for line in aligned([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
+        value = "" if result.reward is None else f"{result.reward:.2f}"
+        rows.append([word, value, result.task.id, one_line(result.reason)[:200]])
+    for line in format_columns([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
         say(line.rstrip())
-    failed = sum(each.reward is None for each in graded)
-    left = f", {failed} could not be graded" if failed else ""
-    say(f"{resolved} of {counted(len(graded), 'prediction')} resolved{left}")
+    failed = sum(result.reward is None for result in graded)
+    failures = f", {failed} could not be graded" if failed else ""
+    say(f"{resolved} of {pluralize(len(graded), 'prediction')} resolved{failures}")

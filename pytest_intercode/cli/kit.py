@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -64,5 +64,5 @@ def run(options: argparse.Namespace) -> int:
             note(f"{', '.join(requirements)}: {error}")
             failed += 1
     whole = len(dict.fromkeys(sets))
-    say(f"{folder}: {counted(whole - failed, 'set')} of packages of {whole} asked for")
+    say(f"{folder}: {pluralize(whole - failed, 'set')} of packages of {whole} asked for")
     return 1 if failed else 0

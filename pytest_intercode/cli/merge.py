@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -45,75 +45,81 @@ def run(options: argparse.Namespace) -> int:
     """Merge the files, and say what came from where.
 
     Raises:
-        ConfigurationError: a file is no results file, two hold other episodes of the same try, they
-            are not all shards of one run, or the output is an input, is there already or cannot be
-            written.
+        ConfigurationError: a file is not a results file, two hold other episodes of the same try,
+            they are not all shards of one run, or the output is an input, is there already or
+            cannot be written.
     """
     from pytest_intercode.results.files import read_records, to_text
     from pytest_intercode.results.merging import check_shards, merge
 
-    out: Path = options.out.expanduser()
+    output: Path = options.out.expanduser()
     paths: list[Path] = [path.expanduser() for path in options.files]
-    _check(out, paths, options.force)
-    read = [(path, read_records(path, warn)) for path in paths]
-    if not any(records for _, records in read):
+    _check(output, paths, options.force)
+    files = [(path, read_records(path, warn)) for path in paths]
+    if not any(records for _, records in files):
         raise ConfigurationError(f"{', '.join(map(str, paths))}: no recorded episode to merge")
-    problem, short = check_shards(read)
+    problem, short = check_shards(files)
     if problem and not options.partial:
         raise ConfigurationError(
             f"{problem}; name its file too, or merge what there is with --partial"
         )
     for line in filter(None, [problem, *short]):
         warn(line)
-    merged = merge(read, last_counts=options.last)
-    _warn_of_mixed("profile", [(path, each.profile) for path, found in read for each in found])
-    _warn_of_mixed("agent", [(path, each.agent) for path, found in read for each in found])
+    merged = merge(files, last_counts=options.last)
+    _warn_of_mixed(
+        "profile", [(path, record.profile) for path, records in files for record in records]
+    )
+    _warn_of_mixed("agent", [(path, record.agent) for path, records in files for record in records])
     data = to_text(merged.records).encode()
-    packed = gzip.compress(data, mtime=0) if out.suffix == ".gz" else data
-    write_file(out, packed, existing="replace" if options.force else "keep")
-    _print_counts(out, paths, merged)
+    packed = gzip.compress(data, mtime=0) if output.suffix == ".gz" else data
+    write_file(output, packed, existing="replace" if options.force else "keep")
+    _print_counts(output, paths, merged)
     return 0
 
 
-def _check(out: Path, paths: Sequence[Path], force: bool) -> None:
+def _check(output: Path, paths: Sequence[Path], force: bool) -> None:
     for number, path in enumerate(paths):
-        if out.exists() and path.exists() and out.samefile(path):
+        if output.exists() and path.exists() and output.samefile(path):
             raise ConfigurationError(
-                f"{out}: this is one of the files to merge; the first name is that of a new file"
+                f"{output}: this is one of the files to merge; the first name is that of a new file"
             )
-        for other in paths[:number]:
-            if path.exists() and other.exists() and path.samefile(other):
+        for earlier in paths[:number]:
+            if path.exists() and earlier.exists() and path.samefile(earlier):
                 raise ConfigurationError(f"{path}: is named twice")
-    if out.exists() and not force:
+    if output.exists() and not force:
         raise ConfigurationError(
-            f"{out}: is there already; the first name is that of a new file (--force replaces it)"
+            f"{output}: is there already; the first name is that of a new file (--force replaces "
+            "it)"
         )
 
 
 def _warn_of_mixed(name: str, values: Sequence[tuple[Path, str]]) -> None:
-    where: dict[str, Path] = {}
+    path_by_value: dict[str, Path] = {}
     for path, value in values:
-        where.setdefault(value, path)
-    found = [f"{value} in {path}" for value, path in where.items() if value]
-    if len(found) > 1:
-        warn(f"these are not shards of one run: {name} {', '.join(found)}")
+        path_by_value.setdefault(value, path)
+    origins = [f"{value} in {path}" for value, path in path_by_value.items() if value]
+    if len(origins) > 1:
+        warn(f"these are not shards of one run: {name} {', '.join(origins)}")
 
 
-def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:
+def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
     from pytest_intercode.results.summary import summarise
 
-    made = summarise(merged.tries)
+    summary = summarise(merged.tries)
     say(
-        f"{out}: {counted(len(merged.records), 'row')}, {counted(made.tries, 'try', 'tries')} of "
-        f"{counted(made.tasks, 'task')}"
+        f"{output}: {pluralize(len(merged.records), 'row')}, "
+        f"{pluralize(summary.tries, 'try', 'tries')} of {pluralize(summary.tasks, 'task')}"
     )
-    width = len(str(max(merged.kept)))
-    for path, kept, duplicates in zip(paths, merged.kept, merged.duplicates, strict=True):
-        more = f" (and {duplicates} that a later file has, too)" if duplicates else ""
-        say(f"  {kept:>{width}} from {path}{more}")
+    width = len(str(max(merged.record_counts)))
+    for path, record_count, duplicates in zip(
+        paths, merged.record_counts, merged.duplicates, strict=True
+    ):
+        hint = f" (and {duplicates} that a later file has, too)" if duplicates else ""
+        say(f"  {record_count:>{width}} from {path}{hint}")
     if merged.superseded:
-        say(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
-    if made.spoiled:
-        say(f"{counted(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
-    if made.task_errors:
-        say(f"{counted(made.task_errors, 'try', 'tries')} with a task error")
+        say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
+    if summary.infrastructure_errors:
+        tries = pluralize(summary.infrastructure_errors, "try", "tries")
+        say(f"{tries} with an infrastructure error")
+    if summary.task_errors:
+        say(f"{pluralize(summary.task_errors, 'try', 'tries')} with a task error")

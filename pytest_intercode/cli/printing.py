@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 
 __all__ = ["note", "say", "warn"]
 
 
 def say(text: str) -> None:
     """Print a result, of one line or several."""
-    print(harmless(text))
+    print(escape_for_terminal(text))
 
 
 def note(line: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS
 from pytest_intercode.cli.printing import say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -48,6 +48,6 @@ def run(options: argparse.Namespace) -> int:
             (folder / f"{name}.txt").write_bytes((FOLDER / f"{name}.txt").read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror or error}") from None
-    say(f"{counted(len(names), 'template')} in {folder}; keep those that you change")
+    say(f"{pluralize(len(names), 'template')} in {folder}; keep those that you change")
     say(f"use them: --intercode-agent-arg prompts={folder}")
     return 0

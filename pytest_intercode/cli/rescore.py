@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "score a recorded run again, under another profile or by a function of your own"
 
-_SHOWN = 10
+_MAX_SHOWN = 10  # episodes that changed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
     )
-    by = parser.add_mutually_exclusive_group()
-    by.add_argument(
+    scoring = parser.add_mutually_exclusive_group()
+    scoring.add_argument(
         "--profile",
         choices=("strict", "paper"),
         help="the profile to score by (default: the one that the run had)",
     )
-    by.add_argument(
+    scoring.add_argument(
         "--reward",
         metavar="MODULE:FUNCTION",
         help="a function (task, agent's end state, gold's end state) to a number in [0, 1], as "
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.data is not None and not options.data.expanduser().is_dir():
         raise ConfigurationError(f"--data={options.data}: there is no such folder")
     function = None if options.reward is None else load_function(options.reward, Path.cwd())
-    done = rescore(
+    rescored = rescore(
         records,
         profile=options.profile,
         reward=function,
@@ -93,19 +93,21 @@ def run(options: argparse.Namespace) -> int:
         todays=bool(options.suite) and function is None,
         file=str(path),
     )
-    by = options.reward or options.profile or "the profile it had"
-    say(f"{path}: {len(done.changes)} of {len(records)} episodes scored again by {by}")
-    for line in _table(done.changes):
+    scorer = options.reward or options.profile or "the profile it had"
+    say(f"{path}: {len(rescored.changes)} of {len(records)} episodes scored again by {scorer}")
+    for line in _table(rescored.changes):
         say(line)
-    _print_changes(done)
+    _print_changes(rescored)
     if output is not None:
-        for line in write_file(output, to_text(done.records), option="--output", existing="keep"):
+        for line in write_file(
+            output, to_text(rescored.records), option="--output", existing="keep"
+        ):
             note(line)
         say(f"written: {output}")
-    for problem, ids in done.problems.items():
-        named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        note(f"not scored: {counted(len(ids), 'episode')} ({named}): {problem}")
-    return 1 if done.problems else 0
+    for problem, ids in rescored.problems.items():
+        examples = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+        note(f"not scored: {pluralize(len(ids), 'episode')} ({examples}): {problem}")
+    return 1 if rescored.problems else 0
 
 
 def _table(changes: list[Change]) -> list[str]:
@@ -115,38 +117,38 @@ def _table(changes: list[Change]) -> list[str]:
     lines = [["env", "episodes", "solved before", "now", "reward before", "now", "up", "down"]]
     envs = sorted({change.env for change in changes})
     for env in [*envs, *(["all"] if len(envs) > 1 else [])]:
-        those = [change for change in changes if env in (change.env, "all")]
-        count = len(those)
+        env_changes = [change for change in changes if env in (change.env, "all")]
+        count = len(env_changes)
         lines.append(
             [
                 env,
                 str(count),
-                str(sum(_solved(c.was, c.before) for c in those)),
-                str(sum(_solved(c.outcome, c.after) for c in those)),
-                f"{sum(c.before for c in those) / count:.3f}",
-                f"{sum(c.after for c in those) / count:.3f}",
-                str(sum(c.after > c.before for c in those)),
-                str(sum(c.after < c.before for c in those)),
+                str(sum(_solved(c.was, c.before) for c in env_changes)),
+                str(sum(_solved(c.outcome, c.after) for c in env_changes)),
+                f"{sum(c.before for c in env_changes) / count:.3f}",
+                f"{sum(c.after for c in env_changes) / count:.3f}",
+                str(sum(c.after > c.before for c in env_changes)),
+                str(sum(c.after < c.before for c in env_changes)),
             ]
         )
-    return aligned(lines, labels=1)
+    return format_columns(lines, labels=1)
 
 
 def _solved(outcome: str, reward: float) -> bool:
     return outcome == "solved" or (not outcome and reward >= 1.0)
 
 
-def _print_changes(done: Rescored) -> None:
-    changed = [c for c in done.changes if c.before != c.after or (c.was and c.was != c.outcome)]
-    for change in changed[:_SHOWN]:
+def _print_changes(rescored: Rescored) -> None:
+    changed = [c for c in rescored.changes if c.before != c.after or (c.was and c.was != c.outcome)]
+    for change in changed[:_MAX_SHOWN]:
         outcome = change.outcome
         if change.was and change.was != outcome:
             outcome = f"{change.was} -> {outcome}"
         task = one_line(change.task_id)
         say(f"{task}: {change.before:.2f} -> {change.after:.2f} ({outcome})")
-    if len(changed) > _SHOWN:
-        say(f"... and {len(changed) - _SHOWN} more")
-    if not changed and done.changes:
+    if len(changed) > _MAX_SHOWN:
+        say(f"... and {len(changed) - _MAX_SHOWN} more")
+    if not changed and rescored.changes:
         say("no reward changed")
-    if done.left:
-        say(f"left as they are: {done.left}, not graded or run again")
+    if rescored.left:
+        say(f"left as they are: {rescored.left}, not graded or run again")

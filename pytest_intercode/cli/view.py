@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE.html",
         type=Path,
-        help="where the page goes (default: beside the last results file)",
+        help="where the page goes (default: next to the last results file)",
     )
     parser.add_argument("--title", help="what the page is called (default: what the runs are)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
@@ -46,20 +46,20 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.page import write
 
     first: Path = options.results.expanduser()
-    other: Path | None = options.other and options.other.expanduser()
-    last = other or first
-    output: Path = options.output.expanduser() if options.output else _beside(last)
-    for each in filter(None, (first, other)):
-        if output.exists() and each.exists() and output.samefile(each):
+    newer: Path | None = options.other and options.other.expanduser()
+    last = newer or first
+    output: Path = options.output.expanduser() if options.output else _default_output(last)
+    for results_path in filter(None, (first, newer)):
+        if output.exists() and results_path.exists() and output.samefile(results_path):
             raise ConfigurationError(
                 f"--output={output}: this is the run itself; name another file"
             )
-    names = _names(first, last) if other is not None else (_stem(first), "")
+    names = _names(first, last) if newer is not None else (_stem(first), "")
     write(
         first,
         output,
         options.title,
-        other=other,
+        other=newer,
         names=names,
         warn=note,
         option="--output" if options.output else "",
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(results: Path) -> Path:
+def _default_output(results: Path) -> Path:
     return results.with_name(f"{_stem(results)}.html")
 
 

@@ -26,21 +26,21 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 __all__ = ["Item", "OutsideError", "Root", "check_name", "kind_of", "relative_path"]
 
-_LONGEST_NAME = 255  # bytes, in every usual file system
+_MAX_NAME_BYTES = 255  # bytes, in every usual file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_TRIES = 8  # at a path whose links change while they are resolved
+_MAX_ATTEMPTS = 8  # at a path whose links change while they are resolved
 # A path that is in that form already, as nearly all are.
 _PART = r"(?!\.\.?(?:/|\Z))[^/\0]{1,60}"
 _PLAIN = re.compile(f"{_PART}(?:/{_PART})*")
-_CHUNK = 2**16
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_CHUNK = 2**16  # bytes that are read at least at a time, from a file that does not say its size
+_MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _T = TypeVar("_T")
 
 # openat2(2), which has the same number on every architecture but Alpha.
 _OPENAT2 = 437
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
-_ABSENT = (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.E2BIG)
+_UNSUPPORTED_ERRORS = (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.E2BIG)
 
 _KINDS = {
     stat.S_IFREG: "file",
@@ -80,8 +80,8 @@ def check_name(name: str) -> str:
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"a name is needed that is one component of a path, found {name!r:.80}")
-    if len(os.fsencode(name)) > _LONGEST_NAME:
-        raise ValueError(f"a name has {_LONGEST_NAME} bytes at most, found {name!r:.80}")
+    if len(os.fsencode(name)) > _MAX_NAME_BYTES:
+        raise ValueError(f"a name has {_MAX_NAME_BYTES} bytes at most, found {name!r:.80}")
     return name
 
 
@@ -92,7 +92,7 @@ def relative_path(path: str) -> str:
         The path; empty for the folder itself.
 
     Raises:
-        ValueError: it is absolute, has ``..`` in it, or has a component that can be no name.
+        ValueError: it is absolute, has ``..`` in it, or has a component that cannot be a name.
     """
     if _PLAIN.fullmatch(path):
         return path
@@ -167,7 +167,7 @@ def _opener() -> _OpenFolder:
     try:
         os.close(_open_by_kernel(root, "."))
     except OSError as error:
-        if error.errno not in _ABSENT:
+        if error.errno not in _UNSUPPORTED_ERRORS:
             raise
         return _open_by_steps
     finally:
@@ -222,26 +222,26 @@ class Root:
             OutsideError: it leads out of the root.
         """
         try:
-            below = relative_path(path)
+            inner_path = relative_path(path)
         except ValueError:
             if not self._links:
                 raise self._outside(path) from None
         else:
             if not self._links:
-                return below
+                return inner_path
             with suppress(OSError):
-                self._status(below)  # there is no link on the way, nor at its end
-                return below
+                self._status(inner_path)  # there is no link on the way, nor at its end
+                return inner_path
         try:
             real = os.path.realpath(os.path.join(self._real, path))
         except ValueError:  # a NUL
             raise self._outside(path) from None
-        below = self._real.rstrip("/") + "/"
+        prefix = self._real.rstrip("/") + "/"
         if real == self._real:
             return ""
-        if not real.startswith(below):
+        if not real.startswith(prefix):
             raise self._outside(path)
-        return real[len(below) :]
+        return real[len(prefix) :]
 
     def stat(self, path: str = "") -> os.stat_result:
         """Return the status of what a path leads to.
@@ -277,12 +277,12 @@ class Root:
         """
         return os.fdopen(self._look_up(path, self._file), "rb")
 
-    def read(self, path: str, most: int) -> bytes:
+    def read(self, path: str, max_bytes: int) -> bytes:
         """Return what a regular file holds.
 
         Args:
             path: the file.
-            most: bytes that it may have.
+            max_bytes: bytes that it may have.
 
         Raises:
             OutsideError: the path leads out of the root.
@@ -292,7 +292,7 @@ class Root:
         try:
             # A file of the kernel's own does not say its size.
             size = os.fstat(descriptor).st_size
-            chunks, missing = [], 0 if size > most else most + 1
+            chunks, missing = [], 0 if size > max_bytes else max_bytes + 1
             while missing > 0 and (chunk := os.read(descriptor, min(missing, max(size, 0) + 1))):
                 chunks.append(chunk)
                 missing -= len(chunk)
@@ -300,7 +300,7 @@ class Root:
         finally:
             os.close(descriptor)
         if missing <= 0:
-            raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
+            raise OSError(errno.EFBIG, f"has more than {max_bytes:,} bytes", path)
         return b"".join(chunks)
 
     def items(self, path: str = "") -> list[Item]:
@@ -366,7 +366,7 @@ class Root:
             relative = relative_path(path)
         except ValueError:
             relative = self.locate(path)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return use(relative)
             except OSError as error:
@@ -383,7 +383,7 @@ class Root:
         except OutsideError:
             raise
         except OSError as error:
-            if error.errno not in _NOTHING:
+            if error.errno not in _MISSING_ERRORS:
                 raise
             return False
 
@@ -437,6 +437,6 @@ def _plain_status(folder: int, name: str, path: str) -> os.stat_result:
 
 def _check_file(status: os.stat_result, path: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "is a folder, and no file", path)
+        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", path)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, f"is a {kind_of(status)}, and no file", path)
+        raise OSError(errno.EINVAL, f"is a {kind_of(status)}, not a file", path)

@@ -11,11 +11,11 @@ __all__ = ["causes", "failure"]
 
 def causes(error: BaseException) -> Iterator[BaseException]:
     """Return an error and those that led to it, the innermost last."""
-    seen: set[int] = set()
+    visited_ids: set[int] = set()
     inner: BaseException | None = error
-    while inner is not None and id(inner) not in seen:
+    while inner is not None and id(inner) not in visited_ids:
         yield inner
-        seen.add(id(inner))
+        visited_ids.add(id(inner))
         inner = inner.__cause__ or inner.__context__ or getattr(inner, "os_error", None)
 
 
@@ -27,12 +27,12 @@ def failure(error: BaseException) -> str:
     """
     chain = list(causes(error))
     ssl = sys.modules.get("ssl")  # slow to import; without it there is no such error
-    for each in chain:
-        if ssl is not None and isinstance(each, ssl.SSLError):
-            said = getattr(each, "verify_message", "") or (each.reason or "").replace("_", " ")
-            return f"TLS: {said.lower() or 'it failed'}"
-    for each in chain:
-        if isinstance(each, OSError) and each.strerror:
-            number = each.errno or 0  # below 0 where a name was not found
-            return os.strerror(number) if number > 0 else each.strerror
+    for cause in chain:
+        if ssl is not None and isinstance(cause, ssl.SSLError):
+            message = getattr(cause, "verify_message", "") or (cause.reason or "").replace("_", " ")
+            return f"TLS: {message.lower() or 'it failed'}"
+    for cause in chain:
+        if isinstance(cause, OSError) and cause.strerror:
+            number = cause.errno or 0  # below 0 where a name was not found
+            return os.strerror(number) if number > 0 else cause.strerror
     return ""

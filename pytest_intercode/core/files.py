@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 RESULTS_BEGINNING = b'{"environment": '
-"""How each line of a results file of ours begins."""
+"""How each line of our results files begins."""
 
 Existing: TypeAlias = Literal["protect", "keep", "replace"]
 """What happens to a file that is there: ``protect`` refuses to replace the results of a run, and
 replaces what else there is; ``keep`` keeps it next to the new one, under a numbered name."""
 
-_CHUNK = 16 * 1024**2
+_CHUNK = 16 * 1024**2  # bytes read at a time
 
 
 def cache_folder() -> Path:
@@ -55,8 +55,8 @@ def write_file(
 ) -> list[str]:
     """Write a file at a path that the user named; folders on the way to it are made.
 
-    A regular file is written beside its place and then moved there, so that a reader finds the old
-    content or the new one. What is no regular file (a device, a pipe) is written to.
+    A regular file is written next to its place and then moved there, so that a reader finds the old
+    content or the new one. Anything else (a device, a pipe) is written to.
 
     Args:
         path: the file.
@@ -101,7 +101,7 @@ def writing(
         ConfigurationError: it cannot be written, a run writes its results to it, or it holds the
             results of a run that are not to be replaced.
     """
-    named = f"{option}={path}" if option else f"{path}"
+    target = f"{option}={path}" if option else f"{path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
@@ -109,16 +109,16 @@ def writing(
                 yield file
             return
         if _is_in_use(path):
-            raise ConfigurationError(f"{named}: a run writes to this file; name another one")
+            raise ConfigurationError(f"{target}: a run writes to this file; name another one")
         if existing == "protect" and _holds_results(path):
             raise ConfigurationError(
-                f"{named}: this file holds the results of a run, which would be lost; name another "
-                "file"
+                f"{target}: this file holds the results of a run, which would be lost; name "
+                "another file"
             )
         with _replacing(Path(os.path.realpath(path)), existing == "keep", notes) as file:
             yield file
     except OSError as error:
-        raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
+        raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
 
 
 class Readable(Protocol):
@@ -132,30 +132,30 @@ class Readable(Protocol):
         """Open the file."""
 
 
-def read_bounded(path: Readable, most: int) -> bytes | None:
+def read_bounded(path: Readable, max_bytes: int) -> bytes | None:
     """Return the bytes of a file, unpacked if its name ends with ``.gz``.
 
     Args:
         path: the file.
-        most: how many bytes are read.
+        max_bytes: how many bytes are read.
 
     Returns:
         None if there are more; a little gzip may be gigabytes.
 
     Raises:
-        OSError: it cannot be read, or is no gzip.
+        OSError: it cannot be read, or is not gzip.
         EOFError: it is truncated gzip.
         zlib.error: it is damaged gzip.
     """
     with path.open("rb") as packed:
-        if os.fstat(packed.fileno()).st_size > most:
+        if os.fstat(packed.fileno()).st_size > max_bytes:
             return None
         file = gzip.GzipFile(fileobj=packed) if path.suffix.lower() == ".gz" else packed
         chunks = []
         size = 0
         while chunk := file.read(_CHUNK):
             size += len(chunk)
-            if size > most:
+            if size > max_bytes:
                 return None
             chunks.append(chunk)
     return b"".join(chunks)
@@ -198,7 +198,7 @@ def replace_and_keep(new: Path, path: Path) -> list[str]:
 
     Args:
         new: the file, in the folder of its place.
-        path: its place, which is no link.
+        path: its place, which is not a link.
 
     Returns:
         A line for people, if something was kept.
@@ -234,18 +234,18 @@ def _keep(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _replacing(path: Path, keep: bool, notes: list[str] | None) -> Iterator[BinaryIO]:
-    begun = path.with_name(f".intercode-{secrets.token_hex(8)}")
+    part = path.with_name(f".intercode-{secrets.token_hex(8)}")
     try:
-        with begun.open("xb") as file:
+        with part.open("xb") as file:
             if path.exists():
-                begun.chmod(path.stat().st_mode & 0o7777)
+                part.chmod(path.stat().st_mode & 0o7777)
             yield file
             file.flush()
             os.fsync(file.fileno())
         if keep:
-            note = replace_and_keep(begun, path)
+            note = replace_and_keep(part, path)
             (notes if notes is not None else []).extend(note)
         else:
-            begun.replace(path)
+            part.replace(path)
     finally:
-        begun.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)

@@ -20,12 +20,12 @@ class MakingProcess:
     """The process that an object was made in.
 
     Args:
-        what: what cannot be used in a forked child, with its verb: "this environment belongs".
-        instead: what to make there: "another one".
+        claim: what cannot be used in a forked child, with its verb: "this environment belongs".
+        replacement: what to make there: "another one".
     """
 
-    def __init__(self, what: str = "this belongs", instead: str = "another one") -> None:
-        self._what, self._instead = what, instead
+    def __init__(self, claim: str = "this belongs", replacement: str = "another one") -> None:
+        self._claim, self._replacement = claim, replacement
         self._pid = os.getpid()
 
     @property
@@ -34,15 +34,15 @@ class MakingProcess:
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Refuse a forked child. Call it before taking a lock, which may be held for ever there.
+        """Refuse a forked child. Call it before taking a lock, which may be held forever there.
 
         Raises:
             SandboxError: this process is a forked child.
         """
         if not self.is_this:
             raise SandboxError(
-                f"{self._what} to the process that this one was forked from; make "
-                f"{self._instead} in the process that uses it"
+                f"{self._claim} to the process that this one was forked from; make "
+                f"{self._replacement} in the process that uses it"
             )
 
 

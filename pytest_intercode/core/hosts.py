@@ -12,25 +12,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 __all__ = [
-    *("MOST_HOSTS", "WEB_PORTS", "Address", "AllowedHost", "AllowedHosts"),
+    *("MAX_HOSTS", "WEB_PORTS", "Address", "AllowedHost", "AllowedHosts"),
     *("is_private", "is_public", "normal_name", "parse_host"),
 ]
 
 WEB_PORTS = (443, 80)
 """The ports of a host that is written without one."""
 
-MOST_HOSTS = 64
+MAX_HOSTS = 64
 """Hosts that a task may name; each has sockets of its own."""
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes an old form of an address
-_LONGEST = 253
-_LAST_PORT = 65535
+_MAX_NAME = 253  # characters of a host's name, by RFC 1035
+_MAX_PORT = 65535
 _FORM = "HOST or HOST:PORT, with a name, *.NAME, an address or a network such as 10.0.0.0/8"
 # Public by their numbers, and yet services of the machine's own cloud.
 _METADATA = ("168.63.129.16", "192.0.0.192")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Nobody has these: they stand for others in documentation.
+# Nobody has these: they are examples in documentation.
 _EXAMPLES = tuple(
     map(
         ipaddress.ip_network,
@@ -103,39 +103,39 @@ class AllowedHost:
         return f"[{host}]:{self.ports[0]}" if ":" in host else f"{host}:{self.ports[0]}"
 
 
-def parse_host(written: str) -> AllowedHost:
+def parse_host(entry: str) -> AllowedHost:
     """Read one host.
 
     Args:
-        written: ``name``, ``*.name``, an address, or a network (``10.0.0.0/8``), and ``:port``.
+        entry: ``name``, ``*.name``, an address, or a network (``10.0.0.0/8``), and ``:port``.
             An address of IPv6 before a port stands in brackets. Without a port, those of the web
             are meant.
 
     Raises:
         ValueError: it is not written like that; the message says what is needed.
     """
-    text = written.strip()
+    text = entry.strip()
     if "://" in text or "@" in text:
-        raise ValueError(f"a host is needed and no URL: {_FORM}; found {written!r:.80}")
-    host, port = _split(text, written)
-    network = _network(host, written)
+        raise ValueError(f"a host is needed, not a URL: {_FORM}; found {entry!r:.80}")
+    host, port = _split(text, entry)
+    network = _network(host, entry)
     if network is not None:
         return AllowedHost("", network, port)
     if host == "*":
-        raise ValueError("* is no limit; give the hosts, or allow the network as a whole")
+        raise ValueError("* is not a limit; give the hosts, or allow the network as a whole")
     pattern = host.startswith("*.")
     name = normal_name(host[2:] if pattern else host)
     if not name:
-        raise ValueError(f"{_FORM} is needed, found {written!r:.80}")
+        raise ValueError(f"{_FORM} is needed, found {entry!r:.80}")
     return AllowedHost(f".{name}" if pattern else name, None, port)
 
 
-def _split(text: str, written: str) -> tuple[str, tuple[int, ...]]:
+def _split(text: str, entry: str) -> tuple[str, tuple[int, ...]]:
     """Return host and ports."""
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise ValueError(f"{_FORM} is needed, found {written!r:.80}")
+            raise ValueError(f"{_FORM} is needed, found {entry!r:.80}")
         port = rest[1:] if rest else None
     elif text.count(":") == 1:
         host, _, port = text.partition(":")
@@ -143,12 +143,12 @@ def _split(text: str, written: str) -> tuple[str, tuple[int, ...]]:
         host, port = text, None
     if port is None:
         return host, WEB_PORTS
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= _LAST_PORT):
-        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}, found {written!r:.80}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= _MAX_PORT):
+        raise ValueError(f"a port is a number from 1 to {_MAX_PORT}, found {entry!r:.80}")
     return host, (int(port),)
 
 
-def _network(host: str, written: str) -> Network | None:
+def _network(host: str, entry: str) -> Network | None:
     if not ("/" in host or ":" in host or host.replace(".", "").isdigit()):
         return None
     try:
@@ -156,7 +156,7 @@ def _network(host: str, written: str) -> Network | None:
             raise ValueError("a scope has no meaning here")
         return ipaddress.ip_network(host)
     except ValueError as error:
-        raise ValueError(f"not an address or a network: {error} ({written!r:.80})") from None
+        raise ValueError(f"not an address or a network: {error} ({entry!r:.80})") from None
 
 
 def normal_name(name: str) -> str:
@@ -171,7 +171,7 @@ def normal_name(name: str) -> str:
         except UnicodeError:
             return ""
     labels = name.split(".")
-    good = len(name) <= _LONGEST and all(_LABEL.fullmatch(label) for label in labels)
+    good = len(name) <= _MAX_NAME and all(_LABEL.fullmatch(label) for label in labels)
     return name if good and not _NUMBER.fullmatch(labels[-1]) else ""
 
 
@@ -179,14 +179,14 @@ class AllowedHosts:
     """All hosts that a sandbox may reach.
 
     Args:
-        written: each as :func:`parse_host` reads it.
+        texts: each as :func:`parse_host` reads it.
 
     Raises:
         ValueError: one is wrong.
     """
 
-    def __init__(self, written: Iterable[str]) -> None:
-        self.hosts = tuple(parse_host(each) for each in written)
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.hosts = tuple(parse_host(text) for text in texts)
 
     def names(self) -> Iterator[str]:
         """Yield the names that are written out, each once, in order."""
@@ -240,7 +240,7 @@ def is_public(address: Address) -> bool:
         inner = [address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if not all(is_public(each) for each in inner if each is not None):
+    if not all(is_public(embedded) for embedded in inner if embedded is not None):
         return False
     odd = address.is_multicast or (address.is_reserved and address not in _NAT64)
     return address.is_global and not odd and str(address) not in _METADATA

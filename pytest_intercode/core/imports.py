@@ -20,7 +20,7 @@ def import_attribute(
     """Return what ``module:Attr`` or ``path/to/file.py:Attr`` names; ``Attr`` may be dotted.
 
     The folder, or that of the file, is put on the import path, so that the module can import what
-    is beside it. A file is imported under its own name, as an import of it elsewhere does, unless
+    is next to it. A file is imported under its own name, as an import of it elsewhere does, unless
     that name is another module's.
 
     Args:
@@ -32,35 +32,37 @@ def import_attribute(
     Raises:
         ConfigurationError: it has another form, or cannot be found or imported.
     """
-    asked = f"{option}={name}"
+    argument = f"{option}={name}"
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
-        raise error(f"{asked}: the form is module:NAME or path/to/file.py:NAME")
+        raise error(f"{argument}: the form is module:NAME or path/to/file.py:NAME")
     file = folder / Path(module_name).expanduser() if module_name.endswith(".py") else None
     if file is not None and not file.is_file():
-        raise error(f"{asked}: there is no file {file}")
-    beside = str(file.parent if file else folder)
-    if beside not in sys.path:
-        sys.path.insert(0, beside)
+        raise error(f"{argument}: there is no file {file}")
+    import_folder = str(file.parent if file else folder)
+    if import_folder not in sys.path:
+        sys.path.insert(0, import_folder)
     try:
         module = _import_file(file) if file else importlib.import_module(module_name)
     except (Exception, SystemExit) as raised:
         missing = raised.name if isinstance(raised, ModuleNotFoundError) else None
         if file is None and missing and f"{module_name}.".startswith(f"{missing}."):
             raise error(
-                f"{asked}: there is no module {module_name!r} in {folder} or on the import path"
+                f"{argument}: there is no module {module_name!r} in {folder} or on the import path"
             ) from None
-        raise error(f"{asked}: importing {module_name} raised {describe_error(raised)}") from None
-    found: object = module
+        raise error(
+            f"{argument}: importing {module_name} raised {describe_error(raised)}"
+        ) from None
+    attribute_value: object = module
     for part in attribute.split("."):
         try:
-            found = getattr(found, part)
+            attribute_value = getattr(attribute_value, part)
         except AttributeError:
             names = [name for name in vars(module) if not name.startswith("_")]
             raise error(
-                f"{asked}: {module_name} has no {attribute!r}.{suggestion(attribute, names)}"
+                f"{argument}: {module_name} has no {attribute!r}.{suggestion(attribute, names)}"
             ) from None
-    return found
+    return attribute_value
 
 
 def describe_error(error: BaseException) -> str:

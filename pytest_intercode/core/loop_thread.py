@@ -29,14 +29,14 @@ class LoopThread:
         """Run a coroutine on the loop; from any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def stop(self, patience: float) -> None:
+    def stop(self, timeout: float) -> None:
         """End the loop, whatever is under way, and wait for the thread.
 
         Args:
-            patience: seconds.
+            timeout: seconds.
         """
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(patience)
+        self._thread.join(timeout)
 
     def _serve(self) -> None:
         try:

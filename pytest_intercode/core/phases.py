@@ -28,7 +28,7 @@ PhaseName: TypeAlias = Literal["build", "start", "agent", "carry", "tests", "gol
 """
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
-_SHORTEST = 0.001  # seconds of a phase that is recorded; the agent's always is
+_MIN_SECONDS = 0.001  # of a phase that is recorded; the agent's always is
 
 
 class Phases:
@@ -47,7 +47,7 @@ class Phases:
 
     @contextlib.contextmanager
     def timed(self, name: PhaseName) -> Iterator[None]:
-        """Count the time until the end to a phase, but for that of phases within it."""
+        """Count the time until the end to a phase, except that of phases within it."""
         opened = _Opened(name)
         with self._lock:
             self._note()
@@ -69,16 +69,16 @@ class Phases:
             return {
                 name: (self._began[name], self._seconds[name])
                 for name in PHASES
-                if name in self._began and (name == "agent" or self._seconds[name] >= _SHORTEST)
+                if name in self._began and (name == "agent" or self._seconds[name] >= _MIN_SECONDS)
             }
 
     def _note(self) -> None:
         """Count the time since the last call to the innermost phase, with the lock held."""
-        now = time.monotonic()
+        instant = time.monotonic()
         if self._open:
             name = self._open[-1].name
-            self._seconds[name] = self._seconds.get(name, 0.0) + now - self._noted
-        self._noted = now
+            self._seconds[name] = self._seconds.get(name, 0.0) + instant - self._noted
+        self._noted = instant
 
 
 class _Opened:

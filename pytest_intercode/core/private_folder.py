@@ -20,7 +20,7 @@ from pytest_intercode.errors import SandboxError
 
 __all__ = ["PrivateFolder"]
 
-_LONGEST = 70  # bytes of a path; a socket's may have 107, and ours add some
+_MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
 
 
 class PrivateFolder:
@@ -32,13 +32,13 @@ class PrivateFolder:
 
     def __init__(self) -> None:
         common = Path(tempfile.gettempdir()) / f"pytest-intercode-{os.getuid()}"
-        if len(os.fsencode(common)) > _LONGEST:
+        if len(os.fsencode(common)) > _MAX_PATH_BYTES:
             common = Path("/tmp") / common.name
         self._common = common
         self._made = 0
         with _locked(common):
-            for left in common.iterdir():
-                _remove_unless_locked(left)
+            for folder in common.iterdir():
+                _remove_unless_locked(folder)
             self._path = Path(tempfile.mkdtemp(dir=common))
             self._lock = _lock(self._path)
         self._process = MakingProcess()
@@ -73,8 +73,12 @@ def _locked(common: Path) -> Iterator[None]:
             common.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(f"{common} cannot be made: {error.strerror}") from None
-        found = common.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o77:
+        status = common.lstat()
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & 0o77
+        ):
             raise SandboxError(
                 f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
                 "to a directory of your own"

@@ -1,4 +1,4 @@
-"""How programs that are told to use a proxy reach a server on this machine."""
+"""How programs that are set to use a proxy reach a server on this machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def without_proxy() -> dict[str, str]:
     hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
     if not any(map(os.environ.get, _PROXIES)) or "*" in map(str.strip, hosts):
         return {}
-    kept = filter(None, map(str.strip, hosts))
-    direct = ",".join(dict.fromkeys([*kept, "127.0.0.1", "localhost"]))
+    direct_hosts = filter(None, map(str.strip, hosts))
+    direct = ",".join(dict.fromkeys([*direct_hosts, "127.0.0.1", "localhost"]))
     return {"no_proxy": direct, "NO_PROXY": direct}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import clipped, harmless
+from pytest_intercode.core.text import clipped, escape_for_terminal
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 
@@ -21,7 +21,6 @@ __all__ = [
     "FORMAT_VERSION",
     "OUTCOMES",
     "UNGRADED",
-    "Episode",
     "EpisodeRecord",
     "FirstScore",
     "Outcome",
@@ -44,11 +43,11 @@ UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error"))
 """Outcomes that say nothing about the agent, so that no rate counts them."""
 
 _NEXT_LINE = re.compile(r"\n(?=\S)")
-_LONGEST = 4000  # characters of a headline, which an agent's exception may be part of
+_MAX_HEADLINE = 4000  # characters of a headline, which an agent's exception may be part of
 
 FORMAT_VERSION = 2
 """The version of the format that records are written in. 1 is what earlier releases wrote, which
-did not say so; 0 stands for InterCode's own result files."""
+did not say so; 0 is InterCode's own result files."""
 
 
 def lost_on(node: str, reason: str) -> str:
@@ -156,15 +155,15 @@ class EpisodeRecord:
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
         test_output: the end of what the task's tests printed, for people alone: it may quote hidden
             tests. Empty where it is solved, or no tests ran.
-        attempts: reasons of earlier attempts that the infrastructure spoiled.
+        attempts: reasons of earlier attempts that failed because of the infrastructure.
         state: both end states, for grading again.
         usage: what the agent used up.
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
         refused_hosts: what of the network its sandbox was refused, a line each.
-        sandbox: the backend of its sandboxes; empty where it needed none of ours.
+        sandbox: the backend of its sandboxes; empty where it needed none.
         image: what they were made of; empty likewise.
-        image_digest: what names that image in its registry for ever (``NAME@sha256:...``); empty
+        image_digest: what names that image in its registry forever (``NAME@sha256:...``); empty
             for one that comes from no registry.
         host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
             this machine.
@@ -241,22 +240,24 @@ class EpisodeRecord:
     @property
     def headline(self) -> str:
         """How it ended, for a failing test: one line, harmless; more of a build's log, indented."""
-        return _NEXT_LINE.sub("\n    ", harmless(clipped(self._headline(), _LONGEST)))
+        return _NEXT_LINE.sub(
+            "\n    ", escape_for_terminal(clipped(self._headline(), _MAX_HEADLINE))
+        )
 
     def _headline(self) -> str:
         turns = f"after {len(self.turns)}/{self.max_turns} turns"
-        why = f": {self.reason}" if self.reason else ""
+        reason = f": {self.reason}" if self.reason else ""
         if self.outcome == "solved":
             return f"reward {self.reward:.2f} {turns}"
         if self.outcome == "agent-error":
-            return f"agent error {turns}{why}"
+            return f"agent error {turns}{reason}"
         if not self.graded:
-            return f"{self.outcome.replace('-', ' ')}{why}"
-        how = {
+            return f"{self.outcome.replace('-', ' ')}{reason}"
+        limit = {
             "out-of-budget": ", budget exhausted",
             "timed-out": f", timed out after {self.seconds:.0f} s",
         }.get(self.outcome, "")
-        return f"reward {self.reward:.2f} < 1.00 {turns}{how}{why}"
+        return f"reward {self.reward:.2f} < 1.00 {turns}{limit}{reason}"
 
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
@@ -322,7 +323,3 @@ _NOTHING: Mapping[str, Any] = {}
 
 def _shared(name: str) -> str:
     return sys.intern(str(name))  # also of a subclass, which an agent or a hook may give
-
-
-Episode = EpisodeRecord
-"""The name that :class:`EpisodeRecord` had in version 0.1."""

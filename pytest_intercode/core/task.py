@@ -42,7 +42,6 @@ __all__ = [
     "TaskView",
     "Test",
     "Verification",
-    "audit_check",
     "task_from_json",
     "task_to_json",
 ]
@@ -55,13 +54,6 @@ AUDIT_CHECKS = (
     *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
-
-_FORMER_CHECKS = {"twins-agree": "gold-deterministic"}
-
-
-def audit_check(name: str) -> str:
-    """Return the name of a check of the audit; its name in version 0.1 is accepted as well."""
-    return _FORMER_CHECKS.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -127,11 +119,11 @@ class ImageSource:
 
     Attributes:
         dockerfile: the Dockerfile.
-        image: the name of an image, in place of a Dockerfile. Where both are given, the Dockerfile
+        image: the name of an image, instead of a Dockerfile. Where both are given, the Dockerfile
             is built if the image cannot be had.
         context: further files of the build's context, as pairs of a name there and a path here.
         layers: tar archives that are laid over the image, in order; sandboxes share them.
-        text: what is built in place of the Dockerfile's own text; empty for that.
+        text: what is built instead of the Dockerfile's own text; empty for that.
     """
 
     dockerfile: Path | None = None
@@ -150,7 +142,7 @@ class Database:
         name: the database that a session starts in.
         scripts: SQL files that make it, in order. Those of ``mysql`` may make several databases,
             and all tasks that name the same scripts share a server.
-        file: an SQLite file, in place of scripts.
+        file: an SQLite file, instead of scripts.
         writes: the task is there to change the database, and its end state is graded; None to go
             by gold: a gold that does more than query writes.
         optional: a task without its scripts or file is skipped; else that is an error.
@@ -282,7 +274,7 @@ class Artifact:
 class Hook:
     """A command of a task that is run in the agent's sandbox when the agent is done.
 
-    Its processes are still there, so that a service can be told to write down its state.
+    Its processes are still there, so that a service can be asked to write down its state.
     """
 
     command: str
@@ -300,7 +292,7 @@ class Verification:
             XML, ``reward`` for a file with a number or a JSON object, ``status`` for the exit
             status alone.
         report: the file that ``junit`` reads; the folder of ``reward.json`` or ``reward.txt``.
-        sentinels: run tests of ours among the task's, to see that results are honest, where the
+        sentinels: run our own tests among the task's, to see that results are honest, where the
             command can take them.
         fail_to_pass: tests that fail before gold and pass with it.
         pass_to_pass: tests that pass before and with it.
@@ -322,7 +314,7 @@ class Verification:
         variables: environment variables of the command, as pairs.
         timeout: seconds for the command.
         place: where it runs: ``fresh``, a sandbox that the agent never had; ``agents``, the
-            agent's own, beside what it started; ``shell``, the agent's own shell, with its
+            agent's own, next to what it started; ``shell``, the agent's own shell, with its
             variables. In the latter two an agent can forge results.
     """
 
@@ -449,7 +441,7 @@ class Task:
         overall: which reward a task of several steps has: the mean of those that were taken, or
             the last one's.
         source: the file and line that the task was read from, for messages.
-        audit: why a finding of the audit is no fault of the task, by the name of its check.
+        audit: why a finding of the audit is not a fault of the task, by the name of its check.
         decoys: patterns of files that gold does not need, and that are there on purpose.
         metadata: further columns of the task's row.
         repeat: which try at the task this is, from 1 (``--intercode-repeat``).
@@ -551,8 +543,8 @@ def task_from_json(data: bytes | str) -> Task:
     fields = json.loads(data)
     verified = [fields.get("verification") or {}]
     verified += [step["verification"] for step in fields.get("steps", ())]
-    held = [fields["files"], *(one.get("files", {}) for one in verified)]
-    for spec in (spec for files in held for spec in files.values()):
+    file_tables = [fields["files"], *(one.get("files", {}) for one in verified)]
+    for spec in (spec for files in file_tables for spec in files.values()):
         spec["content"] = base64.b64decode(spec["content"])
     return _adapter().validate_python(fields)
 

@@ -3,7 +3,7 @@
 Text from a sandbox, an agent or a suite drives neither a terminal nor a CI server once it is
 escaped. Whatever does not show as itself is written as an escape: control characters, which could
 move the cursor, rename the window or answer in the user's place; marks that turn the direction of
-writing; blanks that are no blanks; line ends other than the usual one.
+writing; blanks that only look like blanks; line ends other than the usual one.
 
 So is a character of each sequence by which a line of a log becomes a command to a CI server.
 GitHub's runner takes ``::name::`` after blanks, so indenting does not help, and ``##[name]``
@@ -18,14 +18,14 @@ import textwrap
 from collections.abc import Sequence
 
 __all__ = [
-    "aligned",
     "clipped",
-    "counted",
+    "escape_for_terminal",
+    "format_columns",
     "fragments",
-    "harmless",
     "indented",
     "markdown_text",
     "one_line",
+    "pluralize",
 ]
 
 _STYLE = "reverse"
@@ -35,19 +35,19 @@ _HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
 # on what follows, so that a stream can be escaped piece by piece.
 _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
 _MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
-_MOST = 1_000_000
+_MAX_CHARACTERS = 1_000_000  # of a text in a report: more than people read
 
 
 def fragments(text: str, style: str = "") -> list[tuple[str, str]]:
     """Return pairs of a style and a text; escapes stand out from backslashes of the text."""
-    found = []
+    styled = []
     for run in re.finditer(rf"{_HIDDEN.pattern}|[\n\t\x20-\x7e]+", text):
-        shown = _HIDDEN_RUNS.sub(_escape, run[0])
-        found.append((style if shown == run[0] else _STYLE, shown))
-    return found
+        escaped = _HIDDEN_RUNS.sub(_escape, run[0])
+        styled.append((style if escaped == run[0] else _STYLE, escaped))
+    return styled
 
 
-def harmless(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Return a text in which what does not show as itself, or is a command, is escaped.
 
     Lines stay lines, and tabs stay. Escaping twice changes nothing more. What is returned for a
@@ -57,23 +57,23 @@ def harmless(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a harmless text on one line: line ends and tabs are escaped, too."""
-    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+    """Return an escaped text on one line, in which line ends and tabs are escaped, too."""
+    return escape_for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def indented(text: str, margin: str = "    ") -> str:
-    """Return a harmless text with a margin before each line, so that none passes for ours."""
-    return textwrap.indent(harmless(text), margin, lambda line: True)
+    """Return an escaped text with a margin before each line, so that none passes for ours."""
+    return textwrap.indent(escape_for_terminal(text), margin, lambda line: True)
 
 
-def clipped(text: str, most: int = _MOST) -> str:
+def clipped(text: str, max_characters: int = _MAX_CHARACTERS) -> str:
     """Return a text of at most so many characters, and a line that says how many it lacks.
 
     The first and the last half of what may stay is kept.
     """
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return text
-    half = most // 2
+    half = max_characters // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
 
 
@@ -86,8 +86,8 @@ def _escape(run: re.Match[str]) -> str:
     if run[0].isprintable():
         return run[0]
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in run[0]
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in run[0]
     )
 
 
@@ -95,25 +95,25 @@ def _disarm(command: re.Match[str]) -> str:
     return f"{command[0][:-1]}\\x{ord(command[0][-1]):02x}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def pluralize(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: ``1 episode``, ``1,024 episodes``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
-    """Return a line for each row, its cells in columns and harmless.
+def format_columns(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
+    """Return a line for each row, its cells in columns and escaped.
 
     Args:
         rows: the rows, all of the same length.
-        labels: how many columns stand to the left; the others, numbers, stand to the right.
+        labels: how many columns are aligned to the left; the others, numbers, to the right.
     """
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if at < labels else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index < labels else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
     return lines

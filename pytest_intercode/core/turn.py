@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pytest_intercode.core.usage import UNSPENT, Usage
 
 __all__ = [
+    "Command",
     "CommandResult",
     "Feedback",
     "Observation",
@@ -49,10 +50,28 @@ class Observation(str):
         turns_left: int = 0,
     ) -> Observation:
         """Make an observation."""
-        made = super().__new__(cls, text)
-        made.executed, made.status = executed, status
-        made.reward, made.turns_left = reward, turns_left
-        return made
+        observation = super().__new__(cls, text)
+        observation.executed, observation.status = executed, status
+        observation.reward, observation.turns_left = reward, turns_left
+        return observation
+
+
+class Command(NamedTuple):
+    """A command of an agent's own shell, as ``AgentEnvironment.exec`` takes it.
+
+    Attributes:
+        text: the command.
+        cwd: where it runs; the task's directory if it is empty.
+        timeout: seconds after which it is killed; None for those of an action.
+        user: by whom; the user of the task's actions if it is empty.
+        counts_as_turn: it takes a turn, and its output is graded.
+    """
+
+    text: str
+    cwd: str
+    timeout: float | None
+    user: str
+    counts_as_turn: bool
 
 
 class CommandResult(NamedTuple):
@@ -93,7 +112,7 @@ class Turn:
         parts: the reward's parts, where it was graded.
         passed: nothing was run: the agent sent no action, and the observation says so.
         thought: what the agent thought before it.
-        log: what the agent printed beside it.
+        log: what the agent printed in addition to it.
         usage: what the agent used up for it.
         agent_seconds: wall time that the agent took before it.
         answer: what was submitted, where the action's text does not say it exactly.

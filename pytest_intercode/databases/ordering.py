@@ -48,15 +48,17 @@ def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
     inner = statement.tokens[base : len(statement.tokens) - base]
     outer = [token for token in inner if token.depth == base]
     orders = [
-        at
-        for at, token in enumerate(outer[:-1])
-        if is_word(token, "ORDER") and is_word(outer[at + 1], "BY")
+        index
+        for index, token in enumerate(outer[:-1])
+        if is_word(token, "ORDER") and is_word(outer[index + 1], "BY")
     ]
     select = next((token for token in outer if is_word(token, "SELECT")), None)
     if len(orders) != 1 or select is None:
         return None
     order = outer[orders[0]]
-    tail = [at for at, token in enumerate(outer) if at > orders[0] and is_word(token, "LIMIT")]
+    tail = [
+        index for index, token in enumerate(outer) if index > orders[0] and is_word(token, "LIMIT")
+    ]
     start, limit = 0, None
     end = inner[-1].end
     if tail:
@@ -66,24 +68,28 @@ def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
         start, limit = window
         end = outer[tail[0]].start
     text = statement.text
-    terms = _terms([t for t in inner if outer[orders[0] + 1].end <= t.start < end], base)
+    terms = _terms(
+        [token for token in inner if outer[orders[0] + 1].end <= token.start < end], base
+    )
     keys: list[int] = []
     hidden: list[str] = []
     for term in terms:
-        found = _column(term, columns)
-        if found is None:
+        column = _column(term, columns)
+        if column is None:
             keys.append(len(columns) + len(hidden))
             hidden.append(text[term[0].start : term[-1].end])
         else:
-            keys.append(found)
+            keys.append(column)
     head = text[inner[0].start : order.start]
     if hidden:
         if any(is_word(token, *_SETS) for token in outer):
             return None
-        rest = [t for t in outer if t.start > select.start and is_word(t, *_CLAUSES)]
-        at = rest[0].start - inner[0].start
-        added = "".join(f", ({each})" for each in hidden)
-        head = f"{head[:at]}\n{added}\n{head[at:]}"
+        clauses = [
+            token for token in outer if token.start > select.start and is_word(token, *_CLAUSES)
+        ]
+        position = clauses[0].start - inner[0].start
+        key_columns = "".join(f", ({expression})" for expression in hidden)
+        head = f"{head[:position]}\n{key_columns}\n{head[position:]}"
     distinct = is_word(outer[outer.index(select) + 1], "DISTINCT")
     return Ordered(f"{head}{text[order.start : end]}", tuple(keys), start, limit, distinct)
 
@@ -129,5 +135,7 @@ def _column(term: Sequence[Token], columns: Sequence[str]) -> int | None:
         text = unquoted(text)
     elif term[0].kind != "word":
         return None
-    named = [at for at, column in enumerate(columns) if column.casefold() == text.casefold()]
-    return named[0] if len(named) == 1 else None
+    indexes = [
+        index for index, column in enumerate(columns) if column.casefold() == text.casefold()
+    ]
+    return indexes[0] if len(indexes) == 1 else None

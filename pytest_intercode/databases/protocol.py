@@ -94,7 +94,7 @@ class Session(Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def host(self) -> str:
         """The Docker host of its server; empty for this machine."""
 
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:

@@ -59,7 +59,7 @@ _MYSQL = re.compile(
 _PATTERNS = {"sqlite": _SQLITE, "mysql": _MYSQL}
 _CONDITIONAL = re.compile(r"/\*!\d*\s*(\w*)")
 
-_DEEPEST = 8  # parentheses around a whole statement that are looked through
+_MAX_DEPTH = 8  # parentheses around a whole statement that are looked through
 
 _QUERIES = {"SELECT", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "HELP"}
 _SESSION = {"USE", "SET", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"}
@@ -103,11 +103,11 @@ def unquoted(name: str) -> str:
 
 def normalised(tokens: Iterable[Token]) -> str:
     """Write tokens with one space between them, words in capitals and names without quotes."""
-    written = []
+    texts = []
     for token in tokens:
         text = unquoted(token.text) if token.kind == "name" else token.text
-        written.append(text.upper() if token.kind in ("word", "name") else text)
-    return " ".join(written)
+        texts.append(text.upper() if token.kind in ("word", "name") else text)
+    return " ".join(texts)
 
 
 class Definitions:
@@ -117,17 +117,17 @@ class Definitions:
         dialect: what they are written in.
 
     Attributes:
-        left: characters that are still written; below 0 when there were more.
+        remaining: characters that are still written; below 0 when there were more.
     """
 
     def __init__(self, dialect: Dialect) -> None:
-        self.left = 2 * 1024**2
+        self.remaining = 2 * 1024**2
         self._dialect = dialect
 
     def tokens(self, sql: str) -> list[Token]:
         """Return the tokens of a definition; none where there are too many definitions."""
-        self.left -= len(sql)
-        return list(scan(sql, self._dialect)) if self.left >= 0 else []
+        self.remaining -= len(sql)
+        return list(scan(sql, self._dialect)) if self.remaining >= 0 else []
 
     def normalised(self, sql: str) -> str:
         """Return a definition in one form."""
@@ -137,14 +137,14 @@ class Definitions:
 def scan(text: str, dialect: Dialect) -> Iterator[Token]:
     """Yield the tokens of a text."""
     depth = 0
-    for found in _PATTERNS[dialect].finditer(text):
-        kind: Kind = found.lastgroup  # type: ignore[assignment]
+    for match in _PATTERNS[dialect].finditer(text):
+        kind: Kind = match.lastgroup  # type: ignore[assignment]
         if kind == "space":
             continue
-        piece = found[0]
+        piece = match[0]
         if piece == ")":
             depth = max(0, depth - 1)
-        yield Token(kind, piece, found.start(), depth)
+        yield Token(kind, piece, match.start(), depth)
         if piece == "(":
             depth += 1
 
@@ -170,8 +170,8 @@ class Statement:
             if token.kind == "word":
                 return token.text.upper()
             if token.kind == "conditional":
-                found = _CONDITIONAL.match(token.text)
-                return found[1].upper() if found else ""
+                match = _CONDITIONAL.match(token.text)
+                return match[1].upper() if match else ""
             if token.text != "(":
                 break
         return ""
@@ -193,7 +193,7 @@ class Statement:
         """The depth of its outermost clauses: 0, or more if all of it is in parentheses."""
         tokens, depth = self.tokens, 0
         while (
-            depth < _DEEPEST
+            depth < _MAX_DEPTH
             and len(tokens) > 2 * depth + 2
             and tokens[depth].text == "("
             and tokens[-1 - depth].text == ")"
@@ -207,7 +207,8 @@ class Statement:
         """Whether it orders its rows: ORDER BY outside of every parenthesis."""
         outer = [token for token in self.tokens if token.depth == self.base]
         return any(
-            is_word(token, "ORDER") and is_word(after, "BY") for token, after in pairwise(outer)
+            is_word(token, "ORDER") and is_word(successor, "BY")
+            for token, successor in pairwise(outer)
         )
 
 
@@ -223,10 +224,10 @@ def split(text: str, dialect: Dialect) -> list[Statement]:
 @lru_cache(maxsize=32)  # an episode asks for its gold's several times
 def _split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
     statements = []
-    line, counted = 1, 0
+    line, line_offset = 1, 0
     for tokens in _groups(text, dialect):
         first = tokens[0].start
-        line, counted = line + text.count("\n", counted, first), first
+        line, line_offset = line + text.count("\n", line_offset, first), first
         statements.append(Statement(text[first : tokens[-1].end], _moved(tokens), line))
     return tuple(statements)
 
@@ -278,7 +279,7 @@ class _Body:
         self._routine = False
         self._creates = False
         self._blocks: list[str] = []
-        self._before = ""
+        self._previous_word = ""
         self._closing = False
 
     @property
@@ -296,10 +297,10 @@ class _Body:
             self._routine = word in _ROUTINES
         elif self._routine:
             self._follow(word)
-        self._before = word or token.text
+        self._previous_word = word or token.text
 
     def _follow(self, word: str) -> None:
-        begins = self._before in _BEFORE_STATEMENT
+        begins = self._previous_word in _BEFORE_STATEMENT
         if self._closing:
             self._closing = False
             if word in _BLOCKS or word == "CASE":

@@ -1,4 +1,4 @@
-"""What an agent does in its sandbox beside its turns: commands of its own shell, and files.
+"""What an agent does in its sandbox besides its turns: commands of its own shell, and files.
 
 Everything is done with the rights of the task's user. What comes out of a sandbox is not trusted:
 it is read within limits, and nothing of it lands outside of the place that it was asked for.
@@ -23,17 +23,17 @@ from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.suites.files import pack_files
 
 __all__ = [
-    *("MOST_BYTES", "MOST_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),
+    *("MAX_BYTES", "MAX_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),
     *("content_of", "extract", "fetch", "put", "remove_links_out"),
 ]
 
-MOST_BYTES = 256 * 1024**2
+MAX_BYTES = 256 * 1024**2
 """Bytes that are carried in or out at once."""
 
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 """Files and folders that are carried in or out at once."""
 
-_TIMEOUT = 120.0
+_TIMEOUT = 120.0  # seconds for one copy
 
 # The names of all that is in a folder, and an archive of what has changed in it since a time; all
 # of it where a tool is not GNU's. Times are the inodes' own, which no program of the agent's sets.
@@ -81,13 +81,13 @@ def command_line(command: str, cwd: str, user: str) -> str:
     return f"( builtin cd -- {shlex.quote(cwd)} && builtin exec {shlex.join(words)} )"
 
 
-def put(sandbox: Sandbox, path: Path, at: str, user: str) -> None:
-    """Copy a file or a folder of ours to a place in a sandbox, replacing files that are there.
+def put(sandbox: Sandbox, path: Path, target: str, user: str) -> None:
+    """Copy a file or a folder of this machine into a sandbox, replacing files that are there.
 
     Args:
         sandbox: where to.
         path: the file or folder.
-        at: its path in there, absolute; folders on the way are made.
+        target: its path in there, absolute; folders on the way are made.
         user: whose it is there, and with whose rights it is written; empty for root.
 
     Raises:
@@ -95,17 +95,17 @@ def put(sandbox: Sandbox, path: Path, at: str, user: str) -> None:
     """
     staged = f"/tmp/.put-{secrets.token_hex(8)}"
     archive = _pack(path, staged.lstrip("/"))
-    with _agents_fault(f"upload to {at}"):
+    with _attribute_to_agent(f"upload to {target}"):
         sandbox.unpack(archive)
-    place, parent = shlex.quote(at), shlex.quote(posixpath.dirname(at) or "/")
+    place, parent = shlex.quote(target), shlex.quote(posixpath.dirname(target) or "/")
     source = f"{staged}/." if path.is_dir() else staged
     copy = f"mkdir -p -- {place if path.is_dir() else parent} && cp -Rp -- {source} {place}"
-    own = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
-    line = f"{own}{as_user(copy, user)}; status=$?; rm -rf {staged}; exit $status"
-    with _agents_fault(f"upload to {at}"):
-        status, said = sandbox.admin(line, _TIMEOUT)
+    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    line = f"{take_ownership}{as_user(copy, user)}; status=$?; rm -rf {staged}; exit $status"
+    with _attribute_to_agent(f"upload to {target}"):
+        status, output = sandbox.admin(line, _TIMEOUT)
     if status != 0:
-        raise AgentError(f"upload to {at}: {_last_line(said) or f'status {status}'}")
+        raise AgentError(f"upload to {target}: {_last_line(output) or f'status {status}'}")
 
 
 def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
@@ -125,21 +125,21 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
         f"|| {{ [ -e {shlex.quote(path)} ] && tar -C {shlex.quote(folder)} -cf - "
         f"{shlex.quote('./' + name)}; }}"
     )
-    with _agents_fault(f"download of {path}"):
-        status, said = sandbox.admin(as_user(line, user), _TIMEOUT)
+    with _attribute_to_agent(f"download of {path}"):
+        status, output = sandbox.admin(as_user(line, user), _TIMEOUT)
     if status != 0:
         # What it printed may be half an archive.
         raise AgentError(
             f"download of {path}: it is not there, or {user or 'root'} may not read it"
         )
-    return said
+    return output
 
 
 def content_of(archive: bytes, path: str) -> bytes:
     """Return the bytes of the one file that an archive of :func:`fetch` holds.
 
     Raises:
-        AgentError: it holds a folder, or is no archive.
+        AgentError: it holds a folder, or is not an archive.
     """
     with _unpacking(), tarfile.open(fileobj=io.BytesIO(archive)) as members:
         member = members.next()
@@ -147,52 +147,52 @@ def content_of(archive: bytes, path: str) -> bytes:
             content = members.extractfile(member)
             assert content is not None
             return content.read()
-    raise AgentError(f"download of {path}: it is no file; give to=FOLDER")
+    raise AgentError(f"download of {path}: it is not a file; give to=FOLDER")
 
 
-def extract(archive: bytes, to: Path) -> None:
-    """Write what an archive of :func:`fetch` holds: a file at ``to``, or a folder's content in it.
+def extract(archive: bytes, target_path: Path) -> None:
+    """Write what an archive of :func:`fetch` holds: a file at a path, or a folder's content there.
 
     Only files, folders and links that stay inside are written; owners and times are ours.
 
     Raises:
-        AgentError: it is no archive, holds too much, or has names that lead elsewhere.
+        AgentError: it is not an archive, holds too much, or has names that lead elsewhere.
     """
     links: list[tuple[Path, str]] = []
     files: dict[str, tarfile.TarInfo] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     # An earlier archive may have left some, of which one may lead out by what this one changes.
-    root = to.resolve()
-    earlier = [link for link in _links_below(to) if _is_inside(link, root)]
+    root = target_path.resolve()
+    earlier = [link for link in _links_below(target_path) if _is_inside(link, root)]
     with _unpacking(), tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for count, member in enumerate(members):
             room -= member.size
-            if member.size < 0 or room < 0 or count >= MOST_ENTRIES:
+            if member.size < 0 or room < 0 or count >= MAX_ENTRIES:
                 raise AgentError("download: it holds too much")
             name = posixpath.normpath(member.name)
             if name.startswith(("/", "../")) or name == "..":
                 raise AgentError(f"download: the name {member.name!r:.80} leads elsewhere")
             if member.isdir():
-                _make_folder(to, name)
+                _make_folder(target_path, name)
             elif member.issym():
-                links.append((to / name, member.linkname))
+                links.append((target_path / name, member.linkname))
             elif member.isreg():
                 if count:
-                    _make_folder(to, posixpath.dirname(name))
-                _write(members, member, to / name if count else to)
+                    _make_folder(target_path, posixpath.dirname(name))
+                _write(members, member, target_path / name if count else target_path)
             elif member.islnk():  # a further name of a file that was before it
                 first = posixpath.normpath(member.linkname)
-                if (of := files.get(first)) is not None:
-                    room -= of.size
-                    _make_folder(to, posixpath.dirname(name))
-                    _write(members, of, to / name)
+                if (first_member := files.get(first)) is not None:
+                    room -= first_member.size
+                    _make_folder(target_path, posixpath.dirname(name))
+                    _write(members, first_member, target_path / name)
             if member.isreg():
                 files[name] = member
         for place, target in links:  # last, so that nothing is written through one
-            _make_folder(to, str(place.parent.relative_to(to)))
+            _make_folder(target_path, str(place.parent.relative_to(target_path)))
             place.unlink(missing_ok=True)
             place.symlink_to(target)
-        remove_links_out([*earlier, *(place for place, _ in links)], to)
+        remove_links_out([*earlier, *(place for place, _ in links)], target_path)
 
 
 def _links_below(folder: Path) -> Iterator[Path]:
@@ -200,35 +200,35 @@ def _links_below(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *files) if (path := Path(top, name)).is_symlink())
 
 
-def _make_folder(to: Path, name: str) -> None:
+def _make_folder(folder: Path, name: str) -> None:
     """Make a folder below another; a link on the way, which may lead out, gives way to a folder."""
-    to.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for part in Path(name).parts:
-        to /= part
-        if to.is_symlink():
-            to.unlink()
-        to.mkdir(exist_ok=True)
+        folder /= part
+        if folder.is_symlink():
+            folder.unlink()
+        folder.mkdir(exist_ok=True)
 
 
-def remove_links_out(links: Iterable[Path], to: Path) -> list[Path]:
+def remove_links_out(links: Iterable[Path], folder: Path) -> list[Path]:
     """Remove the links that lead out of a folder, by whatever way; return which.
 
     One may lead out through another, so all have to be there already.
     """
-    root = to.resolve()
+    root = folder.resolve()
     removed: list[Path] = []
-    left = list(links)
-    while out := [each for each in left if not _is_inside(each, root)]:
-        for place in out:
-            place.unlink(missing_ok=True)
-        removed += out
-        left = [each for each in left if each not in set(out)]
+    remaining = list(links)
+    while leading_out := [link for link in remaining if not _is_inside(link, root)]:
+        for link in leading_out:
+            link.unlink(missing_ok=True)
+        removed += leading_out
+        remaining = [link for link in remaining if link not in set(leading_out)]
     return removed
 
 
-def _is_inside(place: Path, root: Path) -> bool:
+def _is_inside(path: Path, root: Path) -> bool:
     try:
-        return place.resolve().is_relative_to(root)
+        return path.resolve().is_relative_to(root)
     except (OSError, RuntimeError):  # a loop
         return False
 
@@ -250,11 +250,11 @@ def changed_files(sandbox: Sandbox, path: str, since: str, user: str) -> bytes:
         AgentError: there is no such folder.
     """
     line = _CHANGED.format(path=shlex.quote(path), since=shlex.quote(since))
-    with _agents_fault(f"what changed in {path}"):
-        status, said = sandbox.admin(as_user(line, user), _TIMEOUT)
+    with _attribute_to_agent(f"what changed in {path}"):
+        status, output = sandbox.admin(as_user(line, user), _TIMEOUT)
     if status != 0:
-        raise AgentError(f"what changed in {path}: {_last_line(said) or f'status {status}'}")
-    return said
+        raise AgentError(f"what changed in {path}: {_last_line(output) or f'status {status}'}")
+    return output
 
 
 def apply_changes(
@@ -280,13 +280,13 @@ def apply_changes(
         f"{staged}/removed": FileSpec("file", names),
     }
     apply = as_user(_APPLY.format(path=shlex.quote(path), staged=staged), user)
-    own = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
-    with _agents_fault(f"changes in {path}"):
+    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    with _attribute_to_agent(f"changes in {path}"):
         sandbox.unpack(pack_files(files, "/", 0.0))
-        line = f"{own}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
-        status, said = sandbox.admin(line, _TIMEOUT)
+        line = f"{take_ownership}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
+        status, output = sandbox.admin(line, _TIMEOUT)
     if status != 0:
-        first = said.decode("utf-8", "replace").strip().partition("\n")[0][:300]
+        first = output.decode("utf-8", "replace").strip().partition("\n")[0][:300]
         raise AgentError(f"changes in {path}: {first or f'status {status}'}")
 
 
@@ -299,28 +299,28 @@ def _unpacking() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _agents_fault(what: str) -> Iterator[None]:
+def _attribute_to_agent(action: str) -> Iterator[None]:
     """Take a failure for the agent's: programs of its sandbox do the work, and may be its own."""
     try:
         yield
     except (CommandFailed, SandboxBroken) as error:
-        raise AgentError(f"{what}: {error}") from None
+        raise AgentError(f"{action}: {error}") from None
 
 
-def _write(members: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.unlink(missing_ok=True)
+def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     content = members.extractfile(member)
     assert content is not None
-    with content, place.open("xb") as file:
+    with content, path.open("xb") as file:
         shutil.copyfileobj(content, file)
-    place.chmod(0o755 if member.mode & 0o100 else 0o644)
+    path.chmod(0o755 if member.mode & 0o100 else 0o644)
 
 
 def _pack(path: Path, name: str) -> bytes:
-    """Return a tar archive of a file or a folder of ours, under a name."""
+    """Return a tar archive of a file or a folder of this machine, under a name."""
     buffer = io.BytesIO()
-    room = MOST_BYTES
+    room = MAX_BYTES
 
     def owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
         nonlocal room
@@ -328,7 +328,7 @@ def _pack(path: Path, name: str) -> bytes:
         member.uname = member.gname = ""
         room -= member.size
         if room < 0:
-            raise AgentError(f"upload of {path}: it has more than {MOST_BYTES // 1024**2} MiB")
+            raise AgentError(f"upload of {path}: it has more than {MAX_BYTES // 1024**2} MiB")
         return member
 
     try:
@@ -339,5 +339,5 @@ def _pack(path: Path, name: str) -> bytes:
     return buffer.getvalue()
 
 
-def _last_line(said: bytes) -> str:
-    return said.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+def _last_line(output: bytes) -> str:
+    return output.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]

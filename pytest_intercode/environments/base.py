@@ -11,7 +11,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +19,22 @@ from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
+from pytest_intercode.environments.episode import Episode, reward_for_agent_fault
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import (
-    BudgetExhausted,
     CommandFailed,
-    ConfigurationError,
     SandboxBroken,
     SandboxError,
     UngradableState,
 )
 from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
-__all__ = ["Environment", "blamed"]
+__all__ = ["Environment"]
 
-_PATIENCE = 0.2  # seconds for an interrupted action to end
-
-_MOST_REFUSED = 200  # lines of a record
-
-# What these methods were called before the first release; such a method would never be called.
-_RENAMED = {
-    "_start": "start",
-    "_execute": "execute",
-    "_grade": "grade",
-    "_stop": "stop",
-    "_abandon": "abandon",
-}
-
-
-def blamed(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
-    """Return the reward of what cannot be graded through the agent's fault.
-
-    Raises:
-        CommandFailed: the agent had not acted, so it is not the agent's fault.
-    """
-    if isinstance(error, UngradableState):
-        reason = f"what was left cannot be graded: {error}"
-        return Reward(0.0, {}, reason, error.test_output)
-    if isinstance(error, CommandFailed) and not error.acted:
-        raise error
-    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
+_INTERRUPT_TIMEOUT = 0.2  # seconds for an interrupted action to end
 
 
 class Environment(abc.ABC):
@@ -80,18 +53,18 @@ class Environment(abc.ABC):
         suite: the suite that is run where only the environment is named.
         dockerfile: the image of tasks that name none; by default ours.
         language: what its actions are written in, for models; by default its name.
-        description: what a model is told of it: what lasts from action to action, and what is
+        description: what a model is shown of it: what lasts from action to action, and what is
             graded; by default the class's docstring.
         example: an action, for models.
         in_order: whether an episode depends on those before it, so that a run takes them one at a
             time and in order, whatever its concurrency.
-        turns: the turns of the episode so far.
+        episode: what has happened in the episode: its turns, rewards and end.
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
-        final: the episode's reward, once it is graded.
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
         image_wait: ends what the last reset waits for images.
+        cancelled: why the environment was cancelled; empty if it was not.
     """
 
     name: str
@@ -115,34 +88,19 @@ class Environment(abc.ABC):
         self.feedback = feedback
         self._max_turns = max_turns
         self._action_timeout = action_timeout
-        self.turns: list[Turn] = []
+        self.episode = Episode(max_turns or 0, feedback)
         self.task: Task | None = None
         self.first = Observation("")
-        self.final: Reward | None = None
         self.tasks = TaskOrder(())
         self.turns_spent = 0
         self.phases = Phases()
         self.image_wait = ImageWait()
+        self.cancelled = ""
         self._without_state = False  # the last grading failed, so there is no end state to record
-        self._over = ""
-        self._best: Reward | None = None
-        self._best_state: dict[str, Any] = {}
-        self._latest: Reward | None = None  # of the present state, if it was graded
-        self._refused: dict[str, None] = {}  # what of the network was, in order
         self._acting = False  # an action runs, and nothing is graded
-        self._cancelled = ""
         self._orders: list[Order] = []  # sandboxes that the episode has asked for
         self._lock = threading.RLock()
         self._process = MakingProcess("this environment belongs", "one")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for old, new in _RENAMED.items():
-            if old in vars(cls):
-                raise ConfigurationError(
-                    f"{cls.__module__}.{cls.__qualname__}: {old}() would never be called; an "
-                    f"environment defines {new}() in its place"
-                )
 
     # -- what an environment defines
 
@@ -221,9 +179,8 @@ class Environment(abc.ABC):
 
         With rewards as feedback that is the best try's, and ``turn`` says which one it was.
         """
-        if self._best is not None and self.final is self._best:
-            return self._best_state
-        return self._state_now()
+        best_state = self.episode.best_state
+        return self._state_now() if best_state is None else best_state
 
     # -- what agents and loops use
 
@@ -234,9 +191,24 @@ class Environment(abc.ABC):
         return self.task
 
     @property
+    def turns(self) -> list[Turn]:
+        """The turns of the episode so far."""
+        return self.episode.turns
+
+    @property
+    def final(self) -> Reward | None:
+        """The episode's reward, once it is graded."""
+        return self.episode.final
+
+    @property
     def max_turns(self) -> int:
         """Actions in this episode."""
-        return (self._max_turns or (self.task.max_turns if self.task else 0)) - self.turns_spent
+        return self.episode.max_turns
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the episode goes on after the present grading, which is feedback."""
+        return self.feedback == "reward" and not self.episode.over
 
     @property
     def action_timeout(self) -> float:
@@ -246,7 +218,7 @@ class Environment(abc.ABC):
     def refused_hosts(self) -> tuple[str, ...]:
         """Return what of the network the agent was refused in this episode, a line each."""
         self.note_refused()
-        return tuple(self._refused)
+        return self.episode.refused_hosts
 
     def sandbox_host(self) -> str:
         """Return the Docker host that the agent acts on; empty for this machine's own engine."""
@@ -255,14 +227,13 @@ class Environment(abc.ABC):
     def note_refused(self) -> list[str]:
         """Keep what was refused since the last call for the record, and return it."""
         lines = self.newly_refused()
-        room = _MOST_REFUSED - len(self._refused)
-        self._refused.update(dict.fromkeys(lines[: max(0, room)]))
+        self.episode.note_refused(lines)
         return lines
 
     @property
     def over(self) -> str:
         """Why the episode has ended: ``submitted``, ``solved``, ``budget``, a reason, or ''."""
-        return self._over
+        return self.episode.over
 
     def reset(
         self,
@@ -275,7 +246,7 @@ class Environment(abc.ABC):
 
         Args:
             task: the task; by default the next of the environment's own list.
-            seed: begin that list anew, in the order that belongs to this seed.
+            seed: begin that list again, in the order that belongs to this seed.
             options: ``{"task": ...}`` with a task, or the id of one of the list.
 
         Raises:
@@ -287,15 +258,13 @@ class Environment(abc.ABC):
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
             self.image_wait = ImageWait(task.id, (task.suite, task.id, task.repeat))
-            if self._cancelled:  # from here on `cancel` also reaches the new one
-                raise SandboxError(f"the environment was cancelled: {self._cancelled}")
+            if self.cancelled:  # from here on `cancel` also reaches the new one
+                raise SandboxError(f"the environment was cancelled: {self.cancelled}")
             self.stop()
             self._orders.clear()
             self.task = task
-            self.turns = []
-            self.final = self._best = self._latest = None
-            self._over = ""
-            self._refused = {}
+            max_turns = (self._max_turns or task.max_turns) - self.turns_spent
+            self.episode = Episode(max_turns, self.feedback)
             with waiting_for_images(self.image_wait):
                 self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
@@ -317,11 +286,8 @@ class Environment(abc.ABC):
             raise TypeError(f"an action is a str, not {type(action).__name__}")
         self._process.check()
         with self._lock:
-            self._check_open()
-            answer = self.submission(action)
-            if answer is not None:
-                return self._submit(action, answer or None)
-            return self._turn(action, self.execute)
+            self.episode.check_open()
+            return self.respond(action)
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
         """Take a turn that runs nothing, as what the agent sent holds no action.
@@ -335,45 +301,43 @@ class Environment(abc.ABC):
         """
         self._process.check()
         with self._lock:
-            self._check_open()
-            latest = self._latest
+            self.episode.check_open()
+            latest = self.episode.latest
 
-            def tell(_: str) -> Observation:
-                self._latest = latest  # nothing is run, so this is still the state's
+            def show(_: str) -> Observation:
+                self.episode.latest = latest  # nothing is run, so this is still the state's
                 return Observation(observation, executed=False)
 
-            result = self._turn(action, tell)
+            result = self.take_turn(action, show)
             self.amend_turn(passed=True)
             return result
 
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself in its sandbox, and that is over."""
         self.turns.append(turn)
-        if len(self.turns) >= self.max_turns:
-            self._over = self._over or "budget"
+        if self.episode.remaining_turns <= 0:
+            self.episode.end("budget")
 
     def submit(self, answer: str = "") -> StepResult:
-        """End the episode and grade it; ``answer`` is graded in place of the last output.
+        """End the episode and grade it; ``answer`` is graded instead of the last output.
 
         In ctf the answer is a flag, and a wrong one does not end the episode.
         """
         self._process.check()
         with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
+            self.episode.check_open("nothing to submit")
             action = f"submit {answer}".rstrip()
-            result = self._submit(action, answer or None)
+            result = self.handle_submission(action, answer or None)
             if answer and self.submission(action) != answer:
                 self.amend_turn(answer=answer)  # white space around it, which the text loses
             return result
 
     def end(self, reason: str) -> Reward:
-        """End the episode for a reason of ours and grade the state as it is."""
+        """End the episode for another reason and grade the state as it is."""
         with self._lock:
             if self.final is None:
                 self._finish(None)
-            if not self._over:
-                self._over = reason
+            self.episode.end(reason)
             assert self.final is not None
             return self.final
 
@@ -388,15 +352,15 @@ class Environment(abc.ABC):
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget that is counted elsewhere is used up."""
-        # Without the lock: what runs may be waiting for whoever has used it up.
-        self._over = self._over or "budget"
+        # Without the lock: what runs may be waiting for the one that has used it up.
+        self.episode.end("budget")
 
-    def call_off(self, reason: str) -> None:
+    def stop_actions(self, reason: str) -> None:
         """Let no further action run, without waiting for the one that runs.
 
         What is being graded was done in time, and grading may need the sandbox.
         """
-        self._over = self._over or reason
+        self.episode.end(reason)
         if self._acting:
             self.interrupt()
 
@@ -406,29 +370,21 @@ class Environment(abc.ABC):
         What runs raises :class:`~pytest_intercode.errors.SandboxError`; nothing is graded, and
         the environment can only be closed.
         """
-        self._cancelled = self._cancelled or reason
-        self._over = self._over or reason
+        self.cancelled = self.cancelled or reason
+        self.episode.end(reason)
         self.image_wait.cancel()
         for order in list(self._orders):
             order.cancel()
         self.interrupt()
         self.abandon()
 
-    def _order(self, spec: SandboxSpec) -> Order:
-        """Ask for a sandbox; waiting for it ends when the episode is cancelled."""
-        order = self.provider.order(spec)
-        self._orders.append(order)
-        if self._cancelled:
-            order.cancel()
-        return order
-
     def close(self) -> None:
         """End the episode's sandboxes; may be called twice. Does nothing in a forked child."""
         if not self._process.is_this:
             return
-        self._over = self._over or "closed"
+        self.episode.end("closed")
         self.interrupt()
-        if not self._lock.acquire(timeout=_PATIENCE):  # another thread is grading
+        if not self._lock.acquire(timeout=_INTERRUPT_TIMEOUT):  # another thread is grading
             self.abandon()
             self._lock.acquire()
         try:
@@ -436,75 +392,93 @@ class Environment(abc.ABC):
         finally:
             self._lock.release()
 
-    def amend_turn(self, at: int = -1, **fields: Any) -> None:
+    def amend_turn(self, index: int = -1, **fields: Any) -> None:
         """Put on a turn that was taken what became known later, by the names of its fields."""
-        self.turns[at] = replace(self.turns[at], **fields)
+        self.episode.amend_turn(index, **fields)
 
-    # -- inside
+    # -- for subclasses
 
-    def _check_open(self) -> None:
-        if self._over:
-            raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+    def order_sandbox(self, spec: SandboxSpec) -> Callable[[], Sandbox]:
+        """Ask for a sandbox; return what waits for it, until the episode is cancelled."""
+        order = self.provider.order(spec)
+        self._orders.append(order)
+        if self.cancelled:
+            order.cancel()
+        return order.wait
 
     @contextlib.contextmanager
-    def _using(self, *, late: bool = False) -> Iterator[None]:
-        """Let something run in the sandbox, which changes its state and can be called off.
+    def acting(self, *, late: bool = False) -> Iterator[None]:
+        """Let something run in the sandbox, which changes its state and can be stopped.
 
         Args:
             late: also where a budget is used up, as long as nothing is graded.
+
+        Raises:
+            BudgetExhausted: the episode is over.
         """
         self._process.check()
-        if not (late and self._over == "budget" and self.final is None):
-            self._check_open()
-        self._latest = None  # the state may be another one
-        self._acting = True
-        try:
-            yield
-        finally:
-            self._acting = False
+        with self._lock:
+            if not (late and self.over == "budget" and self.final is None):
+                self.episode.check_open()
+            self.episode.latest = None  # the state may be another one
+            self._acting = True
+            try:
+                yield
+            finally:
+                self._acting = False
 
-    def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
-        """Take a turn that does not end the episode by itself, and count it."""
+    def respond(self, action: str) -> StepResult:
+        """Return what :meth:`step` returns for an action: a submission's end, or a turn."""
+        answer = self.submission(action)
+        if answer is not None:
+            return self.handle_submission(action, answer or None)
+        return self.take_turn(action, self.execute)
+
+    def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
+        """Take a turn that does not end the episode by itself, and count it.
+
+        Args:
+            action: the action, for the record.
+            execute: runs it.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        episode = self.episode
         began = time.monotonic()
-        try:
-            with self._using():
-                observation = execute(action)
-        except SandboxBroken as broken:
-            observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
-        seconds = time.monotonic() - began
-        self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
-        observation.turns_left = self.max_turns - len(self.turns)
-        if self.feedback == "reward":
-            graded = self._latest = self._reward_now(None) if self._latest is None else self._latest
-            self.amend_turn(reward=graded.value, parts=graded.parts)
-            observation.reward = graded.value
-            if self._best is None or graded.value > self._best.value:
-                self._best = graded
-                self._best_state = {**self._state_now(), "turn": len(self.turns)}
-            if graded.value >= 1.0:
-                self.final, self._over = graded, "solved"
-        if not self._over and len(self.turns) >= self.max_turns:
-            self.end("budget")
-        final = self.final.value if self.final and self.feedback != "reward" else None
-        turn = self.turns[-1]
-        reward = turn.reward if final is None else final
-        return (
-            observation,
-            reward,
-            self._over in ("solved", "submitted"),
-            self._over == "budget",
-            {"executed": turn.executed, "turns_left": observation.turns_left},
-        )
+        with self._lock:
+            try:
+                with self.acting():
+                    observation = execute(action)
+            except SandboxBroken as broken:
+                observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
+            seconds = time.monotonic() - began
+            self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
+            observation.turns_left = episode.remaining_turns
+            if self.feedback == "reward":
+                reward = episode.latest or self._reward_now(None)
+                episode.score(reward, self._state_now)
+                observation.reward = reward.value
+            if not episode.over and episode.remaining_turns <= 0:
+                self.end("budget")
+            return episode.step_result(observation)
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
-        """End the episode with a submission; ctf takes a turn for a wrong answer instead."""
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
+        """End the episode with a submission; ctf takes a turn for a wrong answer instead.
+
+        Args:
+            action: the action, for the record.
+            answer: what is graded instead of the last output; None where nothing is given.
+        """
         self.turns.append(Turn(action, "", True))
         began = time.monotonic()
-        self._over = "submitted"
+        self.episode.over = "submitted"
         self._finish(answer)
         self.amend_turn(seconds=time.monotonic() - began)
         assert self.final is not None
         return Observation("", reward=self.final.value), self.final.value, True, False, {}
+
+    # -- inside
 
     def _reward_now(self, answer: str | None) -> Reward:
         """Grade; a sandbox that the agent broke is worth nothing, and no reason to try again."""
@@ -513,7 +487,7 @@ class Environment(abc.ABC):
             with self.phases.timed("tests"):
                 return self.grade(answer)
         except (SandboxBroken, CommandFailed, UngradableState) as error:
-            reward = blamed(error)
+            reward = reward_for_agent_fault(error)
             self._without_state = True
             return reward
 
@@ -522,10 +496,5 @@ class Environment(abc.ABC):
         return {} if self._without_state else self.end_state()
 
     def _finish(self, answer: str | None) -> None:
-        graded = self._latest if answer is None else None
-        graded = graded or self._reward_now(answer)
-        if self.turns:
-            self.amend_turn(reward=graded.value, parts=graded.parts)
-        if self._best is not None and self._best.value > graded.value:
-            graded = self._best  # with rewards as feedback, the best try counts
-        self.final = graded
+        graded = self.episode.latest if answer is None else None
+        self.episode.finish(graded or self._reward_now(answer))

@@ -30,19 +30,27 @@ from pytest_intercode.errors import (
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["GOLDS", "Gold", "GoldRun", "KnownGolds", "golds_fault", "known_golds", "left_by_gold"]
+__all__ = [
+    "GOLDS",
+    "Gold",
+    "GoldCache",
+    "GoldRun",
+    "attribute_state_to_gold",
+    "attribute_to_gold",
+    "gold_cache",
+]
 
 GOLDS = "golds"
-"""What environments share :class:`KnownGolds` under."""
+"""What environments share :class:`GoldCache` under."""
 
-_PATIENCE = 300.0
+_GOLD_TIMEOUT = 300.0  # seconds that gold has in all
 _KNOWN = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
-_MOST_KNOWN = 16 * 1024**2  # bytes of the file
+_MAX_FILE_BYTES = 16 * 1024**2  # bytes of the file
 
 
 @contextlib.contextmanager
-def golds_fault() -> Iterator[None]:
-    """Make it gold's fault that a sandbox in which gold has acted is broken."""
+def attribute_to_gold() -> Iterator[None]:
+    """Attribute it to gold that a sandbox in which gold has acted is broken."""
     try:
         yield
     except (SandboxBroken, CommandFailed) as broken:
@@ -52,8 +60,8 @@ def golds_fault() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def left_by_gold(task: Task, *errors: type[IntercodeError]) -> Iterator[None]:
-    """Make it gold's fault that what it left cannot be graded, as these errors say."""
+def attribute_state_to_gold(task: Task, *errors: type[IntercodeError]) -> Iterator[None]:
+    """Attribute it to gold that what it left cannot be graded, as these errors say."""
     try:
         yield
     except errors as error:
@@ -112,7 +120,7 @@ class GoldRun:
         try:
             if self._stopped.is_set():
                 raise SandboxError("the episode ended before its gold began")
-            with golds_fault():
+            with attribute_to_gold():
                 return self._play(sandbox)
         except BaseException:
             sandbox.close()
@@ -128,7 +136,7 @@ class GoldRun:
         self._order.make_urgent()
         try:
             with timed(self._phase):
-                return self._future.result(timeout=_PATIENCE)
+                return self._future.result(timeout=_GOLD_TIMEOUT)
         except (TimeoutError, FutureTimeout):  # two classes before Python 3.11
             raise SandboxError("the gold's sandbox did not answer") from None
 
@@ -146,15 +154,15 @@ class GoldRun:
         if self._future.cancel():
             return
         with contextlib.suppress(IntercodeError, TimeoutError, FutureTimeout):
-            self._future.result(timeout=_PATIENCE).sandbox.close()
+            self._future.result(timeout=_GOLD_TIMEOUT).sandbox.close()
 
 
-def known_golds(provider: SandboxProvider) -> KnownGolds:
+def gold_cache(provider: SandboxProvider) -> GoldCache:
     """Return what is known of golds where these sandboxes are."""
-    return provider.share(GOLDS, KnownGolds)
+    return provider.share(GOLDS, GoldCache)
 
 
-class KnownGolds:
+class GoldCache:
     """What golds left, as digests, by what that depends on; from any thread.
 
     An agent whose end state has the digest of gold's has done what gold did. Every other agent is
@@ -168,7 +176,7 @@ class KnownGolds:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._missed: set[str] = set()  # those that the latest try differed from
+        self._mismatches: set[str] = set()  # those that the latest try differed from
         self._lock = threading.Lock()
 
     @cached_property
@@ -177,18 +185,18 @@ class KnownGolds:
         file = self._file
         with contextlib.suppress(OSError):
             if file is not None:
-                if file.stat().st_size > _MOST_KNOWN:
+                if file.stat().st_size > _MAX_FILE_BYTES:
                     file.unlink()
                 return dict(_KNOWN.findall(file.read_text("ascii", "replace")))
         return {}
 
-    def spares(self, key: str) -> bool:
+    def has(self, key: str) -> bool:
         """Whether an episode may begin without a gold of its own.
 
         It may where gold's end state is known or will be, unless the latest agent left another.
         """
         with self._lock:
-            return key in self._left and key not in self._missed
+            return key in self._left and key not in self._mismatches
 
     def begin(self, key: str, run: GoldRun) -> None:
         """Note that gold is being played."""
@@ -196,17 +204,17 @@ class KnownGolds:
             if key and not isinstance(self._left.get(key), str):
                 self._left[key] = run
 
-    def left(self, key: str) -> str | None:
+    def digest(self, key: str) -> str | None:
         """Return the digest of what gold left; wait for a gold that is being played."""
         with self._lock:
-            found = self._left.get(key)
-        if isinstance(found, GoldRun):
+            entry = self._left.get(key)
+        if isinstance(entry, GoldRun):
             with contextlib.suppress(IntercodeError):
-                found.result()
-            found = self._left.get(key)
-        return found if isinstance(found, str) else None
+                entry.result()
+            entry = self._left.get(key)
+        return entry if isinstance(entry, str) else None
 
-    def note(self, key: str, digest: str | None) -> None:
+    def record_digest(self, key: str, digest: str | None) -> None:
         """Note what gold left.
 
         Args:
@@ -214,11 +222,11 @@ class KnownGolds:
             digest: of the end state, in as many; None where that is not to be known.
         """
         with self._lock:
-            before = self._left.pop(key, None)
+            former = self._left.pop(key, None)
             if digest is None:
                 return
             self._left[key] = digest
-        if self._file is not None and before != digest:
+        if self._file is not None and former != digest:
             line = f"{key} {digest}\n".encode("ascii")
             with contextlib.suppress(OSError):  # it only saves time
                 file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -227,7 +235,7 @@ class KnownGolds:
                 finally:
                     os.close(file)
 
-    def tell(self, key: str, *, alike: bool) -> None:
+    def record_match(self, key: str, *, matches: bool) -> None:
         """Note whether the latest agent left what gold leaves."""
         with self._lock:
-            (self._missed.discard if alike else self._missed.add)(key)
+            (self._mismatches.discard if matches else self._mismatches.add)(key)

@@ -107,8 +107,8 @@ class InterpreterEnvironment(ShellEnvironment):
         """Return what both sides printed."""
         if self._printed is None:
             return {}
-        mine, theirs = self._printed
-        return {"agent": {"printed": mine}, "gold": {"printed": theirs}}
+        agents_texts, golds_texts = self._printed
+        return {"agent": {"printed": agents_texts}, "gold": {"printed": golds_texts}}
 
     @classmethod
     def graded_again(cls, state: Mapping[str, Any]) -> Reward:
@@ -137,50 +137,52 @@ class InterpreterEnvironment(ShellEnvironment):
 
     def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
         """Return what the tests print after gold, or gold itself where there are none."""
-        where = f"{task.source}: task {task.id!r}"
+        prefix = f"{task.source}: task {task.id!r}"
         printed = []
         for code in (*task.gold, *_tests(task)):
             execution = interpreter.run(code, self.action_timeout)
-            here = self.spec(task, self.provider).image == HOST
-            if execution.status != 0 and here and not interpreter.is_installed():
+            on_this_machine = self.spec(task, self.provider).image == HOST
+            if execution.status != 0 and on_this_machine and not interpreter.is_installed():
                 raise MissingProgram(
-                    f"{where}: this machine lacks {self.program[0]}; install it, or give "
+                    f"{prefix}: this machine lacks {self.program[0]}; install it, or give "
                     "--intercode-rootfs"
                 )
             if execution.status != 0:
                 raise GoldError(
-                    f"{where}: gold, or a test after it, does not end well: {code[:100]!r} printed "
-                    f"{text_of(execution)[-200:]!r}"
+                    f"{prefix}: gold, or a test after it, does not end well: {code[:100]!r} "
+                    f"printed {text_of(execution)[-200:]!r}"
                 )
             printed.append(text_of(execution))
         compared = printed[len(task.gold) :] if task.tests else printed[-1:]
         if not all(compared):
-            what = "a test prints nothing after gold" if task.tests else "gold prints nothing"
-            raise GoldError(f"{where}: {what}, so nothing can be compared")
+            problem = "a test prints nothing after gold" if task.tests else "gold prints nothing"
+            raise GoldError(f"{prefix}: {problem}, so nothing can be compared")
         return compared
 
     def _run(self, action: str) -> Execution:
         assert self._interpreter is not None
         return self._interpreter.run(action, self.action_timeout)
 
-    def _what_is_left(self, execution: Execution) -> str:
+    def _describe_state(self, execution: Execution) -> str:
         return NAMES_LOST
 
     def grade(self, answer: str | None) -> Reward:
         """Run the hidden tests and compare what they print with what they printed after gold."""
         self._gold_result()
-        mine: list[str | None] = [_printed(self._run(code)) for code in _tests(self.current_task)]
-        if not mine:
-            mine = [_printed(self._last) if answer is None else answer]
-        self._printed = mine, self._expected
-        return self.compare(mine, self._expected)
+        agents_texts: list[str | None] = [
+            _printed(self._run(code)) for code in _tests(self.current_task)
+        ]
+        if not agents_texts:
+            agents_texts = [_printed(self._last) if answer is None else answer]
+        self._printed = agents_texts, self._expected
+        return self.compare(agents_texts, self._expected)
 
 
 def _tests(task: Task) -> list[str]:
     """Return the hidden tests.
 
     Raises:
-        ConfigurationError: one of them is no source.
+        ConfigurationError: one of them is not source code.
     """
     for test in task.tests:
         if not isinstance(test, CodeTest):

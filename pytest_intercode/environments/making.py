@@ -24,9 +24,9 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     is_suite_file,
     named_tasks,
-    online,
-    reaching,
     suite_file,
+    with_allowed_hosts,
+    with_network,
 )
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.registered import environment_names
@@ -46,7 +46,7 @@ __all__ = [
 Reached: TypeAlias = "bool | tuple[str, ...]"
 """What of the network sandboxes reach: all, nothing, or these hosts."""
 
-_MOST_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
+_MAX_REFUSED_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
 
 # By process id: a forked child must not use, and cannot end, the sandboxes of its parent.
 _providers: dict[int, SandboxProvider] = {}
@@ -78,7 +78,7 @@ def make(
 
     Args:
         env: the environment's name.
-        suite: a suite (``.yaml``) in place of the bundled one.
+        suite: a suite (``.yaml``) instead of the bundled one.
         dataset: a dataset in its place: a name such as ``nl2bash``, a part such as
             ``nl2bash-fs2``, or the path of a suite or of rows.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
@@ -108,22 +108,22 @@ def make(
     order = TaskOrder(listed, env)
     if suite is not None or dataset is not None:
         _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
-    made = cls(
+    environment = cls(
         provider or shared_provider(),
         feedback=feedback,
         max_turns=max_turns,
         action_timeout=action_timeout,
     )
-    made.tasks = order
-    return made
+    environment.tasks = order
+    return environment
 
 
 def shared_provider() -> SandboxProvider:
     """Return the provider of this process; its sandboxes end with the process."""
-    made = SandboxProvider()
-    provider = _providers.setdefault(os.getpid(), made)
-    if provider is made:
-        atexit.register(made.close)
+    new_provider = SandboxProvider()
+    provider = _providers.setdefault(os.getpid(), new_provider)
+    if provider is new_provider:
+        atexit.register(new_provider.close)
     return provider
 
 
@@ -135,34 +135,34 @@ def _tasks(
     permissions: Permissions,
 ) -> Sequence[Task]:
     if suite is not None:
-        asked = f"make({env!r}, suite={os.fspath(suite)!r})"
+        request = f"make({env!r}, suite={os.fspath(suite)!r})"
         path = Path(suite).expanduser()
         if not path.is_file():
-            here = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
-            raise ConfigurationError(f"{asked}: there is no such file{here}")
+            location = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
+            raise ConfigurationError(f"{request}: there is no such file{location}")
         tasks = file_tasks(path, env, permissions)
     elif dataset is not None:
         name = os.fspath(dataset)
-        asked = f"make({env!r}, dataset={name!r})"
+        request = f"make({env!r}, dataset={name!r})"
         folder = data_folder(data, "data")
-        tasks = named_tasks(name, folder, asked, folder=Path(), env=env, permissions=permissions)
+        tasks = named_tasks(name, folder, request, folder=Path(), env=env, permissions=permissions)
     else:
         return bundled_tasks(env, f"make({env!r})")
-    chosen = [task for task in tasks if task.env == env]
-    if not chosen:
-        raise ConfigurationError(f"{asked}: its tasks are of the environment {tasks[0].env}")
-    return chosen
+    own_tasks = [task for task in tasks if task.env == env]
+    if not own_tasks:
+        raise ConfigurationError(f"{request}: its tasks are of the environment {tasks[0].env}")
+    return own_tasks
 
 
 def tasks_called(
-    name: str, data: str | os.PathLike[str] | None, asked: str, permissions: Permissions
+    name: str, data: str | os.PathLike[str] | None, request: str, permissions: Permissions
 ) -> Sequence[Task]:
     """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
 
     Args:
         name: the name; that of an environment is its bundled suite's.
         data: as for :func:`make`.
-        asked: how the user asked for it, for the message.
+        request: how the user asked for it, for the message.
         permissions: what its tasks may use of this machine.
 
     Raises:
@@ -170,17 +170,17 @@ def tasks_called(
     """
     bundled = [env for env in environment_names() if suite_file(env).is_file()]
     if name in bundled:
-        return bundled_tasks(name, asked)
+        return bundled_tasks(name, request)
     is_path = is_suite_file(name) or is_row_file(Path(name)) or os.sep in name
     if not is_path and dataset_of(name) is None and not Path(name).exists():
-        known = [*bundled, *dataset_names()]
+        candidates = [*bundled, *dataset_names()]
         raise ConfigurationError(
-            f"{asked}: known are the suites {', '.join(bundled)}, the datasets "
+            f"{request}: known are the suites {', '.join(bundled)}, the datasets "
             f"{', '.join(dataset_names())}, or the path of a suite (.yaml) or of a folder of task "
-            f"folders.{suggestion(name, known)}"
+            f"folders.{suggestion(name, candidates)}"
         )
     folder = data_folder(data, "data")
-    return named_tasks(name, folder, asked, folder=Path(), env=None, permissions=permissions)
+    return named_tasks(name, folder, request, folder=Path(), env=None, permissions=permissions)
 
 
 def permissions_of(
@@ -196,22 +196,22 @@ def permissions_of(
     )
 
 
-def reached_hosts(network: bool | Sequence[str], asked: str) -> Reached:
+def reached_hosts(network: bool | Sequence[str], request: str) -> Reached:
     """Return what sandboxes reach, checked.
 
     Args:
         network: as for :func:`make`.
-        asked: how the user asked for it, for the message.
+        request: how the user asked for it, for the message.
 
     Raises:
-        ConfigurationError: a host is none.
+        ConfigurationError: a host is not one.
     """
     if isinstance(network, bool):
         return network
     try:
-        return tuple(str(parse_host(each)) for each in network)
+        return tuple(str(parse_host(host)) for host in network)
     except ValueError as error:
-        raise ConfigurationError(f"{asked}: network: {error}") from None
+        raise ConfigurationError(f"{request}: network: {error}") from None
 
 
 def runnable(tasks: Sequence[Task], network: Reached) -> list[Task]:
@@ -220,10 +220,10 @@ def runnable(tasks: Sequence[Task], network: Reached) -> list[Task]:
     Raises:
         ConfigurationError: there is none.
     """
-    found = [_connected(task, network) for task in tasks if not _obstacle(task, network)]
-    if not found:
+    connected = [_connected(task, network) for task in tasks if not _obstacle(task, network)]
+    if not connected:
         raise _none_of(tasks, network)
-    return found
+    return connected
 
 
 def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Task]:
@@ -239,7 +239,7 @@ def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Tas
             yield _connected(task, network)
             continue
         refused.append(task)
-        if len(refused) == _MOST_IN_A_ROW:
+        if len(refused) == _MAX_REFUSED_IN_A_ROW:
             raise _none_of(refused, network)
 
 
@@ -250,8 +250,8 @@ def _obstacle(task: Task, network: Reached) -> str:
 
 def _connected(task: Task, network: Reached) -> Task:
     if isinstance(network, tuple):
-        return reaching(task, network) if network else task
-    return online(task) if network else task
+        return with_allowed_hosts(task, network) if network else task
+    return with_network(task) if network else task
 
 
 def _none_of(tasks: Sequence[Task], network: Reached) -> ConfigurationError:

@@ -16,7 +16,6 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation, StepResult, Turn
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import BudgetExhausted
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox
 
 __all__ = [
@@ -40,17 +39,14 @@ class PaperEnvironment(Environment):
         """Take every action that begins with ``submit`` for a bare submission."""
         return "" if action.startswith("submit") else None
 
-    def step(self, action: str) -> StepResult:
+    def respond(self, action: str) -> StepResult:
         """Run one action; ``skip`` ends the episode with a reward of 0."""
         if action != "skip":
-            return super().step(action)
-        with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            self.turns.append(Turn(action, "", True))
-            self.final = self._best or Reward(0.0)
-            self._over = "skipped"
-            return Observation(""), 0.0, True, False, {}
+            return super().respond(action)
+        self.turns.append(Turn(action, "", True))
+        self.episode.final = self.episode.best or Reward(0.0)
+        self.episode.over = "skipped"
+        return Observation(""), 0.0, True, False, {}
 
 
 def split_words(text: str) -> list[str] | None:
@@ -104,10 +100,10 @@ def run_words(
     """
     if words is None:
         return MALFORMED, None
-    added = [f"{name}={value}" for name, value in (variables or {}).items()]
+    assignments = [f"{name}={value}" for name, value in (variables or {}).items()]
     process = (
         f'cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
-        f"HOME=/root {shlex.join([*added, *words])}"
+        f"HOME=/root {shlex.join([*assignments, *words])}"
     )
     command = _WAITING % process
     execution: Execution = sandbox.run(command, timeout)

@@ -53,15 +53,15 @@ def register_environment(cls: _Class) -> _Class:
         The class as it is.
 
     Raises:
-        ConfigurationError: it is no environment that can be made, or its name is taken.
+        ConfigurationError: it is not an environment that can be made, or its name is taken.
     """
     _check(cls)
-    other = added_environment(cls.name)
-    # The same class, imported anew, takes the place of its former self.
-    if other is not None and _place(other) != _place(cls):
+    registered = added_environment(cls.name)
+    # The same class, imported again, replaces its former self.
+    if registered is not None and _qualified_name(registered) != _qualified_name(cls):
         raise ConfigurationError(
-            f"{_place(cls)}: the environment {cls.name!r} is there already, from "
-            f"{_place(other)}; take another name"
+            f"{_qualified_name(cls)}: the environment {cls.name!r} is there already, from "
+            f"{_qualified_name(registered)}; take another name"
         )
     add_environment(cls)
     return cls
@@ -75,27 +75,28 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     """
     if (env, profile) in _CLASSES:
         module = import_module(f"pytest_intercode.environments.{env}.{profile}")
-        ours: type[Environment] = getattr(module, _CLASSES[env, profile])
-        return ours
+        builtin: type[Environment] = getattr(module, _CLASSES[env, profile])
+        return builtin
     if env in ENVIRONMENTS:
-        allowed = [name for name in PROFILES if (env, name) in _CLASSES]
+        profiles = [name for name in PROFILES if (env, name) in _CLASSES]
         raise ConfigurationError(
             f"the environment {env!r} cannot be run with the profile {profile!r}; allowed: "
-            f"{', '.join(allowed)}.{suggestion(profile, allowed)}"
+            f"{', '.join(profiles)}.{suggestion(profile, profiles)}"
         )
-    added = added_environment(env)
-    if added is None:
+    registered = added_environment(env)
+    if registered is None:
         names = environment_names()
         raise ConfigurationError(
             f"the environment {env!r} cannot be run here: there is none of this name (one of "
             f"your own needs register_environment()); allowed are {', '.join(names)}."
             f"{suggestion(env, names)}"
         )
-    cls: type[Environment] = added
+    cls: type[Environment] = registered
     _check(cls)  # it may come from an entry point
     if cls.name != env:
         raise ConfigurationError(
-            f"{_place(cls)}: its name is {cls.name!r}, and its entry point calls it {env!r}"
+            f"{_qualified_name(cls)}: its name is {cls.name!r}, and its entry point calls it "
+            f"{env!r}"
         )
     if cls.profile != profile:
         raise ConfigurationError(
@@ -117,33 +118,34 @@ def _check(cls: object) -> None:
             f"register_environment({cls!r:.80}): a subclass of pytest_intercode.Environment is "
             "needed"
         )
-    where = _place(cls)
+    location = _qualified_name(cls)
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing or inspect.isabstract(cls):
-        raise ConfigurationError(f"{where}: it does not define {', '.join(missing)}")
+        raise ConfigurationError(f"{location}: it does not define {', '.join(missing)}")
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{where}: name: small letters, digits and _ are needed, such as 'perl'; found {name!r}"
+            f"{location}: name: small letters, digits and _ are needed, such as 'perl'; found "
+            f"{name!r}"
         )
     if name in (*ENVIRONMENTS, "all"):
-        raise ConfigurationError(f"{where}: name: {name!r} is ours; take another")
+        raise ConfigurationError(f"{location}: name: {name!r} is ours; take another")
     if cls.profile not in PROFILES:
         raise ConfigurationError(
-            f"{where}: profile: allowed are {', '.join(PROFILES)}, found {cls.profile!r}"
+            f"{location}: profile: allowed are {', '.join(PROFILES)}, found {cls.profile!r}"
         )
     if issubclass(cls, InterpreterEnvironment) and (
         not cls.program or isinstance(cls.program, str)
     ):
         raise ConfigurationError(
-            f"{where}: program: the words of a command are needed, such as ('perl', 'repl.pl'); "
+            f"{location}: program: the words of a command are needed, such as ('perl', 'repl.pl'); "
             f"found {cls.program!r}"
         )
-    for what in ("suite", "dockerfile"):
-        path = getattr(cls, what)
+    for attribute in ("suite", "dockerfile"):
+        path = getattr(cls, attribute)
         if path is not None and not Path(path).is_file():
-            raise ConfigurationError(f"{where}: {what}: {path} is not a file")
+            raise ConfigurationError(f"{location}: {attribute}: {path} is not a file")
 
 
-def _place(cls: type[Environment]) -> str:
+def _qualified_name(cls: type[Environment]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
-from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo
+from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import Gold, GoldRun
@@ -41,7 +41,7 @@ NAMES_LOST = "a new interpreter has none of the names from before"
 STATE_LOST = "a new shell has nothing of the state from before, which kept a shell from starting"
 """What an observation says where a shell was replaced without the state of the one before."""
 
-_SETUP_TIMEOUT = 120.0
+_SETUP_TIMEOUT = 120.0  # seconds for one setup command
 # Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
 # that no process that setup leaves behind shows the text as its arguments, or holds a way to it or
 # to the channel.
@@ -50,44 +50,44 @@ _SETUP = (
     '>|{out} 2>&1; status=${{PIPESTATUS[1]}}; printf %s "$(<{out})"; : >|{out}; rm -f {out}; '
     "exit $status"
 )
-# Why a place cannot have a file, as every tar says it: the C library's words.
-_NO_PLACE = (
+# Why a file cannot be at its path, as every tar says it: the C library's words.
+_UNPLACEABLE_CODES = (
     *(errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
     *(errno.ENAMETOOLONG, errno.ENOENT, errno.EACCES, errno.EBUSY),
 )
-_PLACES = re.compile("|".join(re.escape(os.strerror(code)) for code in _NO_PLACE))
+_UNPLACEABLE = re.compile("|".join(re.escape(os.strerror(code)) for code in _UNPLACEABLE_CODES))
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
-_REFUSED_SHOWN = 10  # lines
+_MAX_REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 
 @functools.cache
 def _own_image(dockerfile: Path | None, environment: str) -> ImageSource:
     """Return the image of tasks that name none."""
-    ours = environment if environment in ENVIRONMENTS else "bash"
-    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile")
+    name = environment if environment in ENVIRONMENTS else "bash"
+    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{name}.Dockerfile")
 
 
-def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = None) -> None:
+def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None = None) -> None:
     """Bring a fresh sandbox into the task's first state.
 
     Args:
         sandbox: the sandbox.
         task: the task.
-        now: the time (seconds since the epoch) that the task's files get; two sandboxes that are
-            given the same list the same times.
+        timestamp: the time (seconds since the epoch) that the task's files get; two sandboxes that
+            are given the same list the same times.
         archive: the task's files with these times, where they are packed already.
 
     Raises:
         TaskError: a setup command of the task failed, or its files have places that cannot be.
         SandboxError: the sandbox broke.
     """
-    archive = build_archive(task, now) if archive is None else archive
+    archive = build_archive(task, timestamp) if archive is None else archive
     if archive:
         try:
             sandbox.unpack(archive)
         except UnpackFailed as error:
-            if not _PLACES.search(str(error)):
+            if not _UNPLACEABLE.search(str(error)):
                 raise  # for want of room, say
             raise TaskError(
                 f"{task.source}: task {task.id!r}: its files have no place in this sandbox: "
@@ -100,10 +100,10 @@ def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = Non
         line = _SETUP.format(script=shlex.quote(script), out=_SETUP_OUTPUT)
         status, output = sandbox.admin(line, _SETUP_TIMEOUT)
         if status != 0:
-            said = " ".join(output.decode("utf-8", "replace").split())[-300:]
+            message = " ".join(output.decode("utf-8", "replace").split())[-300:]
             raise TaskError(
                 f"{task.source}: task {task.id!r}: the setup command {command!r} ended with "
-                f"status {status}: {said or 'no output'}"
+                f"status {status}: {message or 'no output'}"
             )
 
 
@@ -111,17 +111,18 @@ class ShellEnvironment(Environment):
     """A shell as it is: an action is what a person would type.
 
     Attributes:
-        takes_commands: commands may be run beside actions, as bash reads what the sandbox is given.
+        takes_commands: commands may be run in addition to actions, as bash reads what the sandbox
+            is given.
     """
 
     takes_commands = True
     _reader = "shell"  # what reads the actions, as observations call it
-    _stopped = " and was stopped"  # what became of an action that timed out
+    _timeout_effect = " and was stopped"  # what became of an action that timed out
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: Sandbox | None = None
-        self._gold: GoldRun | None = None  # what runs beside the agent, for grading
+        self._gold: GoldRun | None = None  # what runs next to the agent, for grading
         self._last: Execution | None = None
         self._began = 0.0
 
@@ -170,17 +171,17 @@ class ShellEnvironment(Environment):
         """Start the agent's sandbox and prepare it; what grading needs is made ready meanwhile."""
         self._last = None
         self._began = time.time()
-        mine = self._order(self.spec(task, self.provider))
+        wait = self.order_sandbox(self.spec(task, self.provider))
         self._gold = self._start_gold(task)  # after the agent's, which is needed first
-        self._sandbox = mine.wait()
+        self._sandbox = wait()
         self.prepare(self._sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Start what runs beside the agent, for grading; by default nothing."""
+        """Start what runs next to the agent, for grading; by default nothing."""
         return None
 
     def _gold_result(self) -> Gold:
-        """Wait for what runs beside the agent."""
+        """Wait for what runs next to the agent."""
         assert self._gold is not None
         return self._gold.result()
 
@@ -194,71 +195,63 @@ class ShellEnvironment(Environment):
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
         self._last = execution = self._run(action)
-        said = (self._notice(execution), _refusal(self.note_refused()))
-        text = text_of(execution) + _bracketed(execution, *said)
+        notices = (self._describe_end(execution), _refusal(self.note_refused()))
+        text = text_of(execution) + _bracketed(execution, *notices)
         return Observation(text, executed=execution.status == 0, status=execution.status)
 
     def _run(self, action: str) -> Execution:
         """Run one action in the agent's sandbox."""
         return self.sandbox.run(action, self.action_timeout)
 
-    # -- beside the turns, for an agent that owns its shell
+    # -- besides the turns, for an agent that owns its shell
 
-    def run_command(
-        self,
-        command: str,
-        *,
-        cwd: str = "",
-        timeout: float | None = None,
-        user: str = "",
-        counts_as_turn: bool = False,
-    ) -> CommandResult:
+    def run_command(self, command: Command) -> CommandResult:
         """Run a command in a bash of its own, as ``AgentEnvironment.exec`` says.
 
         Raises:
             BudgetExhausted: the episode is over.
             AgentError: the user may not be changed, or the command cannot be sent.
         """
-        line = access.command_line(command, self._place(cwd), self._other_user(user))
-        seconds = self.action_timeout if timeout is None else timeout
+        line = access.command_line(
+            command.text, self._absolute(command.cwd), self._other_user(command.user)
+        )
+        seconds = self.action_timeout if command.timeout is None else command.timeout
         if fault := _unsendable(line):
             raise AgentError(f"env.exec(): a command cannot hold {fault}")
-        done = CommandResult(None, "")
+        result = CommandResult(None, "")
 
         def execute(_: str) -> Observation:
-            nonlocal done
+            nonlocal result
             execution = self.sandbox.run(line, seconds)
-            done = CommandResult(execution.status, text_of(execution))
-            if counts_as_turn:
+            result = CommandResult(execution.status, text_of(execution))
+            if command.counts_as_turn:
                 self._last = execution
-            return Observation(done.output, executed=done.status == 0, status=done.status)
+            return Observation(result.output, executed=result.status == 0, status=result.status)
 
-        with self._lock:
-            if counts_as_turn:
-                self._check_open()
-                self._turn(command, execute)
-                return done
-            try:
-                with self._using():
-                    execute(command)
-            except SandboxBroken as broken:
-                return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
-        return done
+        if command.counts_as_turn:
+            self.take_turn(command.text, execute)
+            return result
+        try:
+            with self.acting():
+                execute(command.text)
+        except SandboxBroken as broken:
+            return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
+        return result
 
     def upload(self, path: Path, at: str) -> None:
         """Copy a file or a folder into the sandbox, as the task's user; see ``access.put``."""
-        with self._lock, self._using():
-            access.put(self.sandbox, path, self._place(at), self.current_task.user)
+        with self.acting():
+            access.put(self.sandbox, path, self._absolute(at), self.current_task.user)
 
     def download(self, path: str) -> bytes:
         """Return a tar archive of what the task's user may read; see ``access.fetch``."""
-        with self._lock, self._using():
-            return access.fetch(self.sandbox, self._place(path), self.current_task.user)
+        with self.acting():
+            return access.fetch(self.sandbox, self._absolute(path), self.current_task.user)
 
     def changed_files(self, since: str) -> bytes:
         """Return what has changed in the task's directory; see ``access.changed_files``."""
         task = self.current_task
-        with self._lock, self._using():
+        with self.acting():
             return access.changed_files(self.sandbox, task.workdir, since, task.user)
 
     def apply_changes(self, archive: bytes, removed: Sequence[bytes]) -> None:
@@ -267,7 +260,7 @@ class ShellEnvironment(Environment):
         What was done in time counts, also where it comes when a budget is used up.
         """
         task = self.current_task
-        with self._lock, self._using(late=True):
+        with self.acting(late=True):
             access.apply_changes(self.sandbox, archive, removed, task.workdir, task.user)
 
     @property
@@ -275,38 +268,38 @@ class ShellEnvironment(Environment):
         """Where the sandbox is."""
         return SandboxInfo(self.provider.choice.backend, self.sandbox.name)
 
-    def _place(self, path: str) -> str:
+    def _absolute(self, path: str) -> str:
         return posixpath.join(self.current_task.workdir, path)
 
     def _other_user(self, user: str) -> str:
         """Return the user to change to; empty to stay who acts in the sandbox."""
-        own = self.current_task.user or "root"
-        if user in ("", own):
+        current_user = self.current_task.user or "root"
+        if user in ("", current_user):
             return ""
-        if own not in ("root", "0"):
+        if current_user not in ("root", "0"):
             raise AgentError(
-                f"env.exec(user={user!r}): the agent of this task is {own}, and may not be another "
-                "user"
+                f"env.exec(user={user!r}): the agent of this task is {current_user}, and may not "
+                "be another user"
             )
         return user
 
-    def _notice(self, execution: Execution) -> str:
+    def _describe_end(self, execution: Execution) -> str:
         """Return what an observation says of an action that was stopped, or of a new program."""
         if execution.ended == "itself" and not execution.restarted:
             return ""
-        left = self._what_is_left(execution)
+        consequence = self._describe_state(execution)
         if execution.ended == "timeout":
-            return f"timed out after {self.action_timeout:g} s{self._stopped}; {left}"
+            return f"timed out after {self.action_timeout:g} s{self._timeout_effect}; {consequence}"
         if execution.ended == "flood":
-            return f"stopped after {execution.size} bytes of output; {left}"
+            return f"stopped after {execution.size} bytes of output; {consequence}"
         if execution.ended == "cancelled":
             return "stopped: the episode is over"
         if execution.restarted and execution.status is None:
-            return f"the {self._reader} gave no answer that can be read; {left}"
-        return f"the {self._reader} ended with status {execution.status}; {left}"
+            return f"the {self._reader} gave no answer that can be read; {consequence}"
+        return f"the {self._reader} ended with status {execution.status}; {consequence}"
 
-    def _what_is_left(self, execution: Execution) -> str:
-        """Return what is left of the state after such an action."""
+    def _describe_state(self, execution: Execution) -> str:
+        """Return what remains of the state after such an action."""
         if execution.state_lost:
             return STATE_LOST
         return "a new shell has the directory, variables and functions from before this command"
@@ -357,11 +350,14 @@ def _refusal(lines: list[str]) -> str:
     """Return what an observation says of hosts that may not be reached."""
     if not lines:
         return ""
-    more = f" and {len(lines) - _REFUSED_SHOWN} more" if len(lines) > _REFUSED_SHOWN else ""
-    return f"refused by the network of this sandbox: {', '.join(lines[:_REFUSED_SHOWN])}{more}"
+    hosts = ", ".join(lines[:_MAX_REFUSED_SHOWN])
+    remainder = (
+        f" and {len(lines) - _MAX_REFUSED_SHOWN} more" if len(lines) > _MAX_REFUSED_SHOWN else ""
+    )
+    return f"refused by the network of this sandbox: {hosts}{remainder}"
 
 
-def _bracketed(execution: Execution, *said: str) -> str:
-    lines = [f"[{each}]\n" for each in said if each]
+def _bracketed(execution: Execution, *notices: str) -> str:
+    lines = [f"[{note}]\n" for note in notices if note]
     line_end = "" if not execution.output or execution.output.endswith(b"\n") else "\n"
     return line_end + "".join(lines) if lines else ""

@@ -27,7 +27,7 @@ class TaskOrder:
         self._source = tasks
         self._env = env
         self._tasks: list[Task] | None = None
-        self._left: list[int] = []
+        self._remaining: list[int] = []
         self._random: random.Random | None = None  # most environments are given each task
 
     @property
@@ -56,33 +56,33 @@ class TaskOrder:
                 raise ConfigurationError(f"reset() has no option {name!r}; allowed: task")
         if seed is not None:
             self.seed(seed)
-        wanted = (options or {}).get("task") if task is None else task
-        if wanted is None:
+        choice = (options or {}).get("task") if task is None else task
+        if choice is None:
             return self.next()
-        if isinstance(wanted, str):
-            return self.find(wanted)
-        if not isinstance(wanted, Task):
+        if isinstance(choice, str):
+            return self.find(choice)
+        if not isinstance(choice, Task):
             raise ConfigurationError(
-                f"reset(): a task is a Task or the id of one, not {type(wanted).__name__}"
+                f"reset(): a task is a Task or the id of one, not {type(choice).__name__}"
             )
-        if self._env not in ("", wanted.env):
+        if self._env not in ("", choice.env):
             raise ConfigurationError(
-                f"the task {wanted.id!r} is for the environment {wanted.env}, not for {self._env}"
+                f"the task {choice.id!r} is for the environment {choice.env}, not for {self._env}"
             )
-        return wanted
+        return choice
 
     def seed(self, seed: int) -> None:
-        """Begin anew; equal seeds give equal sequences of tasks."""
-        self._random = random.Random(int(seed))  # numpy's are no int
-        self._left = []
+        """Begin again; equal seeds give equal sequences of tasks."""
+        self._random = random.Random(int(seed))  # numpy's are not ints
+        self._remaining = []
 
     def next(self) -> Task:
         """Return the next task; each is taken once before any is taken again."""
         tasks = self.tasks
-        if not self._left:
+        if not self._remaining:
             self._random = self._random or random.Random()
-            self._left = self._random.sample(range(len(tasks)), len(tasks))
-        return tasks[self._left.pop()]
+            self._remaining = self._random.sample(range(len(tasks)), len(tasks))
+        return tasks[self._remaining.pop()]
 
     def find(self, task_id: str) -> Task:
         """Return the task with an id.

@@ -1,7 +1,7 @@
 """The proxy in front of models' APIs: it meters agents, records them, and holds the real keys.
 
 A :class:`Gateway` is an HTTP server in the pytest process. An agent is given its address and a
-token of its own in place of a key; each request goes to the configured server of the API, and
+token of its own instead of a key; each request goes to the configured server of the API, and
 nowhere else. Others import what this module exports, and :mod:`.trajectory`. It needs the extra
 ``gateway`` (aiohttp), which is imported when the first session is opened.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "Gateway", "GatewaySettings", "Price", "Session", "TokenUsage"]
 
 # Imported when first asked for: every run reads settings, and few open a gateway.
-_HOMES = {
+_MODULES = {
     "Exchange": "exchange",
     "Gateway": "gateway",
     "GatewaySettings": "settings",
@@ -32,8 +32,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    attribute: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = attribute
+    return attribute

@@ -54,7 +54,12 @@ ROUTES: Mapping[tuple[str, str], Route] = {
 }
 """What is served, by method and path."""
 
-_STOP: Mapping[Api | None, int] = {"chat": 401, "responses": 400, "messages": 403, None: 403}
+_STOP_STATUSES: Mapping[Api | None, int] = {
+    "chat": 401,
+    "responses": 400,
+    "messages": 403,
+    None: 403,
+}
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -68,7 +73,7 @@ _ANTHROPIC_TYPES = {
 
 def stop_status(api: Api | None) -> int:
     """Return the status with which the clients of an API give up at once."""
-    return _STOP[api]
+    return _STOP_STATUSES[api]
 
 
 def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, Any]:
@@ -112,5 +117,5 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list of an API's; what is none, and what is no list, is left out."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    """Return the objects of an API's list, and nothing of what is not a list."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

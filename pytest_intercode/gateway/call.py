@@ -11,7 +11,7 @@ from typing import Any
 from pytest_intercode.gateway.apis import Route
 from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage
 from pytest_intercode.gateway.prices import Price, price_of
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.usage import estimate, read_usage
 
@@ -28,7 +28,7 @@ class Call:
         vendor: whose server answers.
         number: of the request in its session, from 1.
         body: as the client sent it, parsed.
-        sent: bytes of the body that goes to the server.
+        sent_bytes: size of the body that goes to the server.
         hide_usage: the server was asked for a usage that the client did not ask for.
         prices: what models cost, by name.
         writes: what is being written of the session; it is waited for at its end.
@@ -40,7 +40,7 @@ class Call:
     vendor: str
     number: int
     body: dict[str, Any]
-    sent: int
+    sent_bytes: int
     hide_usage: bool
     prices: Mapping[str, Price]
     writes: set[asyncio.Future[None]]
@@ -69,7 +69,7 @@ class Call:
         self.charged = True
         tokens = NOTHING
         if status == 200:
-            tokens = _tokens(read_usage(api, usage), estimate(self.sent, answer), complete)
+            tokens = _tokens(read_usage(api, usage), estimate(self.sent_bytes, answer), complete)
         model = str(answer.get("model") or self.model)
         price = price_of(self.prices, model, self.model)
         cost = price.cost(tokens) if price is not None and tokens != NOTHING else None
@@ -79,7 +79,7 @@ class Call:
             exchange = Exchange(
                 api=api,
                 model=model,
-                request=self.session.kept(self.body),
+                request=self.session.deduplicate(self.body),
                 answer=answer,
                 status=status,
                 usage=tokens,
@@ -90,9 +90,9 @@ class Call:
             self.session.add(self.number, exchange)
             self.session.charge(exchange)
 
-        await self._aside(keep)
+        await self._run_in_thread(keep)
 
-    async def record(self, answer: Mapping[str, Any] | None, recorded: Recorded) -> None:
+    async def record(self, answer: Mapping[str, Any] | None, recorded: RecordedAnswer) -> None:
         """Write the exchange to the recording, where there is one.
 
         Args:
@@ -115,11 +115,11 @@ class Call:
             )
 
         try:
-            await self._aside(write)
+            await self._run_in_thread(write)
         except OSError as error:
             self.session.note(f"an exchange could not be recorded: {error.strerror}")
 
-    async def _aside(self, work: Callable[[], None]) -> None:
+    async def _run_in_thread(self, work: Callable[[], None]) -> None:
         """Do what may wait, for a file or its lock, on another thread, and to its end."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         self.writes.add(future)
@@ -127,11 +127,11 @@ class Call:
         await asyncio.shield(future)
 
 
-def _tokens(said: TokenUsage | None, guessed: TokenUsage, complete: bool) -> TokenUsage:
-    """Return the tokens of an answer: what its server says, or an estimate of what it left out."""
-    if said is None:
-        return guessed
-    if complete or said.output >= guessed.output:
-        return said
+def _tokens(reported: TokenUsage | None, estimated: TokenUsage, complete: bool) -> TokenUsage:
+    """Return the tokens of an answer: what its server reports, else an estimate."""
+    if reported is None:
+        return estimated
+    if complete or reported.output >= estimated.output:
+        return reported
     # It broke off after a part of its usage: Anthropic's begins with an output of 1.
-    return replace(said, output=guessed.output, estimated=True)
+    return replace(reported, output=estimated.output, estimated=True)

@@ -15,14 +15,14 @@ from typing import Any
 
 __all__ = ["canonical", "digest", "first_difference"]
 
-# Fields beside the conversation that name the session, the user or the request.
+# Fields next to the conversation that name the session, the user or the request.
 _TOP = frozenset(
     {
         *("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key"),
         *("previous_response_id", "stream_options"),
     }
 )
-# Fields of messages and items: ids, which clients may make anew, and marks of the server's.
+# Fields of messages and items: ids, which clients may make again, and marks of the server's.
 _INNER = frozenset(
     {
         *("id", "call_id", "tool_call_id", "tool_use_id", "encrypted_content", "signature"),
@@ -72,21 +72,21 @@ def canonical(body: Mapping[str, Any], secrets: tuple[str, ...] = ()) -> Any:
         body: the parsed body.
         secrets: texts of this run alone, such as the token of a session.
     """
-    kept = {key: value for key, value in body.items() if key not in _TOP}
-    return {key: _canonical(value, secrets, key in _AS_THEY_ARE) for key, value in kept.items()}
+    fields = {key: value for key, value in body.items() if key not in _TOP}
+    return {key: _canonical(value, secrets, key in _AS_THEY_ARE) for key, value in fields.items()}
 
 
 def _canonical(value: Any, secrets: tuple[str, ...], as_it_is: bool) -> Any:
     if isinstance(value, str):
-        return value if as_it_is else _masked(value, secrets)
+        return value if as_it_is else _mask(value, secrets)
     if isinstance(value, list):
-        return [_canonical(each, secrets, as_it_is) for each in value]
+        return [_canonical(element, secrets, as_it_is) for element in value]
     if not isinstance(value, dict):
         return value
     if as_it_is:
         return value
     return {
-        # What a model gives a tool are no ids, whatever it is called.
+        # What a model gives a tool is never an id, whatever it is called.
         key: _canonical(inner, secrets, key in _AS_THEY_ARE or _is_argument(value, key))
         for key, inner in value.items()
         if key not in _INNER
@@ -97,7 +97,7 @@ def _is_argument(block: Mapping[str, Any], key: str) -> bool:
     return key == "input" and block.get("type") == "tool_use"
 
 
-def _masked(text: str, secrets: tuple[str, ...]) -> str:
+def _mask(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "<token>")
     for pattern, mask in _MASKS:
@@ -111,41 +111,41 @@ def digest(method: str, path: str, content: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 
-def first_difference(recorded: Any, now: Any, path: str = "") -> str:
+def first_difference(recorded: Any, current: Any, path: str = "") -> str:
     """Say where two canonical requests differ first; empty where they do not."""
-    if isinstance(recorded, dict) and isinstance(now, dict):
-        for key in [*recorded, *(key for key in now if key not in recorded)]:
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        for key in [*recorded, *(key for key in current if key not in recorded)]:
             inner = f"{path}.{key}" if path else str(key)
-            if key not in now:
+            if key not in current:
                 return f"{inner}: recorded, and not there now"
             if key not in recorded:
                 return f"{inner}: not recorded"
-            if found := first_difference(recorded[key], now[key], inner):
-                return found
+            if difference := first_difference(recorded[key], current[key], inner):
+                return difference
         return ""
-    if isinstance(recorded, list) and isinstance(now, list):
-        for number, (before, after) in enumerate(zip(recorded, now, strict=False)):
-            if found := first_difference(before, after, f"{path}[{number}]"):
-                return found
-        if len(recorded) != len(now):
-            return f"{path}: {len(recorded)} entries recorded, {len(now)} now"
+    if isinstance(recorded, list) and isinstance(current, list):
+        for number, (recorded_entry, entry) in enumerate(zip(recorded, current, strict=False)):
+            if difference := first_difference(recorded_entry, entry, f"{path}[{number}]"):
+                return difference
+        if len(recorded) != len(current):
+            return f"{path}: {len(recorded)} entries recorded, {len(current)} now"
         return ""
-    if recorded == now and type(recorded) is type(now):
+    if recorded == current and type(recorded) is type(current):
         return ""
-    return f"{path}: {_around(recorded, now)}"
+    return f"{path}: {_excerpts(recorded, current)}"
 
 
-def _around(recorded: Any, now: Any) -> str:
+def _excerpts(recorded: Any, current: Any) -> str:
     """Show two values from a little before where they differ."""
-    if isinstance(recorded, str) and isinstance(now, str):
-        at = next(
-            (n for n, pair in enumerate(zip(recorded, now, strict=False)) if pair[0] != pair[1]),
-            min(len(recorded), len(now)),
+    if isinstance(recorded, str) and isinstance(current, str):
+        index = next(
+            (n for n, (a, b) in enumerate(zip(recorded, current, strict=False)) if a != b),
+            min(len(recorded), len(current)),
         )
-        start = max(0, at - 20)
+        start = max(0, index - 20)
         lead = "..." if start else ""
-        recorded, now = (
+        recorded, current = (
             f"{lead}{text[start : start + 80]}{'...' if len(text) > start + 80 else ''}"
-            for text in (recorded, now)
+            for text in (recorded, current)
         )
-    return f"recorded {recorded!r:.120}, now {now!r:.120}"
+    return f"recorded {recorded!r:.120}, now {current!r:.120}"

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Gateway"]
 
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
-_PATIENCE = 10.0  # seconds for what runs to end
-_CHECK = 45.0  # seconds for the servers to be asked; two connections may take 20 each
-_MOST_REFUSALS = 100
+_STOP_TIMEOUT = 10.0  # seconds for what runs to end
+_CHECK_TIMEOUT = 45.0  # seconds for the servers to be asked; two connections may take 20 each
+_MAX_REFUSALS = 100  # lines that are kept
 
 
 class Gateway:
@@ -121,8 +121,8 @@ class Gateway:
         if thread is None or server is None:
             return
         with contextlib.suppress(Exception):
-            thread.begin(server.stop()).result(_PATIENCE)
-        thread.stop(_PATIENCE)
+            thread.begin(server.stop()).result(_STOP_TIMEOUT)
+        thread.stop(_STOP_TIMEOUT)
 
     def _end(self, session: Session) -> None:
         """End a session; does nothing after the gateway's own end."""
@@ -131,16 +131,16 @@ class Gateway:
         if thread is None or server is None or not self._process.is_this:
             return
         with contextlib.suppress(Exception):
-            thread.begin(server.remove(session)).result(_PATIENCE)
+            thread.begin(server.remove(session)).result(_STOP_TIMEOUT)
 
     def _check_servers(self) -> str:
-        """Return why no server can be used; empty if one can, or that cannot be told."""
+        """Return why no server can be used; empty if one can, or if it is not known."""
         thread, server = self._thread, self._server
         if thread is None or server is None:
             return ""
         future = thread.begin(server.outage())
         try:
-            return future.result(_CHECK)
+            return future.result(_CHECK_TIMEOUT)
         except concurrent.futures.TimeoutError:
             future.cancel()
             return ""
@@ -159,7 +159,7 @@ class Gateway:
             self._port = thread.begin(server.start()).result()
         except OSError as error:
             self._thread = None
-            thread.stop(_PATIENCE)
+            thread.stop(_STOP_TIMEOUT)
             raise ConfigurationError(
                 f"the gateway cannot listen: {error.strerror or error}"
             ) from None
@@ -167,5 +167,5 @@ class Gateway:
         return server, thread
 
     def _note(self, line: str) -> None:
-        if len(self._refusals) < _MOST_REFUSALS:
+        if len(self._refusals) < _MAX_REFUSALS:
             self._refusals.append(one_line(line))

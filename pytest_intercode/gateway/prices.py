@@ -41,11 +41,11 @@ class Price:
     def cost(self, usage: TokenUsage) -> float:
         """Return what these tokens cost."""
         cached = min(usage.cached, usage.input)
-        written = min(usage.cache_write, usage.input - cached)
+        cache_write = min(usage.cache_write, usage.input - cached)
         return (
-            (usage.input - cached - written) * self.input
+            (usage.input - cached - cache_write) * self.input
             + cached * (self.input if self.cached is None else self.cached)
-            + written * (self.input if self.cache_write is None else self.cache_write)
+            + cache_write * (self.input if self.cache_write is None else self.cache_write)
             + usage.output * self.output
         ) / _MILLION
 
@@ -54,7 +54,7 @@ def price_of(prices: Mapping[str, Price], *models: str) -> Price | None:
     """Return the price of the first model that has one, else the one for all models (``*``).
 
     Args:
-        prices: by model; a name without its version's date stands for all versions.
+        prices: by model; a name without its version's date is for all versions.
         models: names of the model, the surest first.
     """
     for model in models:

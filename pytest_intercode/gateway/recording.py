@@ -21,18 +21,18 @@ from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
 
-__all__ = ["NotRecorded", "Recorded", "Recorder", "Replayer"]
+__all__ = ["NotRecorded", "RecordedAnswer", "Recorder", "Replayer"]
 
 _VERSION = 1
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-_LONGEST = 80  # characters of a folder's name
+_MAX_NAME_LENGTH = 80  # characters of a folder's name
 _FILE = re.compile(r"\d{3,9}\.json")
-_LARGEST = 256 * 1024 * 1024  # bytes of a recording's file
+_MAX_FILE_SIZE = 256 * 1024 * 1024  # bytes of a recording's file
 _TYPES = ("application/json", "text/event-stream")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedAnswer:
     """An answer as it was.
 
     Attributes:
@@ -54,7 +54,7 @@ class NotRecorded(Exception):
 
 def folder_of(root: Path, key: str) -> Path:
     """Return the folder of an episode, whatever its name is made of."""
-    name = _NAME.sub("-", key).strip("-.")[:_LONGEST]
+    name = _NAME.sub("-", key).strip("-.")[:_MAX_NAME_LENGTH]
     if name != key or not name:
         name = (
             f"{name or 'episode'}-{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:8]}"
@@ -96,7 +96,7 @@ class Recorder:
         request: Mapping[str, Any],
         token: str,
         answer: Mapping[str, Any] | None,
-        recorded: Recorded,
+        recorded: RecordedAnswer,
     ) -> None:
         """Write one exchange.
 
@@ -146,8 +146,8 @@ class _Entry:
     path: str
     digest: str
     content: Any
-    recorded: Recorded
-    used: bool = False
+    recorded: RecordedAnswer
+    replayed: bool = False
 
 
 class Replayer:
@@ -158,7 +158,7 @@ class Replayer:
         key: names the episode.
 
     Raises:
-        ConfigurationError: a file is no recording.
+        ConfigurationError: a file is not a recording.
     """
 
     def __init__(self, root: Path, key: str) -> None:
@@ -167,9 +167,11 @@ class Replayer:
         paths = self._folder.iterdir() if self._folder.is_dir() else ()
         files = [path for path in paths if _FILE.fullmatch(path.name)]
         files.sort(key=lambda path: int(path.stem))
-        self._entries = [_read(path) for path in files]
+        self._entries = [_read_entry(path) for path in files]
 
-    def answer(self, method: str, path: str, request: Mapping[str, Any], token: str) -> Recorded:
+    def answer(
+        self, method: str, path: str, request: Mapping[str, Any], token: str
+    ) -> RecordedAnswer:
         """Return the answer to a request: the first that is not used up of those to its like.
 
         Raises:
@@ -177,35 +179,37 @@ class Replayer:
         """
         content = canonical(request, (token,))
         # The recording masks the token, too.
-        wanted = digest(method, path, content)
-        alike = [entry for entry in self._entries if entry.digest == wanted]
+        request_digest = digest(method, path, content)
+        alike = [entry for entry in self._entries if entry.digest == request_digest]
         for entry in alike:
-            if not entry.used:
-                entry.used = True
+            if not entry.replayed:
+                entry.replayed = True
                 return entry.recorded
-        what = f"{method} {path}, model {request.get('model')!s:.60}, digest {wanted}"
-        raise NotRecorded(f"{what}: {self._why(method, path, content, len(alike))}")
+        description = (
+            f"{method} {path}, model {request.get('model')!s:.60}, digest {request_digest}"
+        )
+        raise NotRecorded(f"{description}: {self._mismatch(method, path, content, len(alike))}")
 
-    def _why(self, method: str, path: str, content: Any, alike: int) -> str:
+    def _mismatch(self, method: str, path: str, content: Any, alike: int) -> str:
         if not self._entries:
             return f"nothing is recorded for the episode {self._key!r:.80} ({self._folder})"
         if alike:
             return f"recorded {alike} times, and asked once more"
-        left = [
+        unused = [
             entry
             for entry in self._entries
-            if not entry.used and (entry.method, entry.path) == (method, path)
+            if not entry.replayed and (entry.method, entry.path) == (method, path)
         ]
-        if not left:
+        if not unused:
             return "the recording has no further request of this route"
-        return f"not recorded; {first_difference(left[0].content, content)}"
+        return f"not recorded; {first_difference(unused[0].content, content)}"
 
 
-def _read(path: Path) -> _Entry:
+def _read_entry(path: Path) -> _Entry:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):  # a recording may come from anybody
-            raise ValueError("it is no regular file")
-        data = read_bounded(path, _LARGEST)
+            raise ValueError("it is not a regular file")
+        data = read_bounded(path, _MAX_FILE_SIZE)
         if data is None:
             raise ValueError("it has more than 256 MiB")
         row = json.loads(data)
@@ -216,11 +220,11 @@ def _read(path: Path) -> _Entry:
         if row["content_type"] not in _TYPES or not whole or not 200 <= status <= 599:
             raise ValueError("its status or its type is none of an answer")
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-            raise ValueError("its pieces are no texts")
+            raise ValueError("its pieces are not texts")
         "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
         method, route = str(row["method"]), str(row["path"])
         content = canonical(row["request"])
-        recorded = Recorded(
+        recorded = RecordedAnswer(
             status,
             str(row["content_type"]),
             tuple(pieces),
@@ -228,6 +232,6 @@ def _read(path: Path) -> _Entry:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{path} is no recording of the gateway: {type(error).__name__}: {error!s:.100}"
+            f"{path} is not a recording of the gateway: {type(error).__name__}: {error!s:.100}"
         ) from None
     return _Entry(method, route, digest(method, route, content), content, recorded)

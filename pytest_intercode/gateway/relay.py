@@ -14,13 +14,13 @@ from aiohttp import ClientError, web
 
 from pytest_intercode.gateway.apis import error_body, error_message, is_answer
 from pytest_intercode.gateway.call import Call
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
-from pytest_intercode.gateway.upstream import STREAM, Answer, Failed, Upstream, cause
+from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
 
-_LARGEST = 64 * 1024 * 1024  # bytes of an answer in one piece
+_MAX_ANSWER_SIZE = 64 * 1024 * 1024  # bytes of an answer in one piece
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
 
 
@@ -30,45 +30,45 @@ async def relay(
     """Pass an answer on, meter it, and record it.
 
     Raises:
-        Failed: it is no answer of its API, and nothing of it was sent on.
+        UpstreamError: it is not an answer of its API, and nothing of it was sent on.
     """
     if answer.status == 200 and answer.content_type == STREAM:
-        return await _stream(request, call, answer, upstream)
-    return await _plain(call, answer, upstream)
+        return await _relay_stream(request, call, answer, upstream)
+    return await _relay_body(call, answer, upstream)
 
 
-async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
+async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
     """Pass an answer on that is in one piece."""
     data = bytearray()
     async for piece in answer.pieces:
         data += piece
-        if len(data) > _LARGEST:
-            raise Failed("the answer has more than 64 MiB")
+        if len(data) > _MAX_ANSWER_SIZE:
+            raise UpstreamError("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
-    raw = upstream.masked(bytes(data))  # before it is parsed: records show what was said
-    content = _object(raw)
+    raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
+    content = _parse_object(raw)
     if 300 <= status < 400:
-        raise Failed(f"{server} redirects, which is not followed")
+        raise UpstreamError(f"{server} redirects, which is not followed")
     if status == 200 and (content is None or not is_answer(call.route.api, content)):
-        what = "is no JSON" if content is None else "is no answer of this API"
+        problem = "is not JSON" if content is None else "is not an answer of this API"
         start = raw[:80].decode("utf-8", "replace")
-        raise Failed(f"{server} sent what {what}: {start!r}")
+        raise UpstreamError(f"{server} sent what {problem}: {start!r}")
     headers = {**answer.headers}
     if status != 200:
-        said = error_message(content) or raw[:200].decode("utf-8", "replace")
-        call.session.note(f"{server} answered {status}: {said}")
+        message = error_message(content) or raw[:200].decode("utf-8", "replace")
+        call.session.note(f"{server} answered {status}: {message}")
         if content is None:
-            words = f"the server answered {status}: {said}"
+            words = f"the server answered {status}: {message}"
             raw = json.dumps(error_body(call.vendor, status, words, "upstream_error")).encode()
         if status in _FINAL:
             headers.setdefault("x-should-retry", "false")
     text = raw.decode("utf-8", "replace")
     await call.settle(status, content or {}, (content or {}).get("usage"))
-    await call.record(content, Recorded(status, "application/json", (text,)))
+    await call.record(content, RecordedAnswer(status, "application/json", (text,)))
     return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
 
 
-async def _stream(
+async def _relay_stream(
     request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
 ) -> web.StreamResponse:
     """Pass a stream on, event by event as they come."""
@@ -76,51 +76,53 @@ async def _stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer)
     recorded = call.session.recorder is not None
-    splitter, pieces = Splitter(upstream.masked), []
+    splitter, pieces = Splitter(upstream.mask), []
     complete = True
     try:
         async for piece in answer.pieces:
-            out = b""
+            output = b""
             for event in splitter.feed(piece):
                 if recorded:
                     pieces.append(event.raw)
                 if parts is not None:
                     parts.feed(event)
-                    if parts.ended and not call.charged:
+                    if parts.complete and not call.charged:
                         # Before the client knows that it is over, and asks the next.
                         whole = parts.answer()
                         good = not whole.get("error")
                         await call.settle(200, whole, parts.usage, complete=good)
                 if not (call.hide_usage and _is_usage_alone(event)):
-                    out += event.raw
-            if out:
-                await client.write(out)
+                    output += event.raw
+            if output:
+                await client.write(output)
         rest = splitter.rest()
         if rest:
             pieces.append(rest)
             await client.write(rest)
-        complete = parts is None or parts.ended or _finished(parts.answer())
+        complete = parts is None or parts.complete or _is_finished(parts.answer())
         if not complete:
             call.session.note("the stream of the server ended before the answer was complete")
     except _ClientGone:
-        complete = parts is not None and parts.ended
-    except (Failed, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
+        complete = parts is not None and parts.complete
+    except (UpstreamError, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
         complete = False
-        if not client.begun:
+        if not client.started:
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
-                raise  # in the words of whoever opened it
-            raise error if isinstance(error, Failed) else Failed(str(error)) from None
-        said = error.message if isinstance(error, Failed) else cause(error)
-        call.session.note(f"the stream of the server broke off: {said}")
+                raise  # in the words of the one who opened it
+            raise error if isinstance(error, UpstreamError) else UpstreamError(str(error)) from None
+        message = error.message if isinstance(error, UpstreamError) else cause(error)
+        call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
         if parts is not None:
             await call.settle(200, parts.answer(), parts.usage, complete=False)
-        client.cut()
+        client.abort()
         raise
     if parts is not None:
         await call.settle(200, parts.answer(), parts.usage, complete=complete)
     texts = tuple(raw.decode("utf-8", "replace") for raw in pieces)
-    await call.record(parts.answer() if parts else None, Recorded(200, STREAM, texts, complete))
+    await call.record(
+        parts.answer() if parts else None, RecordedAnswer(200, STREAM, texts, complete)
+    )
     return await client.end(complete)
 
 
@@ -140,13 +142,13 @@ class _Client:
                 "cache-control": "no-cache",
             }
         )
-        self.begun = False
+        self.started = False
 
     async def write(self, data: bytes) -> None:
         """Send bytes at once."""
         try:
-            if not self.begun:
-                self.begun = True
+            if not self.started:
+                self.started = True
                 await self._response.prepare(self._request)
             await self._response.write(data)
         except (ConnectionError, RuntimeError):
@@ -155,33 +157,33 @@ class _Client:
     async def end(self, complete: bool) -> web.StreamResponse:
         """End the stream; one that broke off breaks off for the client, too."""
         try:
-            if not self.begun:
-                self.begun = True
+            if not self.started:
+                self.started = True
                 await self._response.prepare(self._request)
             if complete:
                 await self._response.write_eof()
             else:
-                self.cut()
+                self.abort()
         except (ConnectionError, RuntimeError):
             pass  # the client is gone
         return self._response
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection."""
         transport = self._request.transport
         if transport is not None:
             transport.close()
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def _parse_object(data: bytes) -> dict[str, Any] | None:
     try:
-        parsed = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return parsed if isinstance(parsed, dict) else None
+    return content if isinstance(content, dict) else None
 
 
-def _finished(answer: Mapping[str, Any]) -> bool:
+def _is_finished(answer: Mapping[str, Any]) -> bool:
     """Whether an answer is whole, though the event that should end it is missing."""
     choices = answer.get("choices")
     if isinstance(choices, list):

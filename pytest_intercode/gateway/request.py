@@ -1,6 +1,6 @@
 """What a client sends: its token, its body, whether it may be served, and errors in its own words.
 
-A body is parsed here and written anew for the real server: it can mean only what was checked.
+A body is parsed here and written again for the real server: it can mean only what was checked.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 from aiohttp import web
 
 from pytest_intercode.gateway.apis import Route, error_body
-from pytest_intercode.gateway.fields import Limits, NotAllowed, check_fields
+from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = [
-    *("LARGEST", "Refused", "check_body", "digest_of", "error_answer"),
+    *("MAX_BODY_SIZE", "RefusedRequest", "check_body", "digest_of", "error_answer"),
     *("parse_body", "read_body", "tokens_of", "vendor_of", "write_body"),
 ]
 
-LARGEST = 50 * 1024 * 1024
+MAX_BODY_SIZE = 50 * 1024 * 1024
 """Bytes that a request's body may have."""
 
-_MOST_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
-_BODY = 60.0  # seconds that a body may pause
+_MAX_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
+_BODY_TIMEOUT = 60.0  # seconds that a body may pause
 _NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is not served.
 
     Args:
@@ -47,17 +47,17 @@ class Refused(Exception):
 
 
 def digest_of(token: str) -> bytes:
-    """Return what tokens are looked up by, so that no comparison tells how far one is right."""
+    """Return what tokens are looked up by, so that no comparison shows how far one is right."""
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
 def tokens_of(request: web.BaseRequest) -> list[bytes]:
     """Return the digests of the tokens that a request has, in the places that clients use."""
-    given = [request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+    tokens = [request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        given.append(bearer.strip())
-    return [digest_of(token) for token in given if token]
+        tokens.append(bearer.strip())
+    return [digest_of(token) for token in tokens if token]
 
 
 def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
@@ -71,21 +71,21 @@ def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
 
 async def read_body(request: web.BaseRequest) -> bytes:
     """Return the body of a request."""
-    too_large = Refused(413, "a request may have 50 MiB", "request_too_large")
-    if (request.content_length or 0) > LARGEST:
+    too_large = RefusedRequest(413, "a request may have 50 MiB", "request_too_large")
+    if (request.content_length or 0) > MAX_BODY_SIZE:
         raise too_large
     data = bytearray()
     try:
-        while piece := await asyncio.wait_for(request.content.readany(), _BODY):
+        while piece := await asyncio.wait_for(request.content.readany(), _BODY_TIMEOUT):
             data += piece
-            if len(data) > LARGEST:
+            if len(data) > MAX_BODY_SIZE:
                 raise too_large
     except asyncio.TimeoutError:
-        raise Refused(408, "the request's body did not come", "timeout") from None
-    except Refused:
+        raise RefusedRequest(408, "the request's body did not come", "timeout") from None
+    except RefusedRequest:
         raise
     except Exception as error:  # a body that is not encoded as it says
-        raise Refused(
+        raise RefusedRequest(
             400, f"the request's body cannot be read: {type(error).__name__}", "invalid_request"
         ) from None
     return bytes(data)
@@ -93,29 +93,31 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 def parse_body(data: bytes) -> dict[str, Any]:
     """Return the body of a request as what will be sent on."""
-    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_PARTS:
-        raise Refused(413, "the request's body has too many parts", "request_too_large")
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_PARTS:
+        raise RefusedRequest(413, "the request's body has too many parts", "request_too_large")
 
     def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
     try:
         body = json.loads(data.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise Refused(
-            400, f"the request's body is no JSON: {error!s:.100}", "invalid_request"
+        raise RefusedRequest(
+            400, f"the request's body is not JSON: {error!s:.100}", "invalid_request"
         ) from None
     if not isinstance(body, dict):
-        raise Refused(400, "the request's body is no JSON object", "invalid_request")
+        raise RefusedRequest(400, "the request's body is not a JSON object", "invalid_request")
     return body
 
 
 def write_body(body: Mapping[str, Any]) -> bytes:
-    """Return a body as it is sent: written anew, so that it can mean but what was checked."""
+    """Return a body as it is sent: written again, so that it can mean but what was checked."""
     try:
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError):  # a number beyond all others
-        raise Refused(400, "the request's body cannot be sent as JSON", "invalid_request") from None
+        raise RefusedRequest(
+            400, "the request's body cannot be sent as JSON", "invalid_request"
+        ) from None
     return text.encode("ascii")
 
 
@@ -134,13 +136,13 @@ def check_body(
         return
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise Refused(400, "the request names no model", "invalid_request")
+        raise RefusedRequest(400, "the request names no model", "invalid_request")
     if settings.models and model not in settings.models:
-        allowed = ", ".join(settings.models)
+        names = ", ".join(settings.models)
         status = 400 if route.api == "responses" else 404
-        raise Refused(
+        raise RefusedRequest(
             status,
-            f"the gateway serves no model {model!r:.80}; allowed: {allowed:.300}",
+            f"the gateway serves no model {model!r:.80}; allowed: {names:.300}",
             "model_not_found",
         )
     limits = Limits(settings.allowed, settings.hosted_tools, answers)
@@ -152,7 +154,7 @@ def check_body(
         options += ["--intercode-gateway-hosted-tools"] if error.hosted else []
         allows = f"; {' or '.join(options)} allows it" if options else ""
         code = "hosted_tool" if error.hosted else "not_allowed"
-        raise Refused(400, f"{error.message}{allows}", code) from None
+        raise RefusedRequest(400, f"{error.message}{allows}", code) from None
 
 
 def error_answer(

@@ -2,7 +2,7 @@
 
 A request is served if it has the token of a session, is one of the routes, and asks for nothing
 that is refused. It then goes to the one address that is configured for its route, with a body that
-is written anew from what was checked and with headers of our own. The path, the host and the
+is written again from what was checked and with headers of its own. The path, the host and the
 credentials that a client sends lead nowhere.
 
 Everything is on one event loop. ``request`` reads what a client sends, ``upstream`` asks the real
@@ -31,7 +31,7 @@ from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.recording import NotRecorded
 from pytest_intercode.gateway.relay import relay
 from pytest_intercode.gateway.request import (
-    Refused,
+    RefusedRequest,
     check_body,
     digest_of,
     error_answer,
@@ -43,21 +43,21 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Failed, Upstream, replayed
+from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Upstream, UpstreamError, replayed
 
 __all__ = ["Server"]
 
 _THREADS = "intercode-gateway"
-_LARGE = 4 * 1024 * 1024  # bytes from which a body is one of the few that are read at a time
-_LARGE_AT_A_TIME = 2
-_AT_A_TIME = 16  # requests of a session that run at once
-_WAITING = 128  # requests of a session that wait for their turn
-_CONNECTIONS = 512  # of one listener
-_FIRST = 30.0  # seconds until a connection has sent its first request
-_IDLE = 75.0  # seconds that a connection is kept between requests
+_LARGE_BODY = 4 * 1024 * 1024  # bytes from which a body is one of the few that are read at a time
+_MAX_LARGE_BODIES = 2  # of a session that are read at once
+_MAX_RUNNING = 16  # requests of a session that run at once
+_MAX_WAITING = 128  # requests of a session that wait for their turn
+_MAX_CONNECTIONS = 512  # of one listener
+_FIRST_REQUEST_TIMEOUT = 30.0  # seconds until a connection has sent its first request
+_KEEPALIVE_TIMEOUT = 75.0  # seconds that a connection is kept between requests
 
 _log = logging.getLogger("pytest_intercode.gateway")
-_log.disabled = True  # what clients send is no matter of the user's logs
+_log.disabled = True  # what clients send is not a matter of the user's logs
 
 
 @dataclass(eq=False)
@@ -65,8 +65,8 @@ class _State:
     """What the server knows of a session."""
 
     session: Session
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
-    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_AT_A_TIME))
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_RUNNING))
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_LARGE_BODIES))
     waiting: int = 0
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     writes: set[asyncio.Future[None]] = field(default_factory=set)
@@ -83,7 +83,7 @@ class _Connection:
 
     owner: _State | None
     opened: float = 0.0
-    used: bool = False
+    served: bool = False
     peer: int = 0
 
 
@@ -99,7 +99,7 @@ class Server:
         self._settings = settings
         self._note = note
         self._states: dict[bytes, _State] = {}
-        self._ended: set[bytes] = set()  # tokens of sessions that are over
+        self._ended_tokens: set[bytes] = set()  # tokens of sessions that are over
         self._connections: dict[Any, _Connection] = {}
         self._listener: asyncio.AbstractServer | None = None
         self._http: web.Server | None = None
@@ -114,7 +114,9 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._pool)
-        self._http = web.Server(self._handle, access_log=None, keepalive_timeout=_IDLE, logger=_log)
+        self._http = web.Server(
+            self._handle, access_log=None, keepalive_timeout=_KEEPALIVE_TIMEOUT, logger=_log
+        )
         self._upstream.start()
         # With the protocol named, asyncio sends at once; else answers may take 40 ms longer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -152,9 +154,9 @@ class Server:
         state = self._states.pop(token, None)
         if state is None:
             return
-        self._ended.add(token)
-        mine = asyncio.current_task()
-        tasks = [task for task in state.tasks if task is not mine]
+        self._ended_tokens.add(token)
+        current_task = asyncio.current_task()
+        tasks = [task for task in state.tasks if task is not current_task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -186,20 +188,20 @@ class Server:
 
         def make() -> asyncio.BaseProtocol:
             assert self._http is not None
-            known = self._connections
-            now = loop.time()
+            connections = self._connections
+            opened = loop.time()
             # It has no transport yet in its first moments, and none any more at its end.
-            for entry in [entry for entry in known if entry.transport is None]:
-                if now - known[entry].opened > 1.0:
-                    del known[entry]
-            count = sum(entry.owner is owner and not entry.peer for entry in known.values())
-            if count >= _CONNECTIONS:
+            for entry in [entry for entry in connections if entry.transport is None]:
+                if opened - connections[entry].opened > 1.0:
+                    del connections[entry]
+            count = sum(entry.owner is owner and not entry.peer for entry in connections.values())
+            if count >= _MAX_CONNECTIONS:
                 return _Full()
             protocol = self._http()
-            connection = known[protocol] = _Connection(owner, now)
+            connection = connections[protocol] = _Connection(owner, opened)
 
             def check() -> None:
-                if not connection.used and protocol.transport is not None:
+                if not connection.served and protocol.transport is not None:
                     protocol.transport.abort()
 
             def identify() -> None:
@@ -209,13 +211,13 @@ class Server:
                 peer = connection.peer = _namespace(protocol.transport)
                 peers = [
                     entry.owner
-                    for address, entry in known.items()
+                    for address, entry in connections.items()
                     if peer and entry.peer == peer and address.transport is not None
                 ]
-                if peers.count(owner) > _CONNECTIONS or len(peers) > 2 * _CONNECTIONS:
+                if peers.count(owner) > _MAX_CONNECTIONS or len(peers) > 2 * _MAX_CONNECTIONS:
                     protocol.transport.abort()
 
-            loop.call_later(_FIRST, check)
+            loop.call_later(_FIRST_REQUEST_TIMEOUT, check)
             if owner is not None:  # its transport is there once what is scheduled by now is done
                 loop.call_soon(loop.call_soon, identify)
             return cast(asyncio.BaseProtocol, protocol)
@@ -227,46 +229,48 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         connection = self._connections.get(request.protocol) or _Connection(None)
-        connection.used = True
+        connection.served = True
         path, _, query = request.raw_path.partition("?")
         route = ROUTES.get((request.method, path))
         tokens = tokens_of(request)
-        known = (self._states.get(token) for token in tokens)
+        states = (self._states.get(token) for token in tokens)
         owner = connection.owner
-        state = next((each for each in known if each and owner in (None, each)), None)
-        if state is None and not self._ended.isdisjoint(tokens):
+        state = next(
+            (candidate for candidate in states if candidate and owner in (None, candidate)), None
+        )
+        if state is None and not self._ended_tokens.isdisjoint(tokens):
             status = stop_status(route.api if route else None)
             return error_answer(request, route, status, "the episode is over", "budget_exhausted")
         if state is None:
-            what = f"{request.method} {request.raw_path:.120}: no token of an episode"
+            line = f"{request.method} {request.raw_path:.120}: no token of an episode"
             if owner is not None:
-                owner.session.note(what)
+                owner.session.note(line)
             else:
-                self._note(what)
+                self._note(line)
             return error_answer(
-                request, route, 401, "this is no token of an episode that runs", "invalid_api_key"
+                request, route, 401, "unknown or expired episode token", "invalid_api_key"
             )
         task = asyncio.current_task()
         assert task is not None
         state.tasks.add(task)
         try:
             return await self._serve(request, route, query, state)
-        except Refused as refused:
+        except RefusedRequest as refused:
             if refused.note:
                 state.session.note(f"{request.method} {request.raw_path:.120}: {refused.message}")
             return error_answer(request, route, refused.status, refused.message, refused.code)
-        except Failed as failed:
+        except UpstreamError as failed:
             state.session.note(failed.message)
             if failed.unreached:
-                state.session.met_obstacle(failed.message)
+                state.session.record_obstacle(failed.message)
             else:
-                state.session.met_server()
+                state.session.record_answer()
             return error_answer(
                 request, route, failed.status, failed.message, "upstream_error", final=False
             )
-        except Exception as error:  # ours, and no reason for a client to wait for ever
-            what = f"{request.method} {request.raw_path:.120}: {type(error).__name__}: {error}"
-            state.session.note(f"the gateway failed at {what}")
+        except Exception as error:  # ours, and a client must not wait forever for it
+            line = f"{request.method} {request.raw_path:.120}: {type(error).__name__}: {error}"
+            state.session.note(f"the gateway failed at {line}")
             return error_answer(
                 request, route, 500, "the gateway failed", "gateway_error", final=False
             )
@@ -281,23 +285,25 @@ class Server:
             path = request.raw_path.partition("?")[0]
             if "upgrade" in request.headers and ("POST", path) in ROUTES:
                 # A client that would rather have a WebSocket falls back at once.
-                raise Refused(426, "there is no WebSocket here; use POST", "upgrade", note=False)
-            raise Refused(404, "the gateway does not serve this", "not_found")
-        if over := session.over():
+                raise RefusedRequest(
+                    426, "there is no WebSocket here; use POST", "upgrade", note=False
+                )
+            raise RefusedRequest(404, "the gateway does not serve this", "not_found")
+        if reason := session.refusal_reason():
             await _keep_last(request, route, session)
-            raise Refused(stop_status(route.api), over, "budget_exhausted")
-        if state.waiting >= _WAITING:
-            raise Refused(429, "too many requests at a time", "rate_limit_exceeded")
+            raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
+        if state.waiting >= _MAX_WAITING:
+            raise RefusedRequest(429, "too many requests at a time", "rate_limit_exceeded")
         state.waiting += 1
         try:
             await state.slots.acquire()
         finally:
             state.waiting -= 1
         try:
-            if over := session.over():  # used up while it waited
+            if reason := session.refusal_reason():  # used up while it waited
                 await _keep_last(request, route, session)
-                raise Refused(stop_status(route.api), over, "budget_exhausted")
-            if route.method == "POST" and (request.content_length or _LARGE) >= _LARGE:
+                raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
+            if route.method == "POST" and (request.content_length or _LARGE_BODY) >= _LARGE_BODY:
                 async with state.large:
                     return await self._read_and_answer(request, route, query, state)
             return await self._read_and_answer(request, route, query, state)
@@ -324,22 +330,22 @@ class Server:
         body: dict[str, Any],
     ) -> web.StreamResponse:
         """Get the answer, and pass it on."""
-        sent, hide = body, False
+        upstream_body, hide = body, False
         if route.api == "chat" and body.get("stream"):
             options = body.get("stream_options")
             options = options if isinstance(options, dict) else {}
             hide = not options.get("include_usage")
-            sent = {**body, "stream_options": {**options, "include_usage": True}}
-        number, written = state.session.begin(), write_body(sent)
+            upstream_body = {**body, "stream_options": {**options, "include_usage": True}}
+        number, payload = state.session.begin(), write_body(upstream_body)
         call = Call(
-            *(state.session, route, vendor, number, body, len(written)),
+            *(state.session, route, vendor, number, body, len(payload)),
             hide_usage=hide,
             prices=self._settings.prices,
             writes=state.writes,
         )
         with_beta = vendor == "anthropic" and query == "beta=true"
         try:
-            async with self._open(request, call, written, with_beta) as answer:
+            async with self._open(request, call, payload, with_beta) as answer:
                 return await relay(request, call, answer, self._upstream)
         except asyncio.CancelledError:
             # The session ends; its request was sent, and is paid for.
@@ -348,18 +354,20 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _open(
-        self, request: web.BaseRequest, call: Call, written: bytes, beta: bool
+        self, request: web.BaseRequest, call: Call, payload: bytes, beta: bool
     ) -> AsyncIterator[Answer]:
         """Send a request to the real server, or look its answer up in the recording."""
         session, route, vendor = call.session, call.route, call.vendor
         if session.replayer is not None:
             try:
-                found = session.replayer.answer(route.method, route.path, call.body, session.token)
+                recorded = session.replayer.answer(
+                    route.method, route.path, call.body, session.token
+                )
             except NotRecorded as missing:
                 session.fail(f"the recording lacks a request: {missing}")
                 status = stop_status(route.api)
-                raise Refused(status, str(missing), "not_recorded", note=False) from None
-            yield replayed(found)
+                raise RefusedRequest(status, str(missing), "not_recorded", note=False) from None
+            yield replayed(recorded)
             return
         posts = route.method == "POST"
         headers, omitted = self._upstream.headers(request.headers, vendor, has_body=posts)
@@ -370,14 +378,16 @@ class Server:
         async with self._upstream.open(
             *(route.method, route.path, vendor),
             headers=headers,
-            body=written if posts else None,
+            body=payload if posts else None,
             beta=beta,
         ) as answer:
             if answer.status in KEY_REFUSED:
                 name = self._upstream.name(vendor)
-                session.met_obstacle(f"the server {name} refuses the key: status {answer.status}")
+                session.record_obstacle(
+                    f"the server {name} refuses the key: status {answer.status}"
+                )
             else:
-                session.met_server()
+                session.record_answer()
             yield answer
 
 
@@ -402,10 +412,12 @@ class _Full(asyncio.Protocol):
 
 async def _keep_last(request: web.BaseRequest, route: Route, session: Session) -> None:
     """Keep the first request that is refused: it has the results of the last calls of tools."""
-    if route.method != "POST" or not route.api or not session.keeps_last():
+    if route.method != "POST" or not route.api or not session.claim_last():
         return
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedRequest):
         body = parse_body(await read_body(request))
         model = str(body.get("model", ""))
         status = stop_status(route.api)
-        session.add(session.begin(), Exchange(route.api, model, session.kept(body), {}, status))
+        session.add(
+            session.begin(), Exchange(route.api, model, session.deduplicate(body), {}, status)
+        )

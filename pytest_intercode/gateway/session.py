@@ -26,11 +26,11 @@ HIDDEN = (
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
 
-_HOPE = 10.0  # seconds in which a server that cannot be reached may come back
-_MOST_REFUSALS = 100
-_LONGEST_REFUSAL = 300  # characters
-_KEPT = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
-_PART = 60  # bytes that a part of a message takes besides
+_RECOVERY_TIMEOUT = 10.0  # seconds in which a server that cannot be reached may come back
+_MAX_REFUSALS = 100  # lines that are kept
+_MAX_REFUSAL_LENGTH = 300  # characters
+_MAX_KEPT_SIZE = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
+_PART_SIZE = 60  # bytes that a part of a message takes in memory, next to its text
 _LISTS = ("messages", "input", "tools", "system")
 
 
@@ -38,7 +38,7 @@ class Session:
     """One episode's way to the models; made by :meth:`Gateway.open`, and safe to use from threads.
 
     Attributes:
-        token: what the client sends in place of a key; it chooses the session.
+        token: what the client sends instead of a key; it chooses the session.
         failure: why the episode cannot be metered or replayed, in one line; empty while it can.
         exhausted: which budget is used up; empty while none is.
     """
@@ -72,21 +72,21 @@ class Session:
         self._served = False
         self._masked = masked
         self._lock = threading.Lock()
-        self._begun = 0
+        self._request_count = 0
         self._exchanges: dict[int, Exchange] = {}
         self._counter = TurnCounter()
         self._answers: set[str] = set()
         self._refusals: list[str] = []
         self._more_refusals = 0
-        self._over = ""
+        self._end_reason = ""
         self._kept_last = False
-        self._known: dict[bytes, Any] = {}
+        self._kept_parts: dict[bytes, Any] = {}
         self._size = 0
 
     def __repr__(self) -> str:
         return f"Session({self.key!r})"
 
-    # -- for whoever starts the agent
+    # -- for the one who starts the agent
 
     def url(self, api: str) -> str:
         """Return the base URL for clients on this machine.
@@ -145,8 +145,8 @@ class Session:
     def refusals(self) -> list[str]:
         """What was refused and what failed, each in one line; the first hundred."""
         with self._lock:
-            more = self._more_refusals
-            return [*self._refusals, *([f"... and {more} more"] if more else [])]
+            count = self._more_refusals
+            return [*self._refusals, *([f"... and {count} more"] if count else [])]
 
     @property
     def answers(self) -> frozenset[str]:
@@ -175,36 +175,36 @@ class Session:
     def begin(self) -> int:
         """Count a request, and return its number."""
         with self._lock:
-            self._begun += 1
-            return self._begun
+            self._request_count += 1
+            return self._request_count
 
-    def met_obstacle(self, line: str) -> None:
+    def record_obstacle(self, line: str) -> None:
         """Note that a request did not reach a model, by no fault of what it asked.
 
         Clients try again for minutes. So once it has been so for ten seconds, no more is served.
         """
-        now = time.monotonic()
-        self._first_obstacle = self._first_obstacle or now
+        self._first_obstacle = self._first_obstacle or time.monotonic()
         self._obstacles += 1
-        if not self._served and self._obstacles > 2 and now - self._first_obstacle > _HOPE:
+        elapsed = time.monotonic() - self._first_obstacle
+        if not self._served and self._obstacles > 2 and elapsed > _RECOVERY_TIMEOUT:
             self.end(line)
 
-    def met_server(self) -> None:
+    def record_answer(self) -> None:
         """Note that a server has answered a request of the session."""
         self._served = True
 
-    def over(self) -> str:
+    def refusal_reason(self) -> str:
         """Return why no more requests are served; empty while they are."""
-        if not self._over:
+        if not self._end_reason:
             try:
                 return self._refused()
-            except Exception as error:  # of whoever opened the session; none is served then
+            except Exception as error:  # of the caller's function; none is served then
                 return f"the episode cannot go on: {type(error).__name__}"
-        return self._over
+        return self._end_reason
 
     def end(self, reason: str) -> None:
         """Serve no more requests; the first reason stays."""
-        self._over = self._over or reason
+        self._end_reason = self._end_reason or reason
 
     def fail(self, line: str) -> None:
         """Serve no more requests, as the episode says nothing of the agent any more."""
@@ -217,12 +217,12 @@ class Session:
         for secret in (*self._masked, self.token):
             line = line.replace(secret, "***")
         line = one_line(line)
-        if len(line) > _LONGEST_REFUSAL:
-            line = f"{line[:_LONGEST_REFUSAL]}..."
+        if len(line) > _MAX_REFUSAL_LENGTH:
+            line = f"{line[:_MAX_REFUSAL_LENGTH]}..."
         with self._lock:
             if line in self._refusals:
                 return
-            if len(self._refusals) < _MOST_REFUSALS:
+            if len(self._refusals) < _MAX_REFUSALS:
                 self._refusals.append(line)
             else:
                 self._more_refusals += 1
@@ -246,17 +246,17 @@ class Session:
                 reasoning_tokens=usage.reasoning,
             )
         except BudgetExhausted as error:
-            if not self._over:
+            if not self._end_reason:
                 self.exhausted = str(error)
             self.end(str(error))
         except AgentError as error:
             self.fail(f"the model {exchange.model!r:.60}: {error}")
 
-    def keeps_last(self) -> bool:
-        """Whether no refused request was kept yet; one is."""
+    def claim_last(self) -> bool:
+        """Return whether this refused request is the first, which alone is kept."""
         with self._lock:
-            kept, self._kept_last = self._kept_last, True
-        return not kept
+            was_kept, self._kept_last = self._kept_last, True
+        return not was_kept
 
     def add(self, number: int, exchange: Exchange) -> None:
         """Keep a finished exchange."""
@@ -267,33 +267,33 @@ class Session:
             self._counter.add(exchange)
             self._answers |= ids
 
-    def kept(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def deduplicate(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request's body for keeping: what it has in common with others is kept once.
 
         Each request of an agent repeats the whole conversation.
         """
-        found: dict[str, Any] = {}
+        body: dict[str, Any] = {}
         for key, value in request.items():
             if key in _LISTS and isinstance(value, list):
-                parts = [self._once(part) for part in value]
+                parts = [self._share(part) for part in value]
                 if any(part is None for part in parts):
-                    found["not_kept"] = True
+                    body["not_kept"] = True
                     continue
-                found[key] = parts
+                body[key] = parts
             else:
-                found[key] = self._once(value)
-        return found
+                body[key] = self._share(value)
+        return body
 
-    def _once(self, part: Any) -> Any:
+    def _share(self, part: Any) -> Any:
         if part is None or isinstance(part, (bool, int, float)):
             return part
         data = json.dumps(part).encode("ascii")
         key = hashlib.blake2b(data, digest_size=16).digest()
         with self._lock:
-            if key in self._known:
-                return self._known[key]
-            size = len(data) + _PART * sum(map(data.count, (b",", b"[", b"{")))
-            if self._size + size > _KEPT:
+            if key in self._kept_parts:
+                return self._kept_parts[key]
+            size = len(data) + _PART_SIZE * sum(map(data.count, (b",", b"[", b"{")))
+            if self._size + size > _MAX_KEPT_SIZE:
                 return None
             self._size += size
-            return self._known.setdefault(key, part)
+            return self._kept_parts.setdefault(key, part)

@@ -72,17 +72,17 @@ class GatewaySettings:
 
     @classmethod
     def of_environment(
-        cls, environment: Mapping[str, str] = os.environ, **more: Any
+        cls, environment: Mapping[str, str] = os.environ, **fields: Any
     ) -> GatewaySettings:
         """Return settings with the addresses and keys of environment variables.
 
         Args:
             environment: where ``OPENAI_BASE_URL``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL`` and
                 ``ANTHROPIC_API_KEY`` are looked for.
-            more: further fields; entries of ``upstreams`` win over the environment's.
+            fields: further fields; entries of ``upstreams`` win over the environment's.
         """
-        given = more.pop("upstreams", {})
-        found = {
+        addresses = fields.pop("upstreams", {})
+        defaults = {
             vendor: environment.get(address, "").strip() or default
             for vendor, (address, _, default) in VENDORS.items()
         }
@@ -91,7 +91,7 @@ class GatewaySettings:
             for vendor, (_, name, _) in VENDORS.items()
             if (key := environment.get(name, "").strip())
         }
-        return cls(upstreams={**found, **given}, keys=keys, **more)
+        return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     @property
     def secrets(self) -> tuple[str, ...]:

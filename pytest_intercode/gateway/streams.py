@@ -18,9 +18,9 @@ __all__ = ["Assembler", "Event", "Splitter", "StreamTooLong", "assembler"]
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINES = re.compile(rb"\r\n|\n|\r")
-_LONGEST = 64 * 1024 * 1024  # bytes of one event
-_MOST = 32 * 1024 * 1024  # characters of an answer that are put together
-_PARTS = 10_000  # calls, blocks or choices of an answer
+_MAX_EVENT_SIZE = 64 * 1024 * 1024  # bytes of one event
+_MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are put together
+_MAX_PARTS = 10_000  # calls, blocks or choices of an answer
 
 
 class StreamTooLong(ValueError):
@@ -33,19 +33,19 @@ class Event:
     Attributes:
         raw: its bytes, with the empty line at its end.
         data: its parsed data; None if it has none, or none that is a JSON object.
-        done: it is OpenAI's ``[DONE]``.
+        is_last: it is OpenAI's ``[DONE]``.
     """
 
-    __slots__ = ("data", "done", "raw")
+    __slots__ = ("data", "is_last", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         text = b"\n".join(
             line[5:].removeprefix(b" ") for line in _LINES.split(raw) if line.startswith(b"data:")
         )
-        self.done = text.strip() == b"[DONE]"
+        self.is_last = text.strip() == b"[DONE]"
         self.data: dict[str, Any] | None = None
-        if text and not self.done:
+        if text and not self.is_last:
             try:
                 data = json.loads(text)
             except (ValueError, RecursionError):
@@ -63,7 +63,7 @@ class Splitter:
     def __init__(self, mask: Callable[[bytes], bytes] = bytes) -> None:
         self._mask = mask
         self._rest = bytearray()
-        self._looked = 0
+        self._searched = 0
 
     def feed(self, piece: bytes) -> list[Event]:
         """Return the events that are whole by now.
@@ -73,12 +73,12 @@ class Splitter:
         """
         self._rest += piece
         events = []
-        while found := _END.search(self._rest, max(0, self._looked - 3)):
-            events.append(Event(self._mask(bytes(self._rest[: found.end()]))))
-            del self._rest[: found.end()]
-            self._looked = 0
-        self._looked = len(self._rest)
-        if self._looked > _LONGEST:
+        while end := _END.search(self._rest, max(0, self._searched - 3)):
+            events.append(Event(self._mask(bytes(self._rest[: end.end()]))))
+            del self._rest[: end.end()]
+            self._searched = 0
+        self._searched = len(self._rest)
+        if self._searched > _MAX_EVENT_SIZE:
             raise StreamTooLong("an event of its stream has no end")
         return events
 
@@ -92,13 +92,13 @@ class Assembler(ABC):
 
     Attributes:
         usage: the last usage that was in it, as the API has it.
-        ended: the event that ends the answer was there.
+        complete: the event that ends the answer was there.
     """
 
     def __init__(self) -> None:
         self.usage: Mapping[str, Any] | None = None
-        self.ended = False
-        self._room = _MOST
+        self.complete = False
+        self._room = _MAX_ANSWER_LENGTH
 
     @abstractmethod
     def feed(self, event: Event) -> None:
@@ -112,9 +112,9 @@ class Assembler(ABC):
         """Return what of a text is still put together; a hostile server sends without end."""
         if not isinstance(text, str):
             return ""
-        taken = text[: max(0, self._room)]
-        self._room -= len(taken)
-        return taken
+        excerpt = text[: max(0, self._room)]
+        self._room -= len(excerpt)
+        return excerpt
 
 
 def assembler(api: Api) -> Assembler:
@@ -133,13 +133,13 @@ class _Chat(Assembler):
         self._choices: dict[int, dict[str, Any]] = {}
 
     def feed(self, event: Event) -> None:
-        self.ended = self.ended or event.done
+        self.complete = self.complete or event.is_last
         data = event.data
         if data is None:
             return
         if isinstance(data.get("error"), dict):
             self._head.setdefault("error", data["error"])
-            self.ended = True
+            self.complete = True
         for key in ("id", "created", "model", "system_fingerprint", "service_tier"):
             if data.get(key) is not None:
                 self._head.setdefault(key, data[key])
@@ -150,22 +150,22 @@ class _Chat(Assembler):
 
     def _add(self, choice: dict[str, Any]) -> None:
         index = _number(choice.get("index"))
-        if index not in self._choices and len(self._choices) >= _PARTS:
+        if index not in self._choices and len(self._choices) >= _MAX_PARTS:
             return
-        kept = self._choices.setdefault(index, {"texts": {}, "calls": {}, "finish": None})
-        kept["finish"] = choice.get("finish_reason") or kept["finish"]
+        state = self._choices.setdefault(index, {"texts": {}, "calls": {}, "finish": None})
+        state["finish"] = choice.get("finish_reason") or state["finish"]
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return
         for key in self._TEXTS:
             if isinstance(delta.get(key), str):
-                kept["texts"].setdefault(key, []).append(self._take(delta[key]))
+                state["texts"].setdefault(key, []).append(self._take(delta[key]))
         for call in objects(delta.get("tool_calls")):
             # Some servers leave the index out, and send a call in one piece.
-            at = call.get("index")
-            calls = kept["calls"]
-            number = at if isinstance(at, int) else len(calls)
-            if number not in calls and len(calls) >= _PARTS:
+            position = call.get("index")
+            calls = state["calls"]
+            number = position if isinstance(position, int) else len(calls)
+            if number not in calls and len(calls) >= _MAX_PARTS:
                 continue
             whole = calls.setdefault(number, {"id": "", "name": [], "arguments": []})
             whole["id"] = whole["id"] or self._take(call.get("id"))
@@ -176,14 +176,14 @@ class _Chat(Assembler):
 
     def answer(self) -> dict[str, Any]:
         choices = []
-        for index, kept in sorted(self._choices.items()):
-            texts = {key: "".join(pieces) for key, pieces in kept["texts"].items()}
+        for index, state in sorted(self._choices.items()):
+            texts = {key: "".join(pieces) for key, pieces in state["texts"].items()}
             message: dict[str, Any] = {"role": "assistant", "content": None, **texts}
-            if kept["calls"]:
-                message["tool_calls"] = [_call(call) for _, call in sorted(kept["calls"].items())]
-            choices.append({"index": index, "message": message, "finish_reason": kept["finish"]})
-        made = {"object": "chat.completion", **self._head, "choices": choices}
-        return {**made, "usage": self.usage} if self.usage is not None else made
+            if state["calls"]:
+                message["tool_calls"] = [_call(call) for _, call in sorted(state["calls"].items())]
+            choices.append({"index": index, "message": message, "finish_reason": state["finish"]})
+        completion = {"object": "chat.completion", **self._head, "choices": choices}
+        return {**completion, "usage": self.usage} if self.usage is not None else completion
 
 
 def _call(pieces: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,14 +210,14 @@ class _Responses(Assembler):
             self._response = response
             if isinstance(response.get("usage"), dict):
                 self.usage = response["usage"]
-        self.ended = self.ended or kind in (*self._LAST, "error")
+        self.complete = self.complete or kind in (*self._LAST, "error")
         if kind == "error":
             self._response = {**self._response, "status": "failed", "error": data}
         index = _number(data.get("output_index"))
         if kind == "response.output_item.done" and isinstance(data.get("item"), dict):
-            if len(self._items) < _PARTS:
+            if len(self._items) < _MAX_PARTS:
                 self._items[index] = data["item"]
-        elif kind == "response.output_text.delta" and len(self._texts) < _PARTS:
+        elif kind == "response.output_text.delta" and len(self._texts) < _MAX_PARTS:
             self._texts.setdefault(index, []).append(self._take(data.get("delta")))
 
     def answer(self) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class _Messages(Assembler):
             self._message = {**data["message"]}
             self._use(self._message.get("usage"))
         elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
-            if len(self._blocks) < _PARTS:
+            if len(self._blocks) < _MAX_PARTS:
                 self._blocks[index] = {**data["content_block"]}
         elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
             self._add(index, data["delta"])
@@ -274,15 +274,15 @@ class _Messages(Assembler):
                 )
             self._use(data.get("usage"))
         elif kind in ("message_stop", "error"):
-            self.ended = True
+            self.complete = True
             if kind == "error":
                 self._message["error"] = data.get("error")
 
     def _use(self, usage: Any) -> None:
         """Overwrite what was said before: the counts are those of the whole answer so far."""
         if isinstance(usage, dict):
-            said = {key: value for key, value in usage.items() if value is not None}
-            self.usage = {**(self.usage or {}), **said}
+            counts = {key: value for key, value in usage.items() if value is not None}
+            self.usage = {**(self.usage or {}), **counts}
 
     def _add(self, index: int, delta: dict[str, Any]) -> None:
         key = _DELTAS.get(str(delta.get("type")))
@@ -292,16 +292,16 @@ class _Messages(Assembler):
 
     def answer(self) -> dict[str, Any]:
         content = [self._block(index) for index in sorted(self._blocks)]
-        made = {**self._message, "content": content}
-        return {**made, "usage": self.usage} if self.usage is not None else made
+        message = {**self._message, "content": content}
+        return {**message, "usage": self.usage} if self.usage is not None else message
 
     def _block(self, index: int) -> dict[str, Any]:
         block = {**self._blocks[index]}
         for key, pieces in self._pieces.get(index, {}).items():
             text = "".join(pieces)
             if key != "partial_json":
-                before = block.get(key)
-                block[key] = (before if isinstance(before, str) else "") + text
+                initial = block.get(key)
+                block[key] = (initial if isinstance(initial, str) else "") + text
             elif text:
                 try:
                     block["input"] = json.loads(text)

@@ -23,7 +23,7 @@ _SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I
 _COMMANDS = ("command", "cmd", "commands", "script")
 _FILES = ("path", "file_path", "filename")  # an editor has commands of its own
 _HEAD = re.compile(
-    r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<ended>(?:Process .*\n)?)"
+    r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<status>(?:Process .*\n)?)"
     r"(?:Original token count: .*\n)?Output:\n"
 )
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
@@ -36,7 +36,7 @@ class GatewayTurn:
     Attributes:
         action: the command of a shell; of another tool its name and arguments, ``NAME({...})``.
         observation: what the tool returned; empty if the agent ended before it said so.
-        thought: the text beside the call; with the first call of an answer.
+        thought: the text next to the call; with the first call of an answer.
         tool: the name of the tool.
         usage: the tokens of the exchange; with the first call of an answer, else None.
         cost: what the exchange cost; with the first call of an answer.
@@ -70,9 +70,9 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
     Args:
         exchanges: all of a session's.
     """
-    results = [_results(each) for each in exchanges]
-    last = max((n for n, each in enumerate(exchanges) if _has_tools(each)), default=-1)
-    found: list[GatewayTurn] = []
+    results = [_results(exchange) for exchange in exchanges]
+    last = max((n for n, exchange in enumerate(exchanges) if _has_tools(exchange)), default=-1)
+    gateway_turns: list[GatewayTurn] = []
     for number, exchange in enumerate(exchanges):
         calls = _calls(exchange)
         thought = _thought(exchange) if calls else ""
@@ -81,12 +81,12 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
         of_exchange: dict[str, int] = {}
         for call in calls:
             # An id may come back: small servers count from 1 in each answer.
-            before = len(results[number].get(call.id, ())) + of_exchange.get(call.id, 0)
+            earlier_results = len(results[number].get(call.id, ())) + of_exchange.get(call.id, 0)
             of_exchange[call.id] = of_exchange.get(call.id, 0) + 1
-            result = _result(results[number + 1 :], call.id, before)
+            result = _result(results[number + 1 :], call.id, earlier_results)
             if result is None and number < last:
                 continue
-            found.append(
+            gateway_turns.append(
                 GatewayTurn(
                     action=_action(call),
                     observation=result or "",
@@ -99,7 +99,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
                 )
             )
             thought, usage, cost = "", None, None
-    return found
+    return gateway_turns
 
 
 def final_message(exchanges: Sequence[Exchange]) -> str:
@@ -108,8 +108,8 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
     Args:
         exchanges: all of a session's; those without tools count only where none has any.
     """
-    good = [each for each in exchanges if each.status == 200]
-    with_tools = [each for each in good if _has_tools(each)]
+    good = [exchange for exchange in exchanges if exchange.status == 200]
+    with_tools = [exchange for exchange in good if _has_tools(exchange)]
     for exchange in reversed(with_tools or good):
         return "" if _calls(exchange) else _text(exchange)
     return ""
@@ -163,10 +163,12 @@ def _message(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
     for call in objects(message.get("tool_calls")):
-        of = call.get("function") or call.get("custom")
-        if isinstance(of, dict):
-            given = of.get("arguments", of.get("input"))
-            yield _Call(str(call.get("id", "")), str(of.get("name", "")), _parsed(given))
+        function = call.get("function") or call.get("custom")
+        if isinstance(function, dict):
+            arguments = function.get("arguments", function.get("input"))
+            yield _Call(
+                str(call.get("id", "")), str(function.get("name", "")), _parse_json(arguments)
+            )
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -177,16 +179,16 @@ def _is_call(item: Mapping[str, Any]) -> bool:
 def _responses_call(item: Mapping[str, Any]) -> _Call:
     kind = str(item.get("type"))
     if kind == "function_call":
-        given = _parsed(item.get("arguments"))
+        arguments = _parse_json(item.get("arguments"))
     elif kind == "custom_tool_call":
-        given = item.get("input")
+        arguments = item.get("input")
     else:  # local_shell_call, shell_call, apply_patch_call
-        given = item.get("action", item.get("operation", {}))
+        arguments = item.get("action", item.get("operation", {}))
     name = item.get("name") or kind.removesuffix("_call")
-    return _Call(str(item.get("call_id")), str(name), given)
+    return _Call(str(item.get("call_id")), str(name), arguments)
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse_json(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -196,18 +198,19 @@ def _parsed(arguments: Any) -> Any:
 
 
 def _action(call: _Call) -> str:
-    given = call.arguments
-    if isinstance(given, dict) and _SHELL.search(call.name) and not set(_FILES) & set(given):
+    arguments = call.arguments
+    is_shell = _SHELL.search(call.name) is not None
+    if is_shell and isinstance(arguments, dict) and not arguments.keys() & set(_FILES):
         for key in _COMMANDS:
-            value = given.get(key)
+            value = arguments.get(key)
             if isinstance(value, str):
                 return value
             if isinstance(value, list) and value and all(isinstance(w, str) for w in value):
-                return _joined(value, key)
-    return f"{call.name}({json.dumps(given, ensure_ascii=False)})"
+                return _join_command(value, key)
+    return f"{call.name}({json.dumps(arguments, ensure_ascii=False)})"
 
 
-def _joined(words: list[str], key: str) -> str:
+def _join_command(words: list[str], key: str) -> str:
     """Return the command of a list: what a shell is given, or its words."""
     if key == "commands":
         return "\n".join(words)
@@ -217,7 +220,7 @@ def _joined(words: list[str], key: str) -> str:
 
 
 def _thought(exchange: Exchange) -> str:
-    """Return the text beside the calls, or what the model thought, where there is no text."""
+    """Return the text next to the calls, or what the model thought, where there is no text."""
     answer = exchange.answer
     text = _text(exchange)
     if text:
@@ -225,12 +228,12 @@ def _thought(exchange: Exchange) -> str:
     if exchange.api == "chat":
         message = _message(answer)
         thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
-        return next((each for each in thoughts if isinstance(each, str)), "")
+        return next((thought for thought in thoughts if isinstance(thought, str)), "")
     if exchange.api == "messages":
-        return _joined_texts(answer.get("content"), "thinking", "thinking")
+        return _join_texts(answer.get("content"), "thinking", "thinking")
     reasoning = (i for i in objects(answer.get("output")) if i.get("type") == "reasoning")
     return "\n".join(
-        filter(None, (_joined_texts(item.get("summary"), "summary_text") for item in reasoning))
+        filter(None, (_join_texts(item.get("summary"), "summary_text") for item in reasoning))
     )
 
 
@@ -240,16 +243,16 @@ def _text(exchange: Exchange) -> str:
     if exchange.api == "chat":
         return _content(_message(answer).get("content"))
     if exchange.api == "messages":
-        return _joined_texts(answer.get("content"), "text")
+        return _join_texts(answer.get("content"), "text")
     messages = (i for i in objects(answer.get("output")) if i.get("type") == "message")
     return "\n".join(
-        filter(None, (_joined_texts(item.get("content"), "output_text") for item in messages))
+        filter(None, (_join_texts(item.get("content"), "output_text") for item in messages))
     )
 
 
-def _joined_texts(parts: Any, kind: str, key: str = "text") -> str:
-    found = (part.get(key) for part in objects(parts) if part.get("type") == kind)
-    return "\n".join(each for each in found if isinstance(each, str) and each)
+def _join_texts(parts: Any, kind: str, key: str = "text") -> str:
+    texts = (part.get(key) for part in objects(parts) if part.get("type") == kind)
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
 # -- results in requests
@@ -257,32 +260,32 @@ def _joined_texts(parts: Any, kind: str, key: str = "text") -> str:
 
 def _results(exchange: Exchange) -> dict[str, list[str]]:
     """Return the results of tools that a request carries, in order, by the ids of their calls."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     request = exchange.request
     if exchange.api == "responses":
         for item in objects(request.get("input")):
             if str(item.get("type")).endswith("_output") and "call_id" in item:
                 output = item.get("output")
-                found.setdefault(str(item["call_id"]), []).append(_output(output))
-        return found
+                results.setdefault(str(item["call_id"]), []).append(_output(output))
+        return results
     for message in objects(request.get("messages")):
         if exchange.api == "chat" and message.get("role") == "tool":
             identity = str(message.get("tool_call_id", ""))
-            found.setdefault(identity, []).append(_content(message.get("content")))
+            results.setdefault(identity, []).append(_content(message.get("content")))
         elif exchange.api == "messages":
             for block in objects(message.get("content")):
                 if block.get("type") == "tool_result":
                     identity = str(block.get("tool_use_id", ""))
-                    found.setdefault(identity, []).append(_content(block.get("content")))
-    return found
+                    results.setdefault(identity, []).append(_content(block.get("content")))
+    return results
 
 
-def _result(later: Sequence[Mapping[str, list[str]]], identity: str, before: int) -> str | None:
+def _result(later: Sequence[Mapping[str, list[str]]], identity: str, earlier: int) -> str | None:
     """Return the first result of a call in later requests, beyond those that were there before."""
     for results in later:
         of_call = results.get(identity, ())
-        if len(of_call) > before:
-            return of_call[before]
+        if len(of_call) > earlier:
+            return of_call[earlier]
     return None
 
 
@@ -293,15 +296,15 @@ def _output(output: Any) -> str:
     nothing of the command.
     """
     if isinstance(output, str) and output.startswith("{"):
-        parsed = _parsed(output)
-        if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
-            return str(parsed["output"])
+        document = _parse_json(output)
+        if isinstance(document, dict) and isinstance(document.get("output"), str):
+            return str(document["output"])
     text = _content(output)
     head = _HEAD.match(text)
     if head is None:
         return text
-    ended = "" if head["ended"] in ("", "Process exited with code 0\n") else head["ended"]
-    return f"{ended}{text[head.end() :]}"
+    status = "" if head["status"] in ("", "Process exited with code 0\n") else head["status"]
+    return f"{status}{text[head.end() :]}"
 
 
 def _content(content: Any) -> str:

@@ -26,11 +26,11 @@ from aiohttp import (
 from yarl import URL
 
 from pytest_intercode.core.connections import failure
-from pytest_intercode.gateway.fields import Limits, is_beta
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.checking import Limits, is_beta
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings
 
-__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Failed", "Upstream", "cause", "replayed"]
+__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Upstream", "UpstreamError", "cause", "replayed"]
 
 STREAM = "text/event-stream"
 """The media type of a streamed answer."""
@@ -38,8 +38,8 @@ STREAM = "text/event-stream"
 KEY_REFUSED = frozenset({401, 403})
 """Statuses of a server that does not let the key in, whatever is asked."""
 
-_CONNECT = 20.0  # seconds for a connection
-_KEPT = 4.0  # seconds that a connection is kept between requests; some servers close it after five
+_CONNECT_TIMEOUT = 20.0  # seconds for a connection
+_KEEPALIVE_TIMEOUT = 4.0  # seconds between requests; some servers close a connection after five
 _FORWARDED = ("accept", "anthropic-version", "user-agent")
 _BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
 _VERSION = "2023-06-01"  # of Anthropic's API
@@ -47,7 +47,7 @@ _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 
 
-class Failed(Exception):
+class UpstreamError(Exception):
     """The real server did not answer as it should.
 
     Args:
@@ -86,10 +86,10 @@ class Upstream:
     def start(self) -> None:
         """Make the client; it connects when it is first asked."""
         self._client = ClientSession(
-            connector=TCPConnector(limit=0, keepalive_timeout=_KEPT),
+            connector=TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_TIMEOUT),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(
-                total=None, sock_connect=_CONNECT, sock_read=self._settings.silence
+                total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=self._settings.silence
             ),
         )
 
@@ -103,24 +103,24 @@ class Upstream:
         return self._settings.upstream(vendor)
 
     def headers(
-        self, given: Mapping[str, str], vendor: str, *, has_body: bool
+        self, client_headers: Mapping[str, str], vendor: str, *, has_body: bool
     ) -> tuple[dict[str, str], list[str]]:
         """Return the headers of a request to a server, and the names of betas that are left out.
 
         Args:
-            given: those of the client, of which few are passed on.
+            client_headers: those of the client, of which few are passed on.
             vendor: whose server it is.
             has_body: whether the request has a body, which is JSON.
         """
         headers = {
             name: value
             for name in _FORWARDED
-            if (value := given.get(name)) and _TEXT.fullmatch(value)
+            if (value := client_headers.get(name)) and _TEXT.fullmatch(value)
         }
         limits = Limits(self._settings.allowed)
         omitted = []
         for header in _BETAS:
-            names = [name.strip() for name in given.get(header, "").split(",") if name.strip()]
+            names = list(filter(None, map(str.strip, client_headers.get(header, "").split(","))))
             passed = [name for name in names if _TEXT.fullmatch(name) and is_beta(name, limits)]
             omitted += [name for name in names if name not in passed]
             if passed:
@@ -157,7 +157,7 @@ class Upstream:
             beta: whether the client asked with ``?beta=true``, which Anthropic's does.
 
         Raises:
-            Failed: the server cannot be reached, or falls silent.
+            UpstreamError: the server cannot be reached, or falls silent.
         """
         assert self._client is not None
         address = self._settings.address(vendor, path) + ("?beta=true" if beta else "")
@@ -180,13 +180,15 @@ class Upstream:
                 )
         except asyncio.TimeoutError as error:
             if isinstance(error, ConnectionTimeoutError):
-                failure = f"{server} cannot be reached in {_CONNECT:g} s"
-                raise Failed(failure, 504, unreached=True) from None
+                message = f"{server} cannot be reached in {_CONNECT_TIMEOUT:g} s"
+                raise UpstreamError(message, 504, unreached=True) from None
             seconds = self._settings.silence
-            raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
+            raise UpstreamError(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
             unreached = isinstance(error, ClientConnectorError)  # names and TLS included
-            raise Failed(f"{server} cannot be used: {cause(error)}", unreached=unreached) from None
+            raise UpstreamError(
+                f"{server} cannot be used: {cause(error)}", unreached=unreached
+            ) from None
 
     async def outage(self) -> str:
         """Return why no server that is set up lets the gateway in; empty if one does.
@@ -203,7 +205,7 @@ class Upstream:
             try:
                 async with request as answer:
                     status = answer.status
-            except Failed as failed:
+            except UpstreamError as failed:
                 if not failed.unreached:
                     return ""
                 reasons.append(failed.message)
@@ -213,7 +215,7 @@ class Upstream:
             reasons.append(f"the server {self.name(vendor)} refuses the key: status {status}")
         return "; ".join(reasons)
 
-    def masked(self, data: bytes) -> bytes:
+    def mask(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
         for secret in self._secrets:
             if secret in data:
@@ -221,16 +223,16 @@ class Upstream:
         return data
 
 
-def replayed(recorded: Recorded) -> Answer:
+def replayed(recorded: RecordedAnswer) -> Answer:
     """Return an answer of a recording."""
-    return Answer(recorded.status, recorded.content_type, {}, _again(recorded))
+    return Answer(recorded.status, recorded.content_type, {}, _recorded_pieces(recorded))
 
 
-async def _again(recorded: Recorded) -> AsyncIterator[bytes]:
+async def _recorded_pieces(recorded: RecordedAnswer) -> AsyncIterator[bytes]:
     for piece in recorded.pieces:
         yield piece.encode("utf-8")
     if not recorded.complete:
-        raise Failed("it broke off when it was recorded")
+        raise UpstreamError("it broke off when it was recorded")
 
 
 def _payload(data: bytes) -> bytes | io.BytesIO:

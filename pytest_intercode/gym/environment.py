@@ -106,7 +106,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         """Start an episode on a fresh sandbox.
 
         Args:
-            seed: begin the list of tasks anew; equal seeds give equal sequences of tasks.
+            seed: begin the list of tasks again; equal seeds give equal sequences of tasks.
             options: ``{"task": ...}`` with the id of a task, or a task.
 
         Returns:
@@ -122,21 +122,21 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         self._running = False
         tasks = self.environment.tasks
         task = tasks.choose(None, seed=seed, options=options)
-        named = (options or {}).get("task") is not None
+        is_requested = (options or {}).get("task") is not None
         refused: set[str] = set()
         while True:
             try:
-                first, info = self._started(task)
+                first, info = self._start_episode(task)
                 break
             except GoldRefused:  # nothing can be graded against it: the next task, then
                 refused.add(task.id)
-                if named or len(refused) == len(tasks.tasks):
+                if is_requested or len(refused) == len(tasks.tasks):
                     raise
                 task = tasks.next()
         self._running = True
-        return self._shown(first), {"task_id": task.id, **info}
+        return self._clip(first), {"task_id": task.id, **info}
 
-    def _started(self, task: Task) -> tuple[str, dict[str, Any]]:
+    def _start_episode(self, task: Task) -> tuple[str, dict[str, Any]]:
         environment = self.environment
         rollout = Rollout(RolloutSpec(task), Services(environment.provider))
         rollout.prepare(environment)
@@ -146,15 +146,17 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         """Run one action, or end the episode if it is ``submit``.
 
         Raises:
-            InvalidAction: it is no string, or longer than the action space has it.
+            InvalidAction: it is not a string, or longer than the action space has it.
             ResetNeeded: no episode is running.
             InfrastructureError: the sandbox broke; the next call is ``reset``.
         """
         self._check_running()
         if not self.action_space.contains(action):
-            what = f"{len(action)} characters" if isinstance(action, str) else type(action).__name__
+            description = (
+                f"{len(action)} characters" if isinstance(action, str) else type(action).__name__
+            )
             raise InvalidAction(
-                f"an action is a str of at most {MAX_LENGTH} characters, not {what}"
+                f"an action is a str of at most {MAX_LENGTH} characters, not {description}"
             )
         environment = self.environment
         self._running = False  # unless it ends well
@@ -170,7 +172,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         if not self._running and environment.final is not None:
             info["parts"] = dict(environment.final.parts)
             info["reason"] = environment.final.reason
-        return self._shown(observation), float(reward), terminated, truncated, info
+        return self._clip(observation), float(reward), terminated, truncated, info
 
     def render(self) -> str | None:
         """Return the trajectory so far, if the environment was made with a render mode."""
@@ -186,7 +188,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
             lines += [turn.observation.rstrip("\n")] if turn.observation else []
         if environment.final is not None:
             lines.append(f"reward {environment.final.value:.2f}")
-        return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "\n".join(lines))
+        return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", "\n".join(lines))
 
     def close(self) -> None:
         """End the episode's sandboxes; may be called twice."""
@@ -194,14 +196,14 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         self._running = False
         self.environment.close()
 
-    def _shown(self, observation: str) -> str:
+    def _clip(self, observation: str) -> str:
         return clipped(str(observation), self._max_length)
 
     def _check_running(self) -> None:
         if self._closed:
             raise ClosedEnvironmentError("the environment is closed; make another")
         if not self._running:
-            over = self.environment.over
+            end = self.environment.over
             raise ResetNeeded(
-                f"the episode is over ({over}); call reset()" if over else "call reset() first"
+                f"the episode is over ({end}); call reset()" if end else "call reset() first"
             )

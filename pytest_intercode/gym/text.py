@@ -18,9 +18,9 @@ __all__ = ["MAX_LENGTH", "UnicodeText", "clipped"]
 MAX_LENGTH = 65536
 """Characters of an action, and of an observation unless another number is given."""
 
-_SAMPLED = string.ascii_letters + string.digits + " "
-_SAMPLE_LENGTH = 40
-_CODE_POINTS = 0x110000
+_SAMPLE_CHARACTERS = string.ascii_letters + string.digits + " "
+_MAX_SAMPLE_LENGTH = 40  # characters
+_CODE_POINTS = 0x110000  # of Unicode
 
 
 class _Characters(frozenset[str]):
@@ -45,7 +45,7 @@ class _Characters(frozenset[str]):
         return _CODE_POINTS
 
 
-_EVERY = _Characters()
+_ALL_CHARACTERS = _Characters()
 
 
 class UnicodeText(Text):
@@ -56,7 +56,7 @@ class UnicodeText(Text):
     """
 
     def __init__(self, max_length: int, *, seed: int | numpy.random.Generator | None = None):
-        super().__init__(max_length, min_length=0, charset=_SAMPLED, seed=seed)
+        super().__init__(max_length, min_length=0, charset=_SAMPLE_CHARACTERS, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return a short text; masks have no meaning over so many characters.
@@ -66,8 +66,8 @@ class UnicodeText(Text):
         """
         if mask is not None or probability is not None:
             raise ValueError("text of any characters is sampled without a mask")
-        length = int(self.np_random.integers(0, min(self.max_length, _SAMPLE_LENGTH) + 1))
-        return "".join(self.np_random.choice(list(_SAMPLED), size=length))
+        length = int(self.np_random.integers(0, min(self.max_length, _MAX_SAMPLE_LENGTH) + 1))
+        return "".join(self.np_random.choice(list(_SAMPLE_CHARACTERS), size=length))
 
     def contains(self, x: Any) -> bool:
         """Whether ``x`` is a string that is not too long."""
@@ -76,12 +76,12 @@ class UnicodeText(Text):
     @property
     def character_set(self) -> frozenset[str]:
         """Every character."""
-        return _EVERY
+        return _ALL_CHARACTERS
 
     @property
     def character_list(self) -> tuple[str, ...]:
         """Every character, by its code point."""
-        return cast("tuple[str, ...]", _EVERY)
+        return cast("tuple[str, ...]", _ALL_CHARACTERS)
 
     def character_index(self, char: str) -> numpy.int32:
         """Return the code point."""

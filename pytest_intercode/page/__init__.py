@@ -25,10 +25,10 @@ def require() -> None:
         ConfigurationError: it is not.
     """
     try:
-        found = find_spec("jinja2")
+        spec = find_spec("jinja2")
     except ValueError:  # something that has no spec was put in its place
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise ConfigurationError("the page needs Jinja: pip install 'pytest-intercode[html]'")
 
 
@@ -52,7 +52,7 @@ def write(
         title: what the page is called; None for the names of its runs.
         other: a second run, newer than the first, to be compared with it.
         names: what the runs are called on the page, where their records do not say it.
-        baseline: the results file of an older run, in place of ``other``: the run is compared with
+        baseline: the results file of an older run, instead of ``other``: the run is compared with
             it. Of the older run the tasks that this one has are shown.
         notes: lines at the head of the page, such as the judgements of the gate.
         warn: called with one line if a file's last line is truncated; it is left out, then.
@@ -67,8 +67,8 @@ def write(
     from pytest_intercode.page.run import Run
 
     require()
-    given = [(run, names[0])] if other is None else [(run, names[0]), (other, names[1])]
-    runs = [Run.of(each, name, warn) for each, name in given]
+    sources = [(run, names[0])] if other is None else [(run, names[0]), (other, names[1])]
+    runs = [Run.of(source, name, warn) for source, name in sources]
     if baseline is not None:
         (newer,) = runs
         older = Run.of(baseline, names[0], warn).limited_to(newer)

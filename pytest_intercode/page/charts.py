@@ -1,4 +1,4 @@
-"""The charts of the page: the numbers, and where each line and bar of an SVG stands.
+"""The charts of the page: the numbers, and where each line and bar of an SVG is.
 
 The template draws them, and the style sheet colours them. Pure functions of a run's tries.
 """
@@ -32,9 +32,9 @@ __all__ = [
 
 # -- the numbers
 
-_MOST_TURNS = 30
-_MOST_WORDS = 10
-_LONGEST_WORD = 24
+_MAX_TURNS = 30  # later ones are put together
+_MAX_WORDS = 10  # rows of the table of failing actions
+_MAX_WORD_LENGTH = 24  # characters
 
 
 class Bin(NamedTuple):
@@ -50,13 +50,13 @@ class FailingAction(NamedTuple):
     Attributes:
         word: the word.
         failed: actions that begin with it and did not execute.
-        used: all actions that begin with it.
+        uses: all actions that begin with it.
         share: of all actions that did not execute, those.
     """
 
     word: str
     failed: int
-    used: int
+    uses: int
     share: float
 
 
@@ -64,85 +64,86 @@ def solved_by_turn(tries: Iterable[EpisodeRecord]) -> list[float]:
     """Return the share of tries whose reward had reached 1 by each turn, the first turn first.
 
     It is a figure of InterCode's paper. Where rewards were not given as feedback,
-    the state is graded once, so that the turn of the submission counts. Spoiled tries do not.
+    the state is graded once, so that the turn of the submission counts. Tries that were not
+    graded do not count.
     """
-    graded = [each for each in tries if each.graded]
-    at = Counter(_solved_at(each) for each in graded if each.solved)
-    longest = max((len(each.turns) for each in graded), default=0)
+    graded = [record for record in tries if record.graded]
+    solving_turns = Counter(_solving_turn(record) for record in graded if record.solved)
+    longest = max((len(record.turns) for record in graded), default=0)
     shares = []
-    solved = at[0]
-    for turn in range(1, min(max(longest, 1), _MOST_TURNS) + 1):
-        solved += at[turn]
+    solved = solving_turns[0]
+    for turn in range(1, min(max(longest, 1), _MAX_TURNS) + 1):
+        solved += solving_turns[turn]
         shares.append(solved / len(graded) if graded else 0.0)
     return shares
 
 
-def _solved_at(each: EpisodeRecord) -> int:
-    first = (number for number, turn in enumerate(each.turns, 1) if turn.reward >= 1)
-    return next(first, len(each.turns))
+def _solving_turn(record: EpisodeRecord) -> int:
+    numbers = (number for number, turn in enumerate(record.turns, 1) if turn.reward >= 1)
+    return next(numbers, len(record.turns))
 
 
 def rewards(tries: Iterable[EpisodeRecord]) -> list[Bin]:
-    """Return how many tries earned how much; 0 and 1 stand alone. Spoiled tries do not count."""
+    """Return how many graded tries earned how much; 0 and 1 are bins of their own."""
     counts: Counter[str] = Counter()
     names = ["0", *(f"{tenth / 10:.1f}" for tenth in range(10)), "1"]
     names[1] = ">0"
-    for each in tries:
-        if not each.graded or not math.isfinite(each.reward):
+    for record in tries:
+        if not record.graded or not math.isfinite(record.reward):
             continue
-        if each.reward < 0:  # InterCode's reward for sql goes down to -1
+        if record.reward < 0:  # InterCode's reward for sql goes down to -1
             counts["<0"] += 1
-        elif each.reward in (0, 1) or each.reward > 1:
-            counts["0" if each.reward == 0 else "1"] += 1
+        elif record.reward in (0, 1) or record.reward > 1:
+            counts["0" if record.reward == 0 else "1"] += 1
         else:
-            counts[names[1 + int(each.reward * 10)]] += 1
+            counts[names[1 + int(record.reward * 10)]] += 1
     return [Bin(name, counts[name]) for name in (["<0"] if counts["<0"] else []) + names]
 
 
 def turns(tries: Iterable[EpisodeRecord]) -> list[Bin]:
-    """Return how many tries took how many turns. Spoiled tries do not count."""
-    counts = Counter(min(len(each.turns), _MOST_TURNS) for each in tries if each.graded)
+    """Return how many graded tries took how many turns."""
+    counts = Counter(min(len(record.turns), _MAX_TURNS) for record in tries if record.graded)
     last = max(counts, default=0)
     return [
-        Bin(f"{number}+" if number == _MOST_TURNS else f"{number}", counts[number])
+        Bin(f"{number}+" if number == _MAX_TURNS else f"{number}", counts[number])
         for number in range(min(1, min(counts, default=1)), last + 1)
     ]
 
 
 def failing_actions(tries: Iterable[EpisodeRecord]) -> list[FailingAction]:
     """Return the most frequent first words of actions that did not execute, the worst first."""
-    used: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    for each in tries:
-        for turn in each.turns:
+    for record in tries:
+        for turn in record.turns:
             if turn.passed:
                 continue
             word = _first_word(turn.action)
-            used[word] += 1
+            uses[word] += 1
             failed[word] += turn.executed is False
     total = sum(failed.values())
-    worst = sorted(+failed, key=lambda word: (-failed[word], word))[:_MOST_WORDS]
-    return [FailingAction(word, failed[word], used[word], failed[word] / total) for word in worst]
+    worst = sorted(+failed, key=lambda word: (-failed[word], word))[:_MAX_WORDS]
+    return [FailingAction(word, failed[word], uses[word], failed[word] / total) for word in worst]
 
 
 def _first_word(action: str) -> str:
     words = action.split(None, 1)
     if not words:
         return "(nothing)"
-    return words[0] if len(words[0]) <= _LONGEST_WORD else words[0][: _LONGEST_WORD - 1] + "…"
+    return words[0] if len(words[0]) <= _MAX_WORD_LENGTH else words[0][: _MAX_WORD_LENGTH - 1] + "…"
 
 
 # -- the drawings
 
 WIDTH, HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 44
-_MOST_LABELS = 14
+_MAX_LABELS = 14  # of an axis, so that they do not overlap
 
 
 class Tick(NamedTuple):
-    """A mark of an axis: its place, and what stands there."""
+    """A mark of an axis: its position, and its text."""
 
-    at: float
+    position: float
     text: str
 
 
@@ -206,7 +207,7 @@ def steps(title: str, note: str, names: Sequence[str], series: Sequence[Sequence
     """
     longest = max(map(len, series))
     ends = [
-        f"{100 * shares[-1]:.1f}% by turn {len(shares)}{_of(name)}"
+        f"{100 * shares[-1]:.1f}% by turn {len(shares)}{_run_suffix(name)}"
         for name, shares in zip(names, series, strict=True)
     ]
     chart = Chart(
@@ -226,13 +227,13 @@ def steps(title: str, note: str, names: Sequence[str], series: Sequence[Sequence
     )
     width = (chart.right - chart.left) / longest
     chart.x_ticks = _labels(chart, [f"{turn + 1}" for turn in range(longest)])
-    chart.y_ticks = [Tick(_up(chart, share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    chart.y_ticks = [Tick(_y_of(chart, share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
     for run, shares in enumerate(series):
         points = []
         for turn in range(longest):
-            y = _up(chart, shares[min(turn, len(shares) - 1)])
-            left = chart.left + turn * width
-            points += [f"{left:.1f},{y:.1f}", f"{left + width:.1f},{y:.1f}"]
+            y = _y_of(chart, shares[min(turn, len(shares) - 1)])
+            x = chart.left + turn * width
+            points += [f"{x:.1f},{y:.1f}", f"{x + width:.1f},{y:.1f}"]
         chart.lines.append(Line(run, " ".join(points)))
     return chart
 
@@ -249,21 +250,21 @@ def bars(
         names: the runs.
         series: for each run its bars; shares of the run are drawn, as runs differ in size.
     """
-    labels = _merged([[each.name for each in bins] for bins in series])
-    counts = [{each.name: each.tries for each in bins} for bins in series]
-    totals = [max(sum(each.values()), 1) for each in counts]
+    labels = _merge_labels([[bar.name for bar in bins] for bins in series])
+    counts = [{bar.name: bar.tries for bar in bins} for bins in series]
+    totals = [max(sum(bin_counts.values()), 1) for bin_counts in counts]
     highest = max(
         (count[n] / t for count, t in zip(counts, totals, strict=True) for n in count), default=0
     )
-    most = max(_nice(highest), 0.05)
-    said = [
-        f"most often {max(count, key=lambda n: count[n])}{_of(name)}"
+    max_share = max(_axis_limit(highest), 0.05)
+    descriptions = [
+        f"most often {max(count, key=lambda n: count[n])}{_run_suffix(name)}"
         for name, count in zip(names, counts, strict=True)
         if any(count.values())
     ]
     chart = Chart(
         title,
-        f"{title}: {', '.join(said) or 'nothing'}.",
+        f"{title}: {', '.join(descriptions) or 'nothing'}.",
         note,
         x,
         "share of tries",
@@ -274,46 +275,46 @@ def bars(
     width = slot * 0.76 / len(series)
     chart.x_ticks = _labels(chart, labels)
     chart.y_ticks = [
-        Tick(_up(chart, part / 4), _percent(most * part / 4)) for part in (0, 1, 2, 3, 4)
+        Tick(_y_of(chart, part / 4), _percent(max_share * part / 4)) for part in (0, 1, 2, 3, 4)
     ]
     for run, count in enumerate(counts):
-        for at, label in enumerate(labels):
+        for index, label in enumerate(labels):
             share = count.get(label, 0) / totals[run]
-            y = _up(chart, share / most)
-            left = chart.left + at * slot + slot * 0.12 + run * width
-            says = f"{label}: {count.get(label, 0)} tries ({share:.1%}){_of(names[run])}"
-            chart.bars.append(Bar(left, y, width, chart.bottom - y, run, says))
+            y = _y_of(chart, share / max_share)
+            bar_x = chart.left + index * slot + slot * 0.12 + run * width
+            says = f"{label}: {count.get(label, 0)} tries ({share:.1%}){_run_suffix(names[run])}"
+            chart.bars.append(Bar(bar_x, y, width, chart.bottom - y, run, says))
     return chart
 
 
-def _of(name: str) -> str:
+def _run_suffix(name: str) -> str:
     return f" ({name})" if name else ""
 
 
-def _up(chart: Chart, share: float) -> float:
+def _y_of(chart: Chart, share: float) -> float:
     return chart.bottom - share * (chart.bottom - chart.top)
 
 
 def _labels(chart: Chart, labels: Sequence[str]) -> list[Tick]:
     slot = (chart.right - chart.left) / max(len(labels), 1)
-    every = math.ceil(len(labels) / _MOST_LABELS) or 1
+    every = math.ceil(len(labels) / _MAX_LABELS) or 1
     return [
-        Tick(chart.left + (at + 0.5) * slot, label)
-        for at, label in enumerate(labels)
-        if at % every == 0
+        Tick(chart.left + (index + 0.5) * slot, label)
+        for index, label in enumerate(labels)
+        if index % every == 0
     ]
 
 
-def _nice(share: float) -> float:
+def _axis_limit(share: float) -> float:
     """Return the next share that an axis can be divided into four by."""
-    return next((each for each in (0.1, 0.2, 0.4, 0.6, 0.8) if share <= each), 1.0)
+    return next((limit for limit in (0.1, 0.2, 0.4, 0.6, 0.8) if share <= limit), 1.0)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f}%" if abs(100 * share - round(100 * share)) < 1e-9 else f"{share:.1%}"
 
 
-def _merged(lists: Sequence[Sequence[str]]) -> list[str]:
+def _merge_labels(lists: Sequence[Sequence[str]]) -> list[str]:
     """Return the labels of all lists in order; lists differ at their beginning or at their end."""
     merged = max(map(list, lists), key=len)
     for labels in lists:

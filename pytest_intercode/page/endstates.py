@@ -1,4 +1,4 @@
-"""The end state of an episode beside gold's, as sections of lines that the page shows.
+"""The end state of an episode next to gold's, as sections of lines that the page shows.
 
 Each environment records its own end state; what is not as expected (another version's, an added
 environment's) is shown as it is. A section is a dictionary of builtins:
@@ -27,11 +27,11 @@ __all__ = ["Section", "end_state_sections"]
 
 Section: TypeAlias = "dict[str, Any]"
 
-_MOST_LINES = 300
-_MOST_DIFFED = 400  # lines of a side: a diff takes time with their square
-_CONTEXT = 3
-_LONGEST = 500  # characters of a cell
-_MOST_TIMES = 100  # that one fact is shown
+_MAX_LINES = 300  # of a section
+_MAX_DIFFED = 400  # lines of a side: a diff takes time with their square
+_CONTEXT = 3  # equal lines around each difference
+_MAX_CELL = 500  # characters of a cell
+_MAX_TIMES = 100  # that one fact is shown
 
 
 def end_state_sections(record: EpisodeRecord) -> list[Section]:
@@ -39,16 +39,16 @@ def end_state_sections(record: EpisodeRecord) -> list[Section]:
     state = record.state
     if not state:
         return []
-    show = _SHOWN.get(record.task.env, _any)
+    show = _SHOWN.get(record.task.env, _unknown_state)
     try:
         sections = show(state, record)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        sections = _any(state, record)
+        sections = _unknown_state(state, record)
     golds = state.get("golds")
-    at = golds.index(None) if isinstance(golds, list) and None in golds else 0
-    if sections and at:
-        said = f"Beside alternative {at} of gold, which is the best match."
-        sections[0]["note"] = f"{said} {sections[0].get('note', '')}".strip()
+    alternative = golds.index(None) if isinstance(golds, list) and None in golds else 0
+    if sections and alternative:
+        sentence = f"Compared with alternative {alternative} of gold, which is the best match."
+        sections[0]["note"] = f"{sentence} {sections[0].get('note', '')}".strip()
     turn = state.get("turn")
     if sections and isinstance(turn, int):
         sections[0].setdefault("note", f"The best try's, after turn {turn}.")
@@ -90,7 +90,7 @@ def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         return sections
     workdir = state.get("workdir") or "/"
     scratch = [
-        posixpath.join(workdir, each) for each in options_again(state.get("options") or {}).scratch
+        posixpath.join(workdir, name) for name in options_again(state.get("options") or {}).scratch
     ]
     paths = sorted({*agent["touched"], *gold["touched"]})
     lines = []
@@ -99,12 +99,12 @@ def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         if path not in gold["touched"] and _inside(path, scratch):
             left_out += 1
             continue
-        mine, theirs = (
+        agent_entry, gold_entry = (
             _entry(side["entries"].get(path)) if path in side["touched"] else "untouched"
             for side in (agent, gold)
         )
         equal = agent["entries"].get(path) == gold["entries"].get(path)
-        lines.append(["=" if equal else "!", path, mine, theirs])
+        lines.append(["=" if equal else "!", path, agent_entry, gold_entry])
     section = table("Changes on disk", ["path", "agent", "gold"], lines)
     if left_out:
         section["note"] = f"Left out: {left_out} of the agent's in folders for scratch."
@@ -113,7 +113,7 @@ def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
 
 
 def _file_diff(path: str, lines: Sequence[str]) -> Section:
-    """Show a diff that is recorded: what the agent has in place of what gold has."""
+    """Show a diff that is recorded: what the agent has instead of what gold has."""
     marked = [[_DIFF_MARKS.get(line[:1], ""), line[line[:1] in _DIFF_MARKS :]] for line in lines]
     return {"title": path, "same": False, "lines": _shortened(marked)}
 
@@ -122,18 +122,22 @@ _DIFF_MARKS = {"-": "-", "+": "+", " ": "="}
 
 
 def _inside(path: str, folders: Sequence[str]) -> bool:
-    return any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in folders)
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 def _entry(entry: Mapping[str, Any] | None) -> str:
     if entry is None:
         return "nothing"
     kind = _KINDS.get(entry["type"], entry["type"])
-    said = f"{kind} {entry['mode']:04o} {entry['uid']}:{entry['gid']}"
+    description = f"{kind} {entry['mode']:04o} {entry['uid']}:{entry['gid']}"
     content = entry.get("content")
     if not content:
-        return said
-    return f"{said} -> {content}" if entry["type"] == "l" else f"{said} sha256 {content[:12]}"
+        return description
+    return (
+        f"{description} -> {content}"
+        if entry["type"] == "l"
+        else f"{description} sha256 {content[:12]}"
+    )
 
 
 _KINDS = {
@@ -148,12 +152,14 @@ _KINDS = {
 
 
 def _bash_paper(agent: Mapping[str, Any], gold: Mapping[str, Any]) -> list[Section]:
-    mine, theirs = ([f"{code} {path}" for path, code in side["status"]] for side in (agent, gold))
+    agent_status, gold_status = (
+        [f"{code} {path}" for path, code in side["status"]] for side in (agent, gold)
+    )
     sums = sorted({*agent["sums"], *gold["sums"]})
     pairs = [(path, agent["sums"].get(path, ""), gold["sums"].get(path, "")) for path in sums]
     lines = [["=" if a == b else "!", path, a.strip(), b.strip()] for path, a, b in pairs]
     return [
-        sides("git status", mine, theirs),
+        sides("git status", agent_status, gold_status),
         table("Contents of what both created", ["path", "agent", "gold"], lines),
     ]
 
@@ -167,7 +173,7 @@ def _sql(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         return _sql_changes(state)
     notes = []
     if "runs" in agent:
-        mine, theirs = _rows(agent), _rows(gold)
+        agent_rows, gold_rows = _rows(agent), _rows(gold)
         if agent.get("problem"):
             notes.append(f"The agent's: {agent['problem']}.")
         elif agent["width"] != gold["width"]:
@@ -175,13 +181,13 @@ def _sql(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         if gold.get("ordered"):
             notes.append("The order of rows counts.")
     else:
-        mine, theirs = [str(each) for each in agent["rows"] or ()], [*map(str, gold["rows"])]
+        agent_rows, gold_rows = [str(row) for row in agent["rows"] or ()], [*map(str, gold["rows"])]
         if agent["rows"] is None:
             notes.append("The agent's last action gives no rows.")
     if state.get("digested") or state.get("ranked"):
         notes.append("Too long to be kept: equal numbers are equal rows.")
     ordered = "runs" not in gold or gold.get("ordered")
-    section = (in_order if ordered else sides)("Result", mine, theirs)
+    section = (in_order if ordered else sides)("Result", agent_rows, gold_rows)
     equal = record.reward >= 1  # nothing else is compared
     if equal and not section["same"]:
         notes.append("Equal by the task's options.")
@@ -204,7 +210,7 @@ def _facts(counted: Mapping[str, Any]) -> list[str]:
     """Write facts as often as there are; a file may say anything of that."""
     lines: list[str] = []
     for fact, count in counted.items():
-        is_small = isinstance(count, int) and count <= _MOST_TIMES
+        is_small = isinstance(count, int) and count <= _MAX_TIMES
         lines += [fact] * count if is_small else [f"{fact} ({count} times)"]
     return lines
 
@@ -253,8 +259,8 @@ def _ctf(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     submitted = state["agent"]["submitted"]
     solved = record.reward >= 1
     lines = [
-        ["=" if solved and at == len(submitted) - 1 else "+", str(flag)]
-        for at, flag in enumerate(submitted)
+        ["=" if solved and index == len(submitted) - 1 else "+", str(flag)]
+        for index, flag in enumerate(submitted)
     ]
     digest = str(state["gold"]["exact"])
     if not solved:
@@ -277,13 +283,13 @@ def _swe(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     tests = state.get("tests")
     if isinstance(tests, Mapping):
         lines = []
-        for name, mark, said in (
+        for name, mark, meaning in (
             ("unfixed", "!", "fails, and has to pass"),
             ("broken", "!", "passed before, and fails"),
             ("fixed", "=", "passes"),
             ("kept", "=", "passes as before"),
         ):
-            lines += [[mark, test, said] for test in tests[name]]
+            lines += [[mark, test, meaning] for test in tests[name]]
         sections.append(table("Tests", ["test", "result"], lines))
     rewards = state.get("rewards")
     if isinstance(rewards, Mapping):  # of a machine's tests, which say themselves what they are
@@ -292,23 +298,23 @@ def _swe(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     if state["patch"] or not isinstance(rewards, Mapping):
         patch = state["patch"].splitlines()
         marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
-        shown = _shortened(marked or [["", "nothing was changed"]])
-        patched: Section = {"title": "Patch", "same": None, "lines": shown}
+        patch_lines = _shortened(marked or [["", "nothing was changed"]])
+        patched: Section = {"title": "Patch", "same": None, "lines": patch_lines}
         sections.append(_with_remaining(patched, len(marked)))
     if state["left_out"]:
         sections[-1]["note"] = f"Not tested: {', '.join(state['left_out'])}."
     return sections
 
 
-# -- whatever else
+# -- other environments
 
 
-def _any(state: Mapping[str, Any], _: EpisodeRecord) -> list[Section]:
-    mine, theirs = (
+def _unknown_state(state: Mapping[str, Any], _: EpisodeRecord) -> list[Section]:
+    agent_state, gold_state = (
         json.dumps(state.get(side), indent=1, sort_keys=True) for side in ("agent", "gold")
     )
     if "agent" in state and "gold" in state:
-        return [texts("End state", mine, theirs)]
+        return [texts("End state", agent_state, gold_state)]
     return [plain("End state", json.dumps(state, indent=1, sort_keys=True).split("\n"))]
 
 
@@ -324,60 +330,60 @@ _SHOWN: Mapping[str, Callable[[Mapping[str, Any], EpisodeRecord], list[Section]]
 # -- sections
 
 
-def texts(title: str, mine: str, theirs: str) -> Section:
+def texts(title: str, agent: str, gold: str) -> Section:
     """Compare two texts line by line."""
-    section = in_order(title, mine.splitlines(), theirs.splitlines())
-    if section["same"] and mine != theirs:
+    section = in_order(title, agent.splitlines(), gold.splitlines())
+    if section["same"] and agent != gold:
         section |= {"same": False, "note": "Only the ends of lines differ."}
     return section
 
 
-def in_order(title: str, mine: Sequence[str], theirs: Sequence[str]) -> Section:
-    """Compare lines as they stand."""
-    same = list(mine) == list(theirs)
+def in_order(title: str, agent: Sequence[str], gold: Sequence[str]) -> Section:
+    """Compare lines in their order."""
+    equal = list(agent) == list(gold)
     lines: list[list[str]]
-    if same:
-        lines = [["=", line] for line in mine] or [["", "nothing on either side"]]
-    elif max(len(mine), len(theirs)) > _MOST_DIFFED:
+    if equal:
+        lines = [["=", line] for line in agent] or [["", "nothing on either side"]]
+    elif max(len(agent), len(gold)) > _MAX_DIFFED:
         note = "Too long for a diff: the lines of each side, whatever their order."
-        return {**sides(title, mine, theirs), "same": False, "note": note}
+        return {**sides(title, agent, gold), "same": False, "note": note}
     else:
-        lines = _diff(theirs, mine)
-    return _with_remaining({"title": title, "same": same, "lines": _shortened(lines)}, len(lines))
+        lines = _diff(gold, agent)
+    return _with_remaining({"title": title, "same": equal, "lines": _shortened(lines)}, len(lines))
 
 
 def plain(title: str, lines: Sequence[str]) -> Section:
     """Show lines that belong to neither side."""
-    shown = _shortened([["", line] for line in lines])
-    return _with_remaining({"title": title, "same": None, "lines": shown}, len(lines))
+    shortened = _shortened([["", line] for line in lines])
+    return _with_remaining({"title": title, "same": None, "lines": shortened}, len(lines))
 
 
-def _diff(left: Sequence[str], right: Sequence[str]) -> list[list[str]]:
+def _diff(gold: Sequence[str], agent: Sequence[str]) -> list[list[str]]:
     """Return gold's lines (``-``), the agent's (``+``) and, near them, what both have."""
-    found: list[list[str]] = []
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    diff_lines: list[list[str]] = []
+    matcher = difflib.SequenceMatcher(None, gold, agent, autojunk=False)
     for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
         if number:
-            found.append(["", "..."])
+            diff_lines.append(["", "..."])
         for kind, a, b, c, d in group:
             if kind == "equal":
-                found += [["=", line] for line in left[a:b]]
+                diff_lines += [["=", line] for line in gold[a:b]]
                 continue
-            found += [["-", line] for line in left[a:b]]
-            found += [["+", line] for line in right[c:d]]
-    return found
+            diff_lines += [["-", line] for line in gold[a:b]]
+            diff_lines += [["+", line] for line in agent[c:d]]
+    return diff_lines
 
 
-def sides(title: str, mine: Sequence[str], theirs: Sequence[str]) -> Section:
+def sides(title: str, agent: Sequence[str], gold: Sequence[str]) -> Section:
     """Compare what each side has, whatever its order: what one lacks comes first."""
-    left, right = Counter(theirs), Counter(mine)
-    lines = [["-", line] for line in (left - right).elements()]
-    lines += [["+", line] for line in (right - left).elements()]
-    same = not lines
-    lines += [["=", line] for line in (left & right).elements()]
+    gold_counts, agent_counts = Counter(gold), Counter(agent)
+    lines = [["-", line] for line in (gold_counts - agent_counts).elements()]
+    lines += [["+", line] for line in (agent_counts - gold_counts).elements()]
+    equal = not lines
+    lines += [["=", line] for line in (gold_counts & agent_counts).elements()]
     if not lines:
         lines = [["", "nothing on either side"]]
-    return _with_remaining({"title": title, "same": same, "lines": _shortened(lines)}, len(lines))
+    return _with_remaining({"title": title, "same": equal, "lines": _shortened(lines)}, len(lines))
 
 
 def table(title: str, head: list[str], lines: list[list[str]]) -> Section:
@@ -396,14 +402,14 @@ def table(title: str, head: list[str], lines: list[list[str]]) -> Section:
 
 
 def _shortened(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[mark, *map(_short, cells)] for mark, *cells in lines[:_MOST_LINES]]
+    return [[mark, *map(_short, cells)] for mark, *cells in lines[:_MAX_LINES]]
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}... ({len(text)} characters)"
 
 
 def _with_remaining(section: Section, lines: int) -> Section:
-    if lines > _MOST_LINES:
-        section["more"] = lines - _MOST_LINES
+    if lines > _MAX_LINES:
+        section["more"] = lines - _MAX_LINES
     return section

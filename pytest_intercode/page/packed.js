@@ -17,11 +17,11 @@ const blockOf = (block) => opened.get(`block-${block}`) || unpack(`block-${block
 
 async function trajectory(block, index) {
   const id = `block-${block}`;
-  const found = blockOf(block);
+  const episodes = blockOf(block);
   opened.delete(id);
-  opened.set(id, found);
+  opened.set(id, episodes);
   if (opened.size > KEPT_BLOCKS) opened.delete(opened.keys().next().value);
-  return (await found)[index];
+  return (await episodes)[index];
 }
 
 // The index as objects.
@@ -58,7 +58,7 @@ function verdictOf(attempt) {
   return attempt.passed ? ", test passed" : ", test failed";
 }
 
-// What a task's tries came to in one run; spoiled ones do not count, unless there is nothing else.
+// What a task's tries came to in one run; ungraded ones do not count, unless there is nothing else.
 function summed(tries) {
   if (!tries.length) return null;
   const graded = tries.filter((each) => !["task-error", "infrastructure-error"].includes(each.outcome));

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.page import charts
 from pytest_intercode.page.run import (
     Change,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _SCRIPTS = ("text.js", "packed.js", "state.js", "tasks.js", "trajectory.js", "start.js")
-_MOST_LISTED = 24  # tasks that are solved less often, or more often, by name
+_MAX_LISTED = 24  # tasks that are solved less often, or more often, by name
 _LESS: tuple[Kind, ...] = ("regressed", "failed now", "less often")
 _MORE: tuple[Kind, ...] = ("improved", "solved now", "more often")
 
@@ -79,7 +79,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         ],
         two=len(runs) == 2,
         comparison=_comparison(runs) if len(runs) == 2 else None,
-        groups=[(by, groups_of(runs, by)) for by in ("env", "hardness")],
+        groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
         charts=_charts(runs, names),
         size=(charts.WIDTH, charts.HEIGHT),
         lines_wide=WIDTH,
@@ -107,11 +107,12 @@ def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
 def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the verdict on two runs, and the tasks that are solved less and more often."""
     all_changes = changes(*runs)
-    kinds = [each.kind for each in all_changes]
-    found = verdict(*runs)
+    kinds = [change.kind for change in all_changes]
+    paired_verdict = verdict(*runs)
     return {
-        "verdict": found,
-        "sentence": found and found.sentence.removeprefix(f"{found.kind}: "),
+        "verdict": paired_verdict,
+        "sentence": paired_verdict
+        and paired_verdict.sentence.removeprefix(f"{paired_verdict.kind}: "),
         "lists": [
             _listed("Solved less often", _LESS, all_changes),
             _listed("Solved more often", _MORE, all_changes),
@@ -123,13 +124,13 @@ def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) -> dict[str, Any]:
-    those = [each for each in all_changes if each.kind in kinds]
-    those.sort(key=lambda each: kinds.index(each.kind))
+    matching = [change for change in all_changes if change.kind in kinds]
+    matching.sort(key=lambda change: kinds.index(change.kind))
     return {
         "title": title,
         "kinds": ",".join(kinds),
-        "count": len(those),
-        "tasks": those[:_MOST_LISTED],
+        "count": len(matching),
+        "tasks": matching[:_MAX_LISTED],
     }
 
 
@@ -139,20 +140,20 @@ def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) ->
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    def shown(value: Any) -> Any:
+    def escape(value: Any) -> Any:
         # Markup is our own style and script; every other text may be an agent's, a key's too.
-        return value if hasattr(value, "__html__") else harmless(str(value))
+        return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
-        finalize=shown,
+        finalize=escape,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
-    return made
+    environment.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
+    return environment
 
 
 def _trusted(text: str) -> Any:

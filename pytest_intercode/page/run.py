@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.task import ENVIRONMENTS
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
@@ -47,8 +47,8 @@ __all__ = [
     "verdict",
 ]
 
-_NAMED = 4  # values of one fact that are named; more are counted
-_FEW = 5  # numbers of tries that are all named
+_MAX_NAMED = 4  # values of one fact that are named; more are counted
+_MAX_KS = 5  # numbers of tries of which pass@k is shown for each
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class Run:
     """One run.
 
     Attributes:
-        name: what it is called beside another one.
-        when: when it ended, for people; empty where that is not known.
+        name: what it is called next to another one.
+        date: when it ended, for people; empty where that is not known.
         tries: the tries that count, in the order of their items.
-        again: how many records do not count, as their try was run again.
+        rerun_count: how many records do not count, as their try was run again.
     """
 
     name: str
-    when: str
+    date: str
     tries: list[EpisodeRecord]
-    again: int = 0
+    rerun_count: int = 0
 
     @classmethod
     def of(
@@ -84,27 +84,29 @@ class Run:
         Raises:
             ConfigurationError: the file is wrong, or there is no episode in it.
         """
-        when = datetime.now()
-        where = "the run"
+        date = datetime.now()
+        source_name = "the run"
         if isinstance(source, Path):
-            where = str(source)
+            source_name = str(source)
             records = read_records(source, warn)
-            when = datetime.fromtimestamp(source.stat().st_mtime)
+            date = datetime.fromtimestamp(source.stat().st_mtime)
         else:
             records = list(source)
         if not records:
-            raise ConfigurationError(f"{where}: holds no recorded episode, so there is no page")
+            raise ConfigurationError(
+                f"{source_name}: holds no recorded episode, so there is no page"
+            )
         tries = in_order_of_items(counted_tries(records))
         names = {record.run_name for record in tries}
         if len(names) == 1:
             name = names.pop() or name
-        return cls(name, f"{when:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
+        return cls(name, f"{date:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
 
     def limited_to(self, other: Run) -> Run:
         """Return the run with the tasks alone that another run has too, in that one's order."""
         places = {key: place for place, key in enumerate(other.tasks())}
-        tries = [each for each in self.tries if key_of(each) in places]
-        tries.sort(key=lambda each: places[key_of(each)])
+        tries = [record for record in self.tries if key_of(record) in places]
+        tries.sort(key=lambda record: places[key_of(record)])
         return replace(self, tries=tries)
 
     def tasks(self) -> dict[TaskKey, list[EpisodeRecord]]:
@@ -118,26 +120,28 @@ class Run:
 def facts(run: Run) -> list[tuple[str, str]]:
     """Return what the head of the page says of a run, as pairs of a name and a value."""
     tries = run.tries
-    arguments = (pair for each in tries for pair in each.agent_arguments.items())
-    again = f"{counted(run.again, 'try', 'tries')} that the infrastructure had spoiled"
-    found = [
-        ("agent", _listed(each.agent for each in tries)),
-        ("arguments", _listed(f"{name}={value}" for name, value in arguments)),
-        ("profile", _listed(each.profile for each in tries)),
+    arguments = (pair for record in tries for pair in record.agent_arguments.items())
+    rerun = f"{pluralize(run.rerun_count, 'try', 'tries')} with an infrastructure error"
+    pairs = [
+        ("agent", _join_distinct(record.agent for record in tries)),
+        ("arguments", _join_distinct(f"{name}={value}" for name, value in arguments)),
+        ("profile", _join_distinct(record.profile for record in tries)),
         ("feedback", "reward after every action" if any(map(_graded_often, tries)) else ""),
-        ("sandbox", _listed(each.sandbox for each in tries)),
-        ("image", _listed(each.image for each in tries)),
-        ("dataset", _listed(each.task.dataset for each in tries)),
-        ("run again", again if run.again else ""),
-        ("results of", run.when),
+        ("sandbox", _join_distinct(record.sandbox for record in tries)),
+        ("image", _join_distinct(record.image for record in tries)),
+        ("dataset", _join_distinct(record.task.dataset for record in tries)),
+        ("run again", rerun if run.rerun_count else ""),
+        ("results of", run.date),
     ]
-    return [(name, value) for name, value in found if value]
+    return [(name, value) for name, value in pairs if value]
 
 
-def _listed(values: Iterable[str]) -> str:
+def _join_distinct(values: Iterable[str]) -> str:
     ordered = sorted(set(filter(None, values)))
-    more = len(ordered) - _NAMED
-    return ", ".join(ordered[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(ordered) - _MAX_NAMED
+    return ", ".join(ordered[:_MAX_NAMED]) + (
+        f" and {hidden_count} more" if hidden_count > 0 else ""
+    )
 
 
 def _graded_often(record: EpisodeRecord) -> bool:
@@ -177,7 +181,7 @@ class Group(NamedTuple):
 
 def measures(summary: Summary) -> list[Measure]:
     """Return a run's numbers, the most important first."""
-    found = [
+    numbers = [
         Measure("solved", _percent(summary.rate), _interval(summary.rate_interval, _percent), True),
         Measure(
             "mean reward",
@@ -187,34 +191,38 @@ def measures(summary: Summary) -> list[Measure]:
         ),
     ]
     ks = sorted(k for k in summary.pass_at if k > 1)
-    if len(ks) > _FEW:
+    if len(ks) > _MAX_KS:
         ks = [k for k in ks if k in (2, 5, 10, 20, 50) or k == ks[-1]]
     for k in ks:
-        found.append(Measure(f"pass@{k}", _percent(summary.pass_at[k]), f"one of {k} tries solves"))
+        numbers.append(
+            Measure(f"pass@{k}", _percent(summary.pass_at[k]), f"one of {k} tries solves")
+        )
         if k in summary.pass_hat:
             hat = _percent(summary.pass_hat[k])
-            found.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
+            numbers.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
     tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
-    spoiled = f"{summary.spoiled:,} spoiled, not counted" if summary.spoiled else ""
-    broken = counted(summary.task_errors, "task error") + ", not counted"
-    notes = (tries, spoiled, broken if summary.task_errors else "")
-    found += [
+    errors = (
+        ("infrastructure error", summary.infrastructure_errors),
+        ("task error", summary.task_errors),
+    )
+    notes = (tries, *(f"{pluralize(n, name)}, not counted" for name, n in errors if n))
+    numbers += [
         Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),
         Measure("turns", _number(summary.turns, 1), "mean"),
     ]
     if summary.seconds is not None:
-        found.append(Measure("seconds", _number(summary.seconds, 2), "mean of a try"))
+        numbers.append(Measure("seconds", _number(summary.seconds, 2), "mean of a try"))
     if summary.tokens:
         cached = f", {_large(summary.cached_tokens)} cached" if summary.cached_tokens else ""
-        found.append(Measure("tokens", _large(summary.tokens), f"all tries together{cached}"))
+        numbers.append(Measure("tokens", _large(summary.tokens), f"all tries together{cached}"))
     if summary.cost is not None:
-        found.append(Measure("cost", f"{summary.cost:,.2f}", "in the currency of the prices"))
-    return found
+        numbers.append(Measure("cost", f"{summary.cost:,.2f}", "in the currency of the prices"))
+    return numbers
 
 
 def outcomes(run: Run) -> list[OutcomeShare]:
     """Return how often each outcome was; those that were not are left out."""
-    counts = Counter(each.outcome for each in run.tries)
+    counts = Counter(record.outcome for record in run.tries)
     total = sum(counts.values())
     return [
         OutcomeShare(name, counts[name], 100 * counts[name] / total)
@@ -223,15 +231,17 @@ def outcomes(run: Run) -> list[OutcomeShare]:
     ]
 
 
-def groups_of(runs: Sequence[Run], by: Literal["env", "hardness"]) -> list[Group]:
+def groups_of(runs: Sequence[Run], grouping: Literal["env", "hardness"]) -> list[Group]:
     """Return the statistics of each env's tasks, or of each hardness's, in each run."""
-    found: list[Mapping[str, list[EpisodeRecord]]] = [groups(run.tries, by) for run in runs]
-    names = sorted({name for each in found for name in each}, key=_rank)
+    grouped_runs: list[Mapping[str, list[EpisodeRecord]]] = [
+        groups(run.tries, grouping) for run in runs
+    ]
+    names = sorted({name for grouped_tries in grouped_runs for name in grouped_tries}, key=_rank)
     return [
-        Group(name, number, summarise(each[name]))
+        Group(name, number, summarise(grouped_tries[name]))
         for name in names
-        for number, each in enumerate(found)
-        if name in each
+        for number, grouped_tries in enumerate(grouped_runs)
+        if name in grouped_tries
     ]
 
 
@@ -254,10 +264,10 @@ def _large(value: float) -> str:
     return f"{value / 1e6:,.2f} M" if value >= 1e6 else f"{value:,.0f}"
 
 
-def _interval(interval: Interval | None, written: Callable[[float], str]) -> str:
+def _interval(interval: Interval | None, format_value: Callable[[float], str]) -> str:
     if interval is None:
         return ""
-    return f"95% interval {written(interval.low)} to {written(interval.high)}"
+    return f"95% interval {format_value(interval.low)} to {format_value(interval.high)}"
 
 
 # -- two runs
@@ -279,7 +289,7 @@ CHANGES: tuple[Kind, ...] = get_args(Kind)
 """All kinds, in the order in which they are shown."""
 
 _WORSE: tuple[comparison.Kind, ...] = ("broke", "less often")
-_BETTER: tuple[comparison.Kind, ...] = ("mended", "more often")
+_BETTER: tuple[comparison.Kind, ...] = ("fixed", "more often")
 _OTHERS: Mapping[comparison.Kind, Kind] = {
     "as before": "same",
     "only before": "only before",
@@ -311,8 +321,8 @@ class Change(NamedTuple):
 def changes(before: Run, after: Run) -> list[Change]:
     """Return what became of every task of either run, in the order of the runs."""
     return [
-        Change(each.key, *_in_words(each), each.before, each.after)
-        for each in comparison.changes(before.tries, after.tries)
+        Change(change.key, *_in_words(change), change.before, change.after)
+        for change in comparison.changes(before.tries, after.tries)
     ]
 
 
@@ -334,5 +344,5 @@ def _in_words(change: comparison.Change) -> tuple[Kind, str]:
 
 def verdict(before: Run, after: Run) -> Verdict | None:
     """Return whether the newer run is worse, better or neither; None without a common task."""
-    found = paired_test(solved(before.tries), solved(after.tries))
-    return found if found.tasks else None
+    result = paired_test(solved(before.tries), solved(after.tries))
+    return result if result.tasks else None

@@ -1,6 +1,6 @@
 // Starts the page: the theme, the table, what the address says, the keys.
 
-function tell(trouble) {
+function showTrouble(trouble) {
   at("trouble").textContent = trouble;
   at("trouble").hidden = !trouble;
 }
@@ -39,7 +39,7 @@ function follow() {
   const before = filters();
   readAddress();
   if (filters() !== before) filter();
-  tell("");
+  showTrouble("");
   showTask();
 }
 
@@ -58,7 +58,7 @@ function keyAnywhere(event) {
 async function start() {
   startTheme();
   if (!("DecompressionStream" in window)) {
-    tell("The table and the trajectories need a browser of 2023 or newer.");
+    showTrouble("The table and the trajectories need a browser of 2023 or newer.");
     at("count").textContent = "";
     return;
   }
@@ -77,4 +77,4 @@ async function start() {
   document.documentElement.dataset.ready = "true";
 }
 
-start().catch((error) => tell(`The page could not be read: ${error.message}`));
+start().catch((error) => showTrouble(`The page could not be read: ${error.message}`));

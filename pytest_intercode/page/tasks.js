@@ -7,7 +7,7 @@ const AROUND = 12; // rows beyond what is in sight
 const tasks = {
   index: null,
   columns: [],
-  found: [], // the tasks that are shown, in their order
+  visible: [], // the tasks that are shown, in their order
   active: 0,
   from: -1,
   to: -1,
@@ -136,7 +136,7 @@ function filter() {
 // Show the tasks that are chosen, where the table is.
 function showMatching() {
   const words = wordsOf(chosen.q);
-  const left = tasks.index.tasks.filter(
+  const candidates = tasks.index.tasks.filter(
     (task) =>
       (!chosen.env || task.env === chosen.env) &&
       (!chosen.suite || task.suite === chosen.suite) &&
@@ -144,11 +144,11 @@ function showMatching() {
       (!chosen.tag || task.tags.includes(chosen.tag)) &&
       (words.every((word) => task.searched.includes(word)) || search.matches.has(task)),
   );
-  countChips(left);
-  const active = tasks.found[tasks.active];
-  tasks.found = left.filter((task) => matches(task));
+  countChips(candidates);
+  const active = tasks.visible[tasks.active];
+  tasks.visible = candidates.filter((task) => matches(task));
   order();
-  tasks.active = Math.max(0, tasks.found.indexOf(active));
+  tasks.active = Math.max(0, tasks.visible.indexOf(active));
   showFilters();
   showRows(true);
 }
@@ -201,10 +201,10 @@ function textOf(episode) {
   return texts.filter(Boolean).join("\n").toLowerCase();
 }
 
-function countChips(left) {
+function countChips(candidates) {
   for (const chip of at("chips").children) {
     const { kind, value } = chip.dataset;
-    const count = left.filter((task) => matches(task, kind) && (kind === "change" ? tasks.index.changes[task.change] === value : task.sums.some((sum) => sum && sum.outcomes.has(value)))).length;
+    const count = candidates.filter((task) => matches(task, kind) && (kind === "change" ? tasks.index.changes[task.change] === value : task.sums.some((sum) => sum && sum.outcomes.has(value)))).length;
     chip.lastElementChild.textContent = count.toLocaleString("en");
     chip.setAttribute("aria-pressed", String(chosen[kind].includes(value)));
   }
@@ -215,15 +215,15 @@ function order() {
   const column = tasks.columns.find((each) => each.name === name);
   if (!column) return;
   const sign = down ? -1 : 1;
-  const keys = new Map(tasks.found.map((task) => [task, column.by(task)]));
-  tasks.found.sort((a, b) => sign * compare(keys.get(a), keys.get(b)) || a.place - b.place);
+  const keys = new Map(tasks.visible.map((task) => [task, column.by(task)]));
+  tasks.visible.sort((a, b) => sign * compare(keys.get(a), keys.get(b)) || a.place - b.place);
 }
 
 function showFilters() {
   if (at("q").value !== chosen.q) at("q").value = chosen.q;
   for (const select of at("selects").querySelectorAll("select")) select.value = chosen[select.dataset.choice];
   const all = tasks.index.tasks.length;
-  const count = tasks.found.length;
+  const count = tasks.visible.length;
   const counted = count === all ? several(all, "task") : `${count.toLocaleString("en")} of ${several(all, "task")}`;
   at("count").textContent = search.running ? `${counted}, searching trajectories` : counted;
   for (const head of at("head").firstElementChild.children) {
@@ -257,19 +257,19 @@ function space(rows) {
   return make("tr.space", { role: "presentation", "aria-hidden": "true" }, cell);
 }
 
-function showRows(anew) {
+function showRows(force) {
   const scroller = at("scroller");
-  const count = tasks.found.length;
+  const count = tasks.visible.length;
   const height = rowHeight();
   const first = Math.floor(scroller.scrollTop / height);
   const from = Math.max(0, first - AROUND);
   const to = Math.min(count, first + Math.ceil(scroller.clientHeight / height) + AROUND);
-  if (!anew && from === tasks.from && to === tasks.to) return;
+  if (!force && from === tasks.from && to === tasks.to) return;
   tasks.from = from;
   tasks.to = to;
   const rows = document.createDocumentFragment();
   if (from > 0) rows.append(space(from));
-  for (let n = from; n < to; n++) rows.append(rowOf(tasks.found[n], n));
+  for (let n = from; n < to; n++) rows.append(rowOf(tasks.visible[n], n));
   if (to < count) rows.append(space(count - to));
   if (!count) rows.append(make("tr", null, make("td.none", { colspan: String(shownColumns()) }, "No task is like this. Clear the filters to see all.")));
   at("body").replaceChildren(rows);
@@ -301,7 +301,7 @@ function markActive() {
 
 function move(to) {
   const scroller = at("scroller");
-  tasks.active = Math.max(0, Math.min(tasks.found.length - 1, to));
+  tasks.active = Math.max(0, Math.min(tasks.visible.length - 1, to));
   const height = rowHeight();
   const top = tasks.active * height;
   const room = scroller.clientHeight - 2 * height; // without the head
@@ -316,10 +316,10 @@ function keyInTable(event) {
   const page = Math.max(1, Math.floor(at("scroller").clientHeight / rowHeight()) - 2);
   const moves = {
     ArrowDown: tasks.active + 1, j: tasks.active + 1, ArrowUp: tasks.active - 1, k: tasks.active - 1,
-    PageDown: tasks.active + page, PageUp: tasks.active - page, Home: 0, End: tasks.found.length - 1,
+    PageDown: tasks.active + page, PageUp: tasks.active - page, Home: 0, End: tasks.visible.length - 1,
   };
   if (event.key in moves) move(moves[event.key]);
-  else if (event.key === "Enter" && tasks.found.length) openTask(tasks.found[tasks.active]);
+  else if (event.key === "Enter" && tasks.visible.length) openTask(tasks.visible[tasks.active]);
   else return;
   event.preventDefault();
 }
@@ -337,7 +337,7 @@ function startTable(index) {
     if (!row || String(getSelection())) return;
     tasks.active = Number(row.dataset.n);
     markActive();
-    openTask(tasks.found[tasks.active]);
+    openTask(tasks.visible[tasks.active]);
   });
   new ResizeObserver(() => showRows()).observe(scroller);
   NARROW.addEventListener("change", () => showRows(true));

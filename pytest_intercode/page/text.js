@@ -18,7 +18,7 @@ function make(what, attributes, ...children) {
 }
 
 // What does not show as itself: control characters and ANSI's sequences of them, marks that turn
-// the direction of writing, blanks that are no blanks, halves of pairs.
+// the direction of writing, blanks that are not spaces, halves of pairs.
 const HIDDEN = /\x1b\[[0-9;?]*[ -\/]*[@-~]|(?![\n\t ])[\p{C}\p{Z}]/gu;
 
 const escaped = (text) =>
@@ -28,14 +28,14 @@ const escaped = (text) =>
     return code < 0x10000 ? "\\u" + code.toString(16).padStart(4, "0") : "\\U" + code.toString(16).padStart(8, "0");
   });
 
-// A text as nodes: what would not show stands in it as an escape that is set apart.
+// A text as nodes: what would not show is an escape with a style of its own.
 function shown(text) {
   const nodes = document.createDocumentFragment();
   let from = 0;
-  for (const found of text.matchAll(HIDDEN)) {
-    if (found.index > from) nodes.append(text.slice(from, found.index));
-    nodes.append(make("i.escape", null, escaped(found[0])));
-    from = found.index + found[0].length;
+  for (const match of text.matchAll(HIDDEN)) {
+    if (match.index > from) nodes.append(text.slice(from, match.index));
+    nodes.append(make("i.escape", null, escaped(match[0])));
+    from = match.index + match[0].length;
   }
   nodes.append(text.slice(from));
   return nodes;

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pytest_intercode.core.phases import PHASES
 from pytest_intercode.core.record import EpisodeRecord, lost_on
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 
 __all__ = ["WIDTH", "Band", "Bar", "Stroke", "Tick", "Timeline", "timeline"]
 
@@ -26,21 +26,21 @@ WIDTH = 1000
 
 _HERE = "this machine"
 _LOST = lost_on("", "").partition(":")[0]
-_MOST_BARS = 500  # that say each what they are; above it they are drawn together
+_MAX_BARS = 500  # that say each what they are; above it they are drawn together
 _GRADING = frozenset(("carry", "tests", "gold"))
-_PAUSE = 60.0  # seconds without any episode that may be left out
-_PAUSE_SHARE = 0.05  # of the time in which episodes ran, which a pause is longer than
+_MIN_PAUSE = 60.0  # seconds without any episode that may be left out
+_MIN_PAUSE_SHARE = 0.05  # of the time in which episodes ran, which a pause is longer than
 _LANE = 12.0  # units of height, at most
 _BANDS = 640.0  # units of height of all bands, about
 _LABEL = 20.0  # units of height above a band
 _AXIS = 24.0
-_LATEST = 1e11  # seconds since the epoch; what is later is no time
+_MAX_TIME = 1e11  # seconds since the epoch; what is later is not a time
 _STEPS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3600 * hours for hours in (1, 2, 4, 8, 12, 24, 48, 96, 240, 720)),
 )
-_MOST_TICKS = 8
+_MAX_TICKS = 8
 
 
 class Bar(NamedTuple):
@@ -63,9 +63,9 @@ class Stroke(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A mark of the axis: its place in percent, what stands there, and how it is aligned."""
+    """A mark of the axis: its position in percent, its text, and how it is aligned."""
 
-    at: float
+    position: float
     text: str
     anchor: str
 
@@ -116,10 +116,10 @@ class _Span:
     """When an episode ran."""
 
     record: EpisodeRecord
-    began: float
+    begin: float
     ran: float  # its preparation was over
     graded: float  # that is, if all of its grading was at the end
-    ended: float
+    end: float
     seconds: Mapping[str, float]  # by phase
     lane: int = 0
 
@@ -130,14 +130,14 @@ class _Axis:
 
     begins: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    cut: list[float] = field(default_factory=list)  # seconds of the pauses that were left out
+    pauses: list[float] = field(default_factory=list)  # seconds of those that were left out
 
     def __post_init__(self) -> None:
         self.offsets = [0.0, *accumulate(self.lengths)]
         self.total = self.offsets[-1]
 
-    def at(self, time: float) -> float:
-        """Return the place of a time, in [0, WIDTH]."""
+    def position_of(self, time: float) -> float:
+        """Return the position of a time, in [0, WIDTH]."""
         if not self.total:
             return 0.0
         number = max(0, bisect_right(self.begins, time) - 1)
@@ -152,37 +152,39 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
         tries: the tries of a run.
     """
     by_host: dict[str, list[EpisodeRecord]] = defaultdict(list)
-    for each in tries:
-        by_host[each.host].append(each)
-    faults = _faults(each for found in by_host.values() for each in found)
+    for record in tries:
+        by_host[record.host].append(record)
+    faults = _faults(record for records in by_host.values() for record in records)
     for host in faults:
-        by_host[host]  # all that ran there may have been lost
-    spans = {host: [s for s in map(_span, each) if s is not None] for host, each in by_host.items()}
-    everything = [span for each in spans.values() for span in each]
+        by_host[host]  # an empty list, as all that ran there may have been lost
+    spans = {
+        host: [s for s in map(_span, records) if s is not None] for host, records in by_host.items()
+    }
+    everything = [span for host_spans in spans.values() for span in host_spans]
     if not everything:
         return None
     axis = _axis(everything)
-    lanes = {host: _lanes(each) for host, each in spans.items()}
+    lanes = {host: _lanes(host_spans) for host, host_spans in spans.items()}
     hosts = sorted(by_host)
     rows = [
         _row(host, by_host[host], faults[host], spans[host], lanes[host], axis.total)
         for host in hosts
     ]
-    most = max(lanes.values())
+    max_lanes = max(lanes.values())
     says = (
-        f"{counted(len(everything), 'episode')} on {counted(len(hosts), 'machine')} in "
-        f"{_duration(axis.total)}, at most {most} at a time on one of them."
+        f"{pluralize(len(everything), 'episode')} on {pluralize(len(hosts), 'machine')} in "
+        f"{_duration(axis.total)}, at most {max_lanes} at a time on one of them."
     )
     notes: list[str] = []
     if len(hosts) > 1:
         notes.append("Each machine has a clock of its own.")
-    if axis.cut:
+    if axis.pauses:
         notes.append(
-            f"{counted(len(axis.cut), 'pause')} in which nothing ran "
-            f"{'is' if len(axis.cut) == 1 else 'are'} left out, "
-            f"{_duration(sum(axis.cut))} altogether."
+            f"{pluralize(len(axis.pauses), 'pause')} in which nothing ran "
+            f"{'is' if len(axis.pauses) == 1 else 'are'} left out, "
+            f"{_duration(sum(axis.pauses))} altogether."
         )
-    if len(everything) <= _MOST_BARS:
+    if len(everything) <= _MAX_BARS:
         notes.append(
             "The grey part of a bar is its preparation, the faded end its grading; a bar says "
             "which episode it is."
@@ -212,7 +214,7 @@ def _span(record: EpisodeRecord) -> _Span | None:
     phases = {
         name: (began, began + seconds)
         for name, (began, seconds) in record.phases.items()
-        if math.isfinite(began) and 0 < began < _LATEST and 0 <= seconds < _LATEST
+        if math.isfinite(began) and 0 < began < _MAX_TIME and 0 <= seconds < _MAX_TIME
     }
     if not phases:
         return None
@@ -229,7 +231,7 @@ def _span(record: EpisodeRecord) -> _Span | None:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """Return names of phases in the order in which they come; those of old files are last."""
-    places: dict[str, int] = {name: place for place, name in enumerate(PHASES)}
+    places: dict[str, int] = {name: position for position, name in enumerate(PHASES)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
@@ -249,22 +251,22 @@ def _phase_rows(spans: Sequence[_Span]) -> list[list[str]]:
 def _axis(spans: Iterable[_Span]) -> _Axis:
     """Put the stretches in which something ran one after the other."""
     stretches: list[list[float]] = []
-    for span in sorted(spans, key=lambda each: each.began):
-        if stretches and span.began <= stretches[-1][1]:
-            stretches[-1][1] = max(stretches[-1][1], span.ended)
+    for span in sorted(spans, key=lambda span: span.begin):
+        if stretches and span.begin <= stretches[-1][1]:
+            stretches[-1][1] = max(stretches[-1][1], span.end)
         else:
-            stretches.append([span.began, span.ended])
+            stretches.append([span.begin, span.end])
     busy = sum(end - begin for begin, end in stretches)
-    longest = max(_PAUSE, _PAUSE_SHARE * busy)
-    kept = [stretches[0]]
-    cut = []
+    longest = max(_MIN_PAUSE, _MIN_PAUSE_SHARE * busy)
+    merged = [stretches[0]]
+    pauses = []
     for begin, end in stretches[1:]:
-        if begin - kept[-1][1] > longest:
-            cut.append(begin - kept[-1][1])
-            kept.append([begin, end])
+        if begin - merged[-1][1] > longest:
+            pauses.append(begin - merged[-1][1])
+            merged.append([begin, end])
         else:
-            kept[-1][1] = end
-    return _Axis([begin for begin, _ in kept], [end - begin for begin, end in kept], cut)
+            merged[-1][1] = end
+    return _Axis([begin for begin, _ in merged], [end - begin for begin, end in merged], pauses)
 
 
 def _lanes(spans: list[_Span]) -> int:
@@ -272,14 +274,14 @@ def _lanes(spans: list[_Span]) -> int:
     free: list[int] = []
     running: list[tuple[float, int]] = []
     count = 0
-    for span in sorted(spans, key=lambda each: (each.began, each.ended)):
-        while running and running[0][0] <= span.began:
+    for span in sorted(spans, key=lambda span: (span.begin, span.end)):
+        while running and running[0][0] <= span.begin:
             heapq.heappush(free, heapq.heappop(running)[1])
         if free:
             span.lane = heapq.heappop(free)
         else:
             span.lane, count = count, count + 1
-        heapq.heappush(running, (span.ended, span.lane))
+        heapq.heappush(running, (span.end, span.lane))
     return count
 
 
@@ -292,7 +294,7 @@ def _row(
     total: float,
 ) -> list[str]:
     solved = sum(record.succeeded for record in records)
-    busy = sum(span.ended - span.began for span in spans)
+    busy = sum(span.end - span.begin for span in spans)
     return [
         host or _HERE,
         f"{len(records):,}",
@@ -305,19 +307,25 @@ def _row(
 
 
 def _faults(tries: Iterable[EpisodeRecord]) -> Counter[str]:
-    """Return how often the infrastructure spoiled something, by machine."""
-    found: Counter[str] = Counter()
-    for each in tries:
-        found[each.host] += each.outcome == "infrastructure-error"
-        for attempt in each.attempts:
+    """Return how often the infrastructure failed, by machine."""
+    faults: Counter[str] = Counter()
+    for record in tries:
+        faults[record.host] += record.outcome == "infrastructure-error"
+        for attempt in record.attempts:
             begin, separator, _ = attempt.partition(": ")
-            lost = separator and begin.startswith(_LOST)
-            found[begin[len(_LOST) :] if lost else each.host] += 1
-    return +found
+            is_loss = separator and begin.startswith(_LOST)
+            faults[begin[len(_LOST) :] if is_loss else record.host] += 1
+    return +faults
 
 
 def _band(
-    host: str, top: float, spans: Sequence[_Span], lanes: int, axis: _Axis, hosts: int, all_of: int
+    host: str,
+    top: float,
+    spans: Sequence[_Span],
+    lanes: int,
+    axis: _Axis,
+    hosts: int,
+    episode_count: int,
 ) -> Band:
     lane = min(_LANE, max(24.0, _BANDS / hosts) / lanes)
     start = top + _LABEL
@@ -325,9 +333,9 @@ def _band(
     paths: dict[str, list[str]] = defaultdict(list)
     for span in spans:
         y = start + span.lane * lane
-        marks = [axis.at(time) for time in (span.began, span.ran, span.graded, span.ended)]
+        marks = [axis.position_of(time) for time in (span.begin, span.ran, span.graded, span.end)]
         record = span.record
-        if all_of > _MOST_BARS:
+        if episode_count > _MAX_BARS:
             paths[record.outcome].append(f"M{marks[0]:.1f} {y + lane / 2:.1f}h{_wide(marks):.1f}")
             continue
         task = record.task
@@ -346,7 +354,9 @@ def _band(
         if marks[3] > marks[2]:
             kind = f"{record.outcome} grading"
             bars.append(Bar(marks[2], y, marks[3] - marks[2], height, kind, says))
-    strokes = [Stroke(kind, "".join(found), 0.84 * lane) for kind, found in sorted(paths.items())]
+    strokes = [
+        Stroke(kind, "".join(commands), 0.84 * lane) for kind, commands in sorted(paths.items())
+    ]
     return Band(host or _HERE, top + 14, start, start + lanes * lane, bars, strokes)
 
 
@@ -357,11 +367,13 @@ def _wide(marks: Sequence[float]) -> float:
 def _ticks(total: float) -> list[Tick]:
     if not total:
         return []
-    step = next((each for each in _STEPS if total / each <= _MOST_TICKS), total / _MOST_TICKS)
+    step = next(
+        (candidate for candidate in _STEPS if total / candidate <= _MAX_TICKS), total / _MAX_TICKS
+    )
     count = int(total / step + 1e-9)
     ticks = [Tick(100 * step * n / total, _duration(step * n), "middle") for n in range(count + 1)]
     ticks[0] = ticks[0]._replace(text="0", anchor="start")
-    if ticks[-1].at > 97:
+    if ticks[-1].position > 97:
         ticks[-1] = ticks[-1]._replace(anchor="end")
     return ticks
 

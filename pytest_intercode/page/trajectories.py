@@ -24,9 +24,9 @@ from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["Blocks", "Place", "episode", "index_of", "packed"]
 
-_SIZE = 192 * 1024  # characters of JSON, from which on a block is full
-_LONGEST_QUERY = 1000
-_LONGEST_REASON = 200
+_BLOCK_SIZE = 192 * 1024  # characters of JSON, from which on a block is full
+_MAX_QUERY = 1000  # characters in the index; the trajectory has all
+_MAX_REASON = 200  # characters
 
 
 # -- the index
@@ -36,7 +36,7 @@ class _Names:
     """Numbers names in the order in which they come."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self.numbers = {name: at for at, name in enumerate(names)}
+        self.numbers = {name: number for number, name in enumerate(names)}
 
     def number(self, name: str) -> int:
         return self.numbers.setdefault(name, len(self.numbers))
@@ -59,11 +59,11 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
         _Names(),
         _Names(),
     )
-    found = [run.tasks() for run in runs]
-    changed = {each.key: each for each in changes(*runs)} if len(runs) == 2 else {}
+    tasks_by_run = [run.tasks() for run in runs]
+    changed = {change.key: change for change in changes(*runs)} if len(runs) == 2 else {}
     tasks = []
-    for key in dict.fromkeys(key for tries in found for key in tries):
-        task = next(tries[key][0].task for tries in found if key in tries)
+    for key in dict.fromkeys(key for tries in tasks_by_run for key in tries):
+        task = next(tries[key][0].task for tries in tasks_by_run if key in tries)
         tasks.append(
             [
                 key.task,
@@ -71,10 +71,10 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
                 suites.number(key.suite),
                 hardness.number(task.hardness or "-"),
                 [tags.number(tag) for tag in task.tags],
-                task.query[:_LONGEST_QUERY],
+                task.query[:_MAX_QUERY],
                 *(
-                    [_try(each, outcomes, reasons, blocks) for each in tries.get(key, ())]
-                    for tries in found
+                    [_try(record, outcomes, reasons, blocks) for record in tries.get(key, ())]
+                    for tries in tasks_by_run
                 ),
                 *([CHANGES.index(changed[key].kind), changed[key].words] if changed else []),
             ]
@@ -93,16 +93,16 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
     }
 
 
-def _try(each: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks) -> list[Any]:
+def _try(record: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks) -> list[Any]:
     return [
-        each.task.repeat,
-        outcomes.number(each.outcome),
-        round(each.reward, 4),
-        len(each.turns),
-        each.seconds if is_ours(each) else None,
-        reasons.number(each.reason[:_LONGEST_REASON]),
-        *blocks.add(episode(each)),
-        each.test_passed,
+        record.task.repeat,
+        outcomes.number(record.outcome),
+        round(record.reward, 4),
+        len(record.turns),
+        record.seconds if is_ours(record) else None,
+        reasons.number(record.reason[:_MAX_REASON]),
+        *blocks.add(episode(record)),
+        record.test_passed,
     ]
 
 
@@ -134,8 +134,8 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "image": record.image,
             "max_turns": record.max_turns or None,
             "turns": [
-                _turn(turn, graded=not is_ours(record) or at == last)
-                for at, turn in enumerate(record.turns)
+                _turn(turn, graded=not is_ours(record) or number == last)
+                for number, turn in enumerate(record.turns)
             ],
             "state": end_state_sections(record),
         }
@@ -185,7 +185,7 @@ class Place(NamedTuple):
     """Where an episode lies: the number of its block, and its number there."""
 
     block: int
-    at: int
+    position: int
 
 
 class Blocks:
@@ -202,7 +202,7 @@ class Blocks:
         text = _json(episode)
         self._open.append(text)
         self._size += len(text)
-        if self._size >= _SIZE:
+        if self._size >= _BLOCK_SIZE:
             self.close()
         return place
 
@@ -221,7 +221,7 @@ def packed(value: Any) -> str:
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # Python reads and writes NaN, which is no JSON
+    except ValueError:  # Python reads and writes NaN, which is not JSON
         return _json(_finite(value))
 
 
@@ -230,9 +230,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [_finite(member) for member in value]
     return value
 
 

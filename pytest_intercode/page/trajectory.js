@@ -23,7 +23,7 @@ async function showTask() {
   const showing = ++view.showing;
   view.task = task;
   if (!task) {
-    if (chosen.open) tell(`This page has no task ${plain(chosen.open)}.`);
+    if (chosen.open) showTrouble(`This page has no task ${plain(chosen.open)}.`);
     if (dialog.open) {
       view.closing = true; // until the event that this makes, which comes later
       dialog.close();
@@ -45,7 +45,7 @@ async function showTask() {
 }
 
 function headOf(task, numbers, repeat) {
-  const place = tasks.found.indexOf(task);
+  const place = tasks.visible.indexOf(task);
   const go = (to) => () => step(to);
   const facts = [task.env, task.suite === task.env ? "" : task.suite, task.hardness === "-" ? "" : task.hardness, task.tags.join(", ")].filter(Boolean);
   const tries = numbers.length > 1 ? make("div.tries", { role: "group", "aria-label": "Tries" }) : null;
@@ -59,17 +59,17 @@ function headOf(task, numbers, repeat) {
     tries,
     make("div.traj-nav", null,
       make("button.plain", { type: "button", "aria-label": "Previous task", title: "Previous task (k)", disabled: place <= 0, onclick: go(-1) }, "\u2191"),
-      make("button.plain", { type: "button", "aria-label": "Next task", title: "Next task (j)", disabled: place < 0 || place >= tasks.found.length - 1, onclick: go(1) }, "\u2193"),
+      make("button.plain", { type: "button", "aria-label": "Next task", title: "Next task (j)", disabled: place < 0 || place >= tasks.visible.length - 1, onclick: go(1) }, "\u2193"),
       make("button.plain", { type: "button", title: "Close (Esc)", onclick: closeTask }, "Close"),
     ),
   );
 }
 
 function step(by) {
-  const place = tasks.found.indexOf(view.task) + by;
-  if (place < 0 || place >= tasks.found.length) return;
+  const place = tasks.visible.indexOf(view.task) + by;
+  if (place < 0 || place >= tasks.visible.length) return;
   move(place);
-  openTask(tasks.found[place]);
+  openTask(tasks.visible[place]);
 }
 
 function bodyOf(task, episodes) {
@@ -122,7 +122,7 @@ function factsOf(episode) {
   );
   const facts = make("div.facts-of", null, line);
   if (episode.reason) facts.append(make("p.reason", { dir: "auto" }, shown(episode.reason)));
-  for (const attempt of episode.attempts || []) facts.append(make("p.quiet", null, "tried before, and spoiled: ", shown(attempt)));
+  for (const attempt of episode.attempts || []) facts.append(make("p.quiet", null, "failed attempt: ", shown(attempt)));
   if (episode.phases) {
     const times = episode.phases.map(([name, seconds]) => `${plain(name)} ${number(seconds, 2)} s`);
     facts.append(make("p.quiet", null, times.join(", ")));
@@ -186,7 +186,7 @@ function resultOf(episode) {
   return result;
 }
 
-// What was left besides, and where it ran.
+// What else was left, and where it ran.
 function endOf(episode) {
   const end = make("section.state", { "aria-label": "End" });
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
@@ -256,6 +256,6 @@ function startTrajectory() {
     if (!ours && chosen.open) closeTask(); // by the browser, as by a gesture
   });
   dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) closeTask(); // beside it
+    if (event.target === dialog) closeTask(); // outside of it
   });
 }

@@ -55,18 +55,18 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_intercode.plugin.arguments import add_suite_files
 
         add_suite_files(config, patterns)
-    named = [*config.args, *config.getini("testpaths")]
-    asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in named)
-    if not asked:
+    arguments = [*config.args, *config.getini("testpaths")]
+    requested = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in arguments)
+    if not requested:
         return
-    from pytest_intercode.core.text import harmless
+    from pytest_intercode.core.text import escape_for_terminal
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.startup import start
 
     try:
         start(config)
     except ConfigurationError as error:
-        raise pytest.UsageError(harmless(str(error))) from None
+        raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
 
 def _is_suite(argument: str) -> bool:
@@ -108,7 +108,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None:
-    """Time an item of ours in place of pytest-timeout, which prints the stacks of all threads."""
+    """Time our items instead of pytest-timeout, which prints the stacks of all threads."""
     if "intercode_task" not in getattr(item, "fixturenames", ()):
         return None
     from pytest_intercode.plugin.timeouts import set_timer
@@ -137,7 +137,7 @@ class _Listener:
             not report.skipped or hasattr(report, "wasxfail")
         )
         if hasattr(report, "intercode") or hasattr(report, "intercode_missing_image"):
-            from pytest_intercode.core.text import harmless
+            from pytest_intercode.core.text import escape_for_terminal
             from pytest_intercode.errors import ConfigurationError
             from pytest_intercode.plugin.reporter import reporter_of
 
@@ -147,7 +147,7 @@ class _Listener:
                 if hasattr(report, "intercode"):
                     reporter.take(report)
             except ConfigurationError as error:
-                pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
+                pytest.exit(escape_for_terminal(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -156,7 +156,7 @@ class _Listener:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say that tests were skipped for want of an agent; pytest shows reasons with -rs only."""
+        """Say that tests were skipped as there is no agent; pytest shows reasons with -rs only."""
         if self._without_agent:
             tests = f"{self._without_agent} test{'s' if self._without_agent > 1 else ''}"
             ending = "" if self._any_ran else "; no other test ran, so the run fails"

@@ -1,7 +1,7 @@
-"""What pytest is to collect: suites of ours among its arguments, and beside them.
+"""What pytest is to collect: our suites among its arguments, and next to them.
 
 A suite that the command line names runs. One that only the ini file names runs where nothing else
-is named, beside the project's own tests, and the header says what was left out. Nothing large is
+is named, with the project's own tests, and the header says what was left out. Nothing large is
 imported here.
 """
 
@@ -40,15 +40,17 @@ def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
     if config.args_source is not _Source.TESTPATHS:
         return
     folders = [(config.rootpath / argument).resolve() for argument in config.args]
-    found = sorted({path for pattern in patterns for path in _found(config.rootpath, pattern)})
+    paths = sorted(
+        {path for pattern in patterns for path in _find_suites(config.rootpath, pattern)}
+    )
     config.args += [
         str(path)
-        for path in found
+        for path in paths
         if not any(path.resolve().is_relative_to(folder) for folder in folders)
     ]
 
 
-def _found(folder: Path, pattern: str) -> list[Path]:
+def _find_suites(folder: Path, pattern: str) -> list[Path]:
     try:
         return [path for path in folder.glob(pattern) if path.suffix in _SUITES]
     except (NotImplementedError, ValueError):  # an absolute pattern, or an empty one
@@ -59,34 +61,36 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     """Take ``intercode/...`` out of pytest's arguments, and decide which whole suites run.
 
     Returns:
-        Lines for the header: what is collected beside what was named, and what is not.
+        Lines for the header: what is collected in addition to what was named, and what is not.
     """
-    given = config.args_source is _Source.ARGS
-    testpaths: list[str] = [] if given else config.getini("testpaths")
+    from_arguments = config.args_source is _Source.ARGS
+    testpaths: list[str] = [] if from_arguments else config.getini("testpaths")
     at_root = config.invocation_params.dir == config.rootpath
-    named = config.args if given else testpaths if at_root else []
-    pasted = [argument for argument in named if _paste(argument, config, tasks)]
-    others = [argument for argument in named if argument not in pasted]
+    arguments = config.args if from_arguments else testpaths if at_root else []
+    node_ids = [argument for argument in arguments if _select_node(argument, config, tasks)]
+    remaining = [argument for argument in arguments if argument not in node_ids]
     selections = [name for name in _SELECTING if ini_values(config, f"intercode_{name}")]
     by_option = any(on_command_line(config, name) for name in _SELECTING)
-    tasks.whole_suites = by_option or not named
-    if pasted and given:
-        config.args[:] = others
-    elif pasted and not others:
+    tasks.whole_suites = by_option or not arguments
+    if node_ids and from_arguments:
+        config.args[:] = remaining
+    elif node_ids and not remaining:
         config.args[:] = []
-    if by_option and not given:
+    if by_option and not from_arguments:
         config.args[:] = []
         config.args_source = _Source.ARGS  # else pytest's header says that testpaths are used
-        if others:
+        if remaining:
             return ["testpaths are left out, as no path is given: what the options name is run"]
     if not selections or by_option:
         return []
-    values = " and ".join(f"intercode_{name} = {_shown(config, name)}" for name in selections)
+    values = " and ".join(f"intercode_{name} = {_join_values(config, name)}" for name in selections)
     if tasks.whole_suites:
-        return [f"{values} (ini) runs beside the project's own tests"]
-    options = " ".join(f"--intercode-{name}={_shown(config, name, ',')}" for name in selections)
-    why = "paths are given" if given else "testpaths are set"
-    return [f"{values} (ini) is left out, as {why}: {options} runs it"]
+        return [f"{values} (ini) runs with the project's own tests"]
+    options = " ".join(
+        f"--intercode-{name}={_join_values(config, name, ',')}" for name in selections
+    )
+    reason = "paths are given" if from_arguments else "testpaths are set"
+    return [f"{values} (ini) is left out, as {reason}: {options} runs it"]
 
 
 def names_tasks(config: pytest.Config) -> bool:
@@ -97,14 +101,14 @@ def names_tasks(config: pytest.Config) -> bool:
     return any(word.split("::")[0].endswith(_SUITES) or _NODE.match(word) for word in words)
 
 
-def _paste(argument: str, config: pytest.Config, tasks: Selection) -> bool:
-    """Ask for what an argument names of ours; return whether it does."""
-    found = _NODE.match(argument)
-    if found is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
+def _select_node(argument: str, config: pytest.Config, tasks: Selection) -> bool:
+    """Select the task that an argument names; return whether it names one."""
+    match = _NODE.match(argument)
+    if match is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
         return False
-    tasks.paste(found["env"], found["id"])
+    tasks.paste(match["env"], match["id"])
     return True
 
 
-def _shown(config: pytest.Config, name: str, between: str = " ") -> str:
-    return between.join(ini_values(config, f"intercode_{name}"))
+def _join_values(config: pytest.Config, name: str, separator: str = " ") -> str:
+    return separator.join(ini_values(config, f"intercode_{name}"))

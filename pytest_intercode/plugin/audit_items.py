@@ -7,7 +7,7 @@ import pytest
 from pytest_intercode.auditing.auditor import Auditor
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import InfrastructureError
 from pytest_intercode.plugin.run import SUITE_TASKS, run_of
 
@@ -22,19 +22,19 @@ def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding
         provider = run_of(request.config).composition.provider
         suite.stash[_AUDITORS] = Auditor(suite.stash[SUITE_TASKS], provider)
     auditor = suite.stash[_AUDITORS]
-    spoiled = ""
+    failure = ""
     try:
-        found, left_out = auditor.faults(intercode_task)
+        findings, left_out = auditor.find_faults(intercode_task)
     except InfrastructureError as error:
-        spoiled = harmless(str(error))
-    if spoiled:  # outside of the handler, or pytest would show the error twice
-        pytest.fail(spoiled, pytrace=False)
+        failure = escape_for_terminal(str(error))
+    if failure:  # outside of the handler, or pytest would show the error twice
+        pytest.fail(failure, pytrace=False)
     if left_out:
-        pytest.skip(harmless(left_out))
-    return found
+        pytest.skip(escape_for_terminal(left_out))
+    return findings
 
 
 def test_is_sound(faults: list[Finding]) -> None:
     """The audit finds no fault in the task."""
     if faults:
-        pytest.fail(harmless("\n".join(map(str, faults))), pytrace=False)
+        pytest.fail(escape_for_terminal("\n".join(map(str, faults))), pytrace=False)

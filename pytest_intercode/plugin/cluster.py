@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
@@ -124,14 +124,17 @@ class ClusterExecution(ConcurrentExecution):
         if not count:
             return []
         need = "needs" if count == 1 else "need"
-        return [f"intercode: {counted(count, 'item')} {need} this process, and run in it in turn"]
+        return [f"intercode: {pluralize(count, 'item')} {need} this process, and run in it in turn"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write a line for each node."""
         seconds = max(0.001, time.monotonic() - self._began)
         for name, counts in sorted(self._executor.counts.items()):
-            words = [counted(counts.done, "episode"), f"{60 * counts.done / seconds:.1f} a minute"]
+            words = [
+                pluralize(counts.done, "episode"),
+                f"{60 * counts.done / seconds:.1f} a minute",
+            ]
             if counts.lost:
                 words.append(f"{counts.lost} lost")
             if counts.left_out:

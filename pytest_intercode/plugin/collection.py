@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 from pytest_intercode.suites.registered import is_environment
@@ -31,22 +31,22 @@ class Suite(pytest.Module):
     @classmethod
     def of_file(cls, parent: pytest.Collector, path: Path) -> Suite:
         """Return the suite of a YAML file."""
-        made: Suite = cls.from_parent(parent, path=path)
-        return made
+        suite: Suite = cls.from_parent(parent, path=path)
+        return suite
 
     @classmethod
     def bundled(cls, session: pytest.Session, env: str) -> Suite:
         """Return the suite of an environment, with the node id ``intercode/ENV``."""
         path = session.config.rootpath / "intercode" / env
-        made: Suite = cls.from_parent(session, path=path, nodeid=f"intercode/{env}")
-        made.env = env
-        return made
+        suite: Suite = cls.from_parent(session, path=path, nodeid=f"intercode/{env}")
+        suite.env = env
+        return suite
 
     def _getobj(self) -> ModuleType:
         try:
             audit = run_of(self.config).settings.audit
         except ConfigurationError as error:
-            raise self.CollectError(harmless(str(error))) from None
+            raise self.CollectError(escape_for_terminal(str(error))) from None
         if audit:
             from pytest_intercode.plugin import audit_items
 
@@ -123,20 +123,23 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         if suite is not None:
             tasks = suite.tasks()
         else:
-            where = f"{metafunc.definition.path}::{metafunc.definition.name}"
-            tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
+            location = f"{metafunc.definition.path}::{metafunc.definition.name}"
+            tasks = selection.select_marked(location, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
-        raise pytest.Collector.CollectError(harmless(str(error))) from None
-    made: dict[tuple[Any, ...], list[Any]] = {}
+        raise pytest.Collector.CollectError(escape_for_terminal(str(error))) from None
+    cache: dict[tuple[Any, ...], list[Any]] = {}
     metafunc.parametrize(
         "intercode_task",
-        [pytest.param(t, id=selection.item_id(t), marks=_marks(metafunc, t, made)) for t in tasks],
+        [
+            pytest.param(t, id=selection.item_id(t), marks=_make_marks(metafunc, t, cache))
+            for t in tasks
+        ],
         indirect=True,
     )
 
 
-def _marks(
-    metafunc: pytest.Metafunc, task: Task, made: dict[tuple[Any, ...], list[Any]]
+def _make_marks(
+    metafunc: pytest.Metafunc, task: Task, cache: dict[tuple[Any, ...], list[Any]]
 ) -> list[pytest.MarkDecorator]:
     """Return the marks of a task; tasks that are alike share them."""
     config = metafunc.config
@@ -144,18 +147,18 @@ def _marks(
     offline = task.needs_network and not (run.settings.network or task.limits.hosts)
     plays_gold = run.settings.audit or run.settings.agent == "oracle"
     skip = task.skip or (task.gold_skip if plays_gold else None)
-    skip = skip or (_OFFLINE if offline else None) or _without_kit(run, task)
+    skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
     baseline = run.baseline
-    before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
+    baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
-    may_fail = None if run.settings.audit else task.xfail or before
+    may_fail = None if run.settings.audit else task.xfail or baseline_reason
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
-    if key not in made:
+    if key not in cache:
         # The mark of an environment selects its tasks alone, whatever tags others have.
         tags = (
             tag
             for tag in task.tags
-            if _MARK.fullmatch(tag) and tag not in _ACTING and not is_environment(tag)
+            if _MARK_NAME.fullmatch(tag) and tag not in _RESERVED_MARKS and not is_environment(tag)
         )
         names = dict.fromkeys((task.env, *tags))
         for name in names:
@@ -174,14 +177,15 @@ def _marks(
             marks.append(pytest.mark.skip(reason=one_line(skip)))
         if may_fail:
             marks.append(pytest.mark.xfail(reason=one_line(may_fail), strict=False))
-        made[key] = marks
-    return made[key]
+        cache[key] = marks
+    return cache[key]
 
 
-def _without_kit(run: Run, task: Task) -> str | None:
+def _explain_missing_kit(run: Run, task: Task) -> str | None:
     """Return why the tests of a task cannot run: they install what the verifier kit lacks.
 
-    It is the same for all tasks of a dataset, so that it is told once. Nodes have their own kits.
+    It is the same for all tasks of a dataset, so that it is reported once. Nodes have
+    their own kits.
     """
     if task.verification is None or run.settings.cluster:
         return None
@@ -198,9 +202,10 @@ def _without_kit(run: Run, task: Task) -> str | None:
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
-_MARK = re.compile(r"[^\W_][\w-]*")  # what pytest takes as the name of a mark; other tags are none
-# Marks by which pytest and its usual plugins do something: a tag of this name is none.
-_ACTING = frozenset(
+# What pytest takes as the name of a mark; other tags are not marks.
+_MARK_NAME = re.compile(r"[^\W_][\w-]*")
+# Marks by which pytest and its usual plugins do something: a tag of this name is not a mark.
+_RESERVED_MARKS = frozenset(
     (
         *(
             "intercode",
@@ -220,8 +225,8 @@ _REGISTERED = pytest.StashKey[set[str]]()
 
 
 def _register(config: pytest.Config, name: str) -> None:
-    """Make a tag known, so that ``--strict-markers`` accepts it."""
-    known = config.stash.setdefault(_REGISTERED, set())
-    if name not in known:
-        known.add(name)
+    """Register a tag, so that ``--strict-markers`` accepts it."""
+    registered = config.stash.setdefault(_REGISTERED, set())
+    if name not in registered:
+        registered.add(name)
         config.addinivalue_line("markers", f"{name}: tag of intercode tasks")

@@ -19,7 +19,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.gold import GOLDS, KnownGolds
+from pytest_intercode.environments.gold import GOLDS, GoldCache
 from pytest_intercode.errors import AgentError, NoAgent
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
@@ -215,7 +215,7 @@ class Composition:
                 readonly=factory.readonly if factory else (),
                 scratch=factory.scratch if factory else (),
             )
-            self._provider.share(GOLDS, lambda: KnownGolds(surroundings.golds))
+            self._provider.share(GOLDS, lambda: GoldCache(surroundings.golds))
         return self._provider
 
     def use_backend(self, backend: str) -> None:

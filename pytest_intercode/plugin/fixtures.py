@@ -35,7 +35,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
     Given a session that runs nothing but tasks, also end it: each would say the same again.
     """
-    from pytest_intercode.core.text import harmless, one_line
+    from pytest_intercode.core.text import escape_for_terminal, one_line
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.hooks import HookError
     from pytest_intercode.plugin.run import task_of
@@ -46,11 +46,11 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
         of_all = session is not None and not isinstance(error, HookError)
         if session is not None and of_all and all(task_of(item) for item in session.items):
             session.shouldstop = one_line(str(error))
-        raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
+        raise pytest.fail.Exception(escape_for_terminal(str(error)), pytrace=False) from None
 
 
 @contextlib.contextmanager
-def _skipped_without_image() -> Iterator[None]:
+def _skip_without_image() -> Iterator[None]:
     """Skip the test where an image is missing that is another item's error."""
     from pytest_intercode.errors import ImageMissing
 
@@ -61,7 +61,7 @@ def _skipped_without_image() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _refusal_expected() -> Iterator[None]:
+def _expect_refusal() -> Iterator[None]:
     """Expect the test to fail where the engine refuses the task's own gold."""
     from pytest_intercode.errors import GoldRefused
 
@@ -76,7 +76,7 @@ class PendingEpisode:
 
     ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
     return the record's. It runs once. Where the agent ended in an error, ``reward`` and ``turns``
-    fail the test: what an agent did not do is no news of one that crashed. ``outcome`` and
+    fail the test: what an agent did not do says nothing about one that crashed. ``outcome`` and
     ``run()`` do not.
     """
 
@@ -97,11 +97,11 @@ class PendingEpisode:
         """Run the episode, unless it has run, and return its record.
 
         The record is returned whatever the episode ended in, an error of the agent included. An
-        episode that the infrastructure spoils is run once more, on a fresh sandbox and with a fresh
-        agent.
+        episode that fails by the infrastructure is run once more, on a fresh sandbox and with a
+        fresh agent.
 
         Raises:
-            InfrastructureError: it was spoiled twice.
+            InfrastructureError: it failed twice.
             TaskError: the task's gold did not run to its end.
         """
         if self._record is None:
@@ -110,12 +110,12 @@ class PendingEpisode:
             from pytest_intercode.plugin.execution import handle_of
             from pytest_intercode.plugin.hooks import call_hook
             from pytest_intercode.plugin.reports import keep_episode
-            from pytest_intercode.plugin.timeouts import cancelled_on_timeout
+            from pytest_intercode.plugin.timeouts import cancel_on_timeout
 
             item = self._request.node
             try:
                 handle = handle_of(item, self._task)
-                with _skipped_without_image(), cancelled_on_timeout(item, handle, acting=True):
+                with _skip_without_image(), cancel_on_timeout(item, handle, acting=True):
                     self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))
@@ -176,8 +176,8 @@ def _warn(left_behind: tuple[str, ...]) -> None:
 
         from pytest_intercode.errors import LeftBehindWarning
 
-        said = LeftBehindWarning(f"the agent left behind {'; '.join(left_behind)}")
-        warnings.warn(said, stacklevel=3)
+        warning = LeftBehindWarning(f"the agent left behind {'; '.join(left_behind)}")
+        warnings.warn(warning, stacklevel=3)
 
 
 @pytest.fixture
@@ -195,13 +195,13 @@ def intercode_environment(
 ) -> Iterator[Environment]:
     """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
     from pytest_intercode.plugin.execution import handle_of
-    from pytest_intercode.plugin.timeouts import cancelled_on_timeout
+    from pytest_intercode.plugin.timeouts import cancel_on_timeout
 
     with _one_line():
         handle = handle_of(request.node, intercode_task)
     try:
-        timed = cancelled_on_timeout(request.node, handle, acting=False)
-        with _skipped_without_image(), _refusal_expected(), _one_line(), timed:
+        timer = cancel_on_timeout(request.node, handle, acting=False)
+        with _skip_without_image(), _expect_refusal(), _one_line(), timer:
             environment = handle.environment()
         yield environment
     finally:

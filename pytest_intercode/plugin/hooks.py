@@ -30,22 +30,23 @@ def call_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
     except IntercodeError:
         raise
     except Exception as error:
-        where = _implementation(caller, error)
+        location = _locate_implementation(caller, error)
         raise HookError(
-            f"the hook pytest_intercode_{name}{where} raised {describe_error(error)}"
+            f"the hook pytest_intercode_{name}{location} raised {describe_error(error)}"
         ) from None
 
 
-def _implementation(caller: Any, error: BaseException) -> str:
+def _locate_implementation(caller: Any, error: BaseException) -> str:
     """Return whose implementation it was: its plugin, its file, and the line where it left it."""
     codes = {
-        getattr(found.function, "__code__", None): found.plugin_name
-        for found in caller.get_hookimpls()
+        getattr(implementation.function, "__code__", None): implementation.plugin_name
+        for implementation in caller.get_hookimpls()
     }
     for frame, line in traceback.walk_tb(error.__traceback__):
         plugin = codes.get(frame.f_code)
         if plugin is not None:
             file = frame.f_code.co_filename
-            of = "" if Path(plugin) == Path(file) or plugin == file else f" of the plugin {plugin}"
-            return f"{of} at {file}:{line}"
+            is_conftest = Path(plugin) == Path(file) or plugin == file
+            owner = "" if is_conftest else f" of the plugin {plugin}"
+            return f"{owner} at {file}:{line}"
     return ""

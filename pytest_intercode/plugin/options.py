@@ -104,23 +104,23 @@ class Option(NamedTuple):
         note = "repeatable, comma-separated" if self.listed else note
         return f"{self.help} ({note})" if note else self.help
 
-    def value(self, written: str) -> object:
+    def value(self, text: str) -> object:
         """Return the value of a text, or of one element of a list.
 
         Raises:
             ValueError: it is wrong; the message says what is needed.
         """
         if self.pairs:
-            key, sign, content = written.partition("=")
+            key, sign, content = text.partition("=")
             if not sign or not key.strip():
-                raise ValueError(f"the form {self.metavar} is needed, found {written!r}")
+                raise ValueError(f"the form {self.metavar} is needed, found {text!r}")
             content = content.strip()
             return key.strip(), self.parse(content) if self.parse is not None else content
         if self.parse is not None:
-            return self.parse(written)
+            return self.parse(text)
         if not self.metavar:
-            return _flag(written)
-        return choice(*self.metavar.split("|"))(written) if self.metavar.islower() else written
+            return _flag(text)
+        return choice(*self.metavar.split("|"))(text) if self.metavar.islower() else text
 
 
 # -- parsers
@@ -174,12 +174,12 @@ def _price(value: str) -> object:
 def _shard(value: str) -> tuple[int, int]:
     part, _, parts = value.partition("/")
     try:
-        found = int(part), int(parts)
+        shard = int(part), int(parts)
     except ValueError:
-        found = 0, 0
-    if not 1 <= found[0] <= found[1]:
+        shard = 0, 0
+    if not 1 <= shard[0] <= shard[1]:
         raise ValueError("the form I/N is needed, with I from 1 to N, such as 2/8")
-    return found
+    return shard
 
 
 def _fail_under(value: str) -> FailUnder:
@@ -523,7 +523,7 @@ def ini_values(config: pytest.Config, name: str) -> list[str]:
     try:
         value = config.getini(name)
     except (TypeError, pytest.UsageError):  # it is not of the one type that pytest takes
-        native = _native(config)
+        native = _read_native_table(config)
         if name not in native:
             raise
         value = native[name]
@@ -531,7 +531,7 @@ def ini_values(config: pytest.Config, name: str) -> list[str]:
     return [text for text in map(str, values) if text]
 
 
-def _native(config: pytest.Config) -> dict[str, Any]:
+def _read_native_table(config: pytest.Config) -> dict[str, Any]:
     """Return the table of pytest in the TOML file that its options are in."""
     path = config.inipath
     if path is None or path.suffix != ".toml":
@@ -566,13 +566,17 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
     values = {option.key: _read(config, option) for option in OPTIONS}
     by_key = {option.key: option for option in OPTIONS}
     for option in filter(lambda option: values[option.key], OPTIONS):
-        for key, why in filter(None, [option.needs]):
+        for key, reason in filter(None, [option.needs]):
             if not values[key]:
-                raise _wrong(config, option, None, f"needs --intercode-{by_key[key].form}, {why}")
-        for key, why in filter(None, [option.excludes]):
+                raise _error(
+                    config, option, None, f"needs --intercode-{by_key[key].form}, {reason}"
+                )
+        for key, reason in filter(None, [option.excludes]):
             if values[key]:
-                other = _shown(config, by_key[key], values[key] if by_key[key].metavar else None)
-                raise _wrong(config, option, None, f"{why}; leave out {other}")
+                excluded = _describe(
+                    config, by_key[key], values[key] if by_key[key].metavar else None
+                )
+                raise _error(config, option, None, f"{reason}; leave out {excluded}")
     return values
 
 
@@ -583,55 +587,55 @@ def _read(config: pytest.Config, option: Option) -> Any:
     else:
         texts = ini_values(config, option.ini)
     if option.pairs:
-        return dict(_parsed(config, option, text) for text in texts)
+        return dict(_parse(config, option, text) for text in texts)
     if option.listed:
         parts = [part.strip() for text in texts for part in text.split(",")]
-        twice = next((part for part in parts if part and parts.count(part) > 1), None)
-        if option.distinct and twice:
-            raise _wrong(config, option, twice, "is given twice; name each once")
+        duplicate = next((part for part in parts if part and parts.count(part) > 1), None)
+        if option.distinct and duplicate:
+            raise _error(config, option, duplicate, "is given twice; name each once")
         parts = [*dict.fromkeys(filter(None, parts))]
-        return tuple(_placed(config, option, _parsed(config, option, part)) for part in parts)
+        return tuple(_resolve_path(config, option, _parse(config, option, part)) for part in parts)
     if len(texts) > 1:
-        raise _wrong(config, option, ", ".join(texts), "one value is needed, not several")
+        raise _error(config, option, ", ".join(texts), "one value is needed, not several")
     value = "".join(texts).strip() or option.default
     if not value:
         return None if option.metavar else False
-    return _placed(config, option, _parsed(config, option, value))
+    return _resolve_path(config, option, _parse(config, option, value))
 
 
-def _placed(config: pytest.Config, option: Option, value: Any) -> Any:
+def _resolve_path(config: pytest.Config, option: Option, value: Any) -> Any:
     """Return a value; a path begins where paths of its option do."""
     if isinstance(value, Path):
         value = folder_of(config, option.key) / value.expanduser()
         if option.exists and not value.is_dir():
-            raise _wrong(config, option, str(value), "there is no such folder")
+            raise _error(config, option, str(value), "there is no such folder")
     return value
 
 
-def _parsed(config: pytest.Config, option: Option, written: str) -> Any:
+def _parse(config: pytest.Config, option: Option, text: str) -> Any:
     try:
-        return option.value(written)
+        return option.value(text)
     except ValueError as error:
-        raise _wrong(config, option, written, str(error)) from None
+        raise _error(config, option, text, str(error)) from None
 
 
 def _from_command_line(config: pytest.Config, ini: str) -> bool:
     return config.getoption(ini) not in (None, [])
 
 
-def _shown(config: pytest.Config, option: Option, written: str | None) -> str:
+def _describe(config: pytest.Config, option: Option, text: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
     value = ""
-    if written is not None:  # what a parser has read already is no text any more
-        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(written))
-    shown = f"--intercode-{option.name}{value}"
+    if text is not None:  # what a parser has read already is not a text any more
+        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(text))
+    option_text = f"--intercode-{option.name}{value}"
     if _from_command_line(config, option.ini):
-        return shown
+        return option_text
     file = f" of {config.inipath.name}" if config.inipath else ""
-    return f"{shown} (ini value {option.ini}{file})"
+    return f"{option_text} (ini value {option.ini}{file})"
 
 
-def _wrong(config: pytest.Config, option: Option, written: str | None, message: str) -> Exception:
+def _error(config: pytest.Config, option: Option, text: str | None, message: str) -> Exception:
     from pytest_intercode.errors import ConfigurationError
 
-    return ConfigurationError(f"{_shown(config, option, written)}: {message}")
+    return ConfigurationError(f"{_describe(config, option, text)}: {message}")

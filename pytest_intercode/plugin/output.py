@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import pytest
 
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
@@ -74,9 +74,11 @@ class EscapedStreams:
             with self._lock:
                 escaped = text
                 if not self._lent and (not on_main_thread or owner() is _REPLAY):
-                    beginning = harmless(self._line)
+                    beginning = escape_for_terminal(self._line)
                     # Other programs write, too, so that each piece may be at a line's beginning.
-                    escaped = harmless(harmless(self._line + text)[len(beginning) :])
+                    escaped = escape_for_terminal(
+                        escape_for_terminal(self._line + text)[len(beginning) :]
+                    )
                 self._line = (self._line + text).rpartition("\n")[2][-_MAX_BEGINNING:]
                 write(escaped)
             return len(text)

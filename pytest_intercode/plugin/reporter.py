@@ -2,46 +2,51 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import tempfile
 import threading
 from collections.abc import Generator, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, markdown_text, one_line
-from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
-from pytest_intercode.plugin.reports import take_off
+from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
+from pytest_intercode.plugin.reports import detach_episode
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.plugin.summary import (
+    warn_of_limits,
+    write_page,
+    write_statistics,
+    write_step_summary,
+)
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line, with_item
 from pytest_intercode.results.predictions import prediction_line
 from pytest_intercode.results.run_name import run_name
-from pytest_intercode.results.summary import summarise
-from pytest_intercode.results.tables import detailed_table, markdown, summaries, table
+from pytest_intercode.results.tables import detailed_table, table
 from pytest_intercode.results.tries import counted_tries
+
+if TYPE_CHECKING:
+    from pytest_intercode.plugin.gate import Gate
 
 __all__ = ["Reporter", "reporter_of"]
 
 _KEY = pytest.StashKey["Reporter"]()
-_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def reporter_of(config: pytest.Config) -> Reporter:
     """Return the run's reporter, making it the first time."""
-    found = config.stash.get(_KEY, None)
-    if found is None:
-        found = config.stash[_KEY] = Reporter(config)
-        config.pluginmanager.register(found, "intercode-reporter")
-    return found
+    reporter = config.stash.get(_KEY, None)
+    if reporter is None:
+        reporter = config.stash[_KEY] = Reporter(config)
+        config.pluginmanager.register(reporter, "intercode-reporter")
+    return reporter
 
 
 class Reporter:
@@ -51,13 +56,13 @@ class Reporter:
         settings = self._settings = Settings.of(config)
         self._config = config
         # A page needs the trajectories, which are too much to keep in memory.
-        self._spool = _spool() if settings.html and not settings.results else None
+        self._spool = _make_spool() if settings.html and not settings.results else None
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
         for line in self._file.notes if self._file else ():
-            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
-        self._noted = len(self._file.notes) if self._file else 0
-        self._predictions = _predictions(settings)
+            config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
+        self._shown_notes = len(self._file.notes) if self._file else 0
+        self._predictions = _open_predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
@@ -85,14 +90,14 @@ class Reporter:
         return counted_tries(self._episodes.values())
 
     def note_missing_image(self, report: pytest.TestReport) -> None:
-        """Note an item that was not played for want of an image."""
+        """Note an item that was not played as its image is missing."""
         image = vars(report).get("intercode_missing_image")
         if image:
             self._not_played.setdefault(str(image), set()).add(report.nodeid)
 
     def take(self, report: pytest.TestReport) -> None:
         """Write a reported episode down; of one that is rerun the last try is counted."""
-        record, line = take_off(report)
+        record, line = detach_episode(report)
         if str(report.outcome) == "rerun":
             record = replace(record, superseded=True)
             line = to_line(record)
@@ -151,7 +156,7 @@ class Reporter:
         name = "" if record.run_name else self._settings.run_name or ""
         self._file.write(with_item(line, item, shard, name))
         if self._file.problem and self._settings.results is not None:
-            for name in ("session", "dsession"):  # the latter is xdist's, and has a word of its own
+            for name in ("session", "dsession"):  # xdist's has a message of its own
                 running: Any = self._config.pluginmanager.get_plugin(name)
                 if running is not None and not running.shouldstop:
                     running.shouldstop = self._problem()
@@ -167,11 +172,11 @@ class Reporter:
         assert file is not None
         reused = self._reused if self._settings.resume else 0
         safe = 0 if file.lost else file.written + reused
-        are = "is" if file.unwritten == 1 else "are"
+        verb = "is" if file.unwritten == 1 else "are"
         return one_line(
             f"--intercode-results={file.path}: cannot be written: {file.problem}; "
-            f"{counted(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
-            f"{counted(file.unwritten, 'episode')} {are} not; mend it, and run what is missing "
+            f"{pluralize(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
+            f"{pluralize(file.unwritten, 'episode')} {verb} not; fix it, and run what is missing "
             "with --intercode-resume"
         )
 
@@ -200,21 +205,21 @@ class Reporter:
             terminalreporter.write_line("")
             for line in detailed_table(tries):
                 terminalreporter.write_line(line)
-        self._warn_of_limits_without_effect(terminalreporter, tries)
+        warn_of_limits(terminalreporter, self._settings, tries)
         if self._reused:
-            reused = counted(self._reused, "episode")
+            reused = pluralize(self._reused, "episode")
             terminalreporter.write_line(f"{reused} reused from the resumed run")
         if self._file is not None and self._settings.results is not None:
-            self._write_summary(terminalreporter, tries, self._file.path)
-            written = self._file.written + (self._reused if self._settings.resume else 0)
-            terminalreporter.write_line(one_line(f"{written} episodes in {self._file.path}"))
-        self._write_step_summary(terminalreporter, tries)
+            write_statistics(terminalreporter, tries, self._file.path)
+            rows = self._file.written + (self._reused if self._settings.resume else 0)
+            terminalreporter.write_line(one_line(f"{rows} episodes in {self._file.path}"))
+        write_step_summary(terminalreporter, self._name_run(tries), tries, self._gate())
         self._write_page(terminalreporter, tries)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         for image, items in self._not_played.items():
             verb = "was" if len(items) == 1 else "were"
-            tasks = counted(len(items), "task")
+            tasks = pluralize(len(items), "task")
             line = f"intercode: image {image} is missing: {tasks} {verb} not played"
             terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
@@ -230,7 +235,7 @@ class Reporter:
             return
         if self._file.unwritten:
             self._file.retry()
-        self._print_notes(terminalreporter, self._file.notes[self._noted :])
+        self._print_notes(terminalreporter, self._file.notes[self._shown_notes :])
         if self._file.untouched and not self._file.problem:
             terminalreporter.write_line(
                 one_line(f"{self._file.path}: left as it was, as no episode has ended"), yellow=True
@@ -243,72 +248,21 @@ class Reporter:
         for line in notes:
             terminalreporter.write_line(one_line(line), yellow=True)
 
-    def _warn_of_limits_without_effect(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
-    ) -> None:
-        budget, limits = self._settings.budget, self._settings.run_limits
-        for limited, what, option in (
-            (budget.tokens, "tokens", "max-tokens"),
-            (limits.tokens, "tokens", "run-max-tokens"),
-            (budget.cost, "cost", "max-cost"),
-            (limits.cost, "cost", "run-max-cost"),
-        ):
-            if limited and not any(getattr(each.usage, what) for each in tries):
-                terminalreporter.write_line(
-                    f"--intercode-{option} had no effect: the agent reported no {what} "
-                    "(pytest_intercode.spend does it)",
-                    yellow=True,
-                )
-
     def _print_unreported(self, terminalreporter: pytest.TerminalReporter) -> None:
-        said = []
+        sentences = []
         if self._unreported:
-            kept = f", with results in {self._file.path}" if self._file is not None else ""
-            said.append(
-                f"{counted(self._unreported, 'episode')} had ended and not been reported{kept}"
+            location = f", with results in {self._file.path}" if self._file is not None else ""
+            sentences.append(
+                f"{pluralize(self._unreported, 'episode')} had ended and not been reported"
+                f"{location}"
             )
         if self._ended:
-            were = "were" if self._ended != 1 else "was"
-            said.append(
-                f"{counted(self._ended, 'episode')} {were} running and ended without a result"
+            verb = "were" if self._ended != 1 else "was"
+            sentences.append(
+                f"{pluralize(self._ended, 'episode')} {verb} running and ended without a result"
             )
-        if said:
-            terminalreporter.write_line(f"intercode: {'; '.join(said)}")
-
-    def _write_step_summary(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
-    ) -> None:
-        """Add the table to the summary of GitHub's job, where the run is a step of one."""
-        target = os.environ.get(_STEP_SUMMARY)
-        if not target:
-            return
-        name = markdown_text(self._name(tries))
-        gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
-        said = [f"- {markdown_text(line)}" for line in gate.lines()] if gate is not None else []
-        text = "\n".join([f"### {name}", "", *markdown(tries), "", *said, ""])
-        try:
-            with Path(target).open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
-        except OSError as error:
-            terminalreporter.write_line(
-                f"${_STEP_SUMMARY}={target}: cannot be written: {error.strerror}", yellow=True
-            )
-
-    def _write_summary(
-        self,
-        terminalreporter: pytest.TerminalReporter,
-        tries: list[EpisodeRecord],
-        results: Path,
-    ) -> None:
-        """Write the run's statistics beside its results, for programs."""
-        found: dict[str, Any] = {"all": asdict(summarise(tries))}
-        for by, values in summaries(tries).items():
-            found[by] = {value: asdict(made) for value, made in values}
-        path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
-        try:
-            write_file(path, json.dumps(found, indent=1) + "\n")
-        except IntercodeError as error:
-            terminalreporter.write_line(one_line(str(error)), red=True)
+        if sentences:
+            terminalreporter.write_line(f"intercode: {'; '.join(sentences)}")
 
     def _write_page(
         self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
@@ -323,53 +277,29 @@ class Reporter:
                 red=True,
             )
             return
-        from pytest_intercode.page import write
-
-        name = self._name(tries)
-        baseline = self._settings.baseline
-        gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
-        problems: list[str] = []
-        # A run is worth a page also when its baseline cannot be read any more.
-        for other in dict.fromkeys((baseline, None)):
-            try:
-                write(
-                    self._file.path,
-                    target,
-                    name,
-                    names=(baseline.name if baseline else "", name),
-                    baseline=other,
-                    notes=gate.lines(verdict=other is None) if gate is not None else (),
-                    option="--intercode-html",
-                )
-            except (IntercodeError, OSError) as error:
-                problems.append(one_line(str(error)))
-            else:
-                problems.append("")
-                break
-        for line in dict.fromkeys(filter(None, problems)):
-            terminalreporter.write_line(line, red=True)
-        if not problems[-1]:
-            terminalreporter.write_line(one_line(f"a page to look at: {target}"))
-        elif self._spool is not None:  # all that there is of the run
-            terminalreporter.write_line(
-                one_line(
-                    f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"
-                ),
-                red=True,
-            )
+        name = self._name_run(tries)
+        if write_page(terminalreporter, self._settings, self._file.path, name, self._gate()):
+            return
+        if self._spool is not None:  # all that there is of the run
+            line = f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"
+            terminalreporter.write_line(one_line(line), red=True)
             self._spool = None
 
-    def _name(self, tries: Iterable[EpisodeRecord]) -> str:
+    def _gate(self) -> Gate | None:
+        gate: Gate | None = self._config.pluginmanager.get_plugin("intercode-gate")
+        return gate
+
+    def _name_run(self, tries: Iterable[EpisodeRecord]) -> str:
         """Return what the run is called."""
-        suites = (each.task.suite for each in tries)
+        suites = (record.task.suite for record in tries)
         return self._settings.run_name or run_name(self._settings.agent, suites)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take the concurrent episodes that an xdist worker has not reported."""
-        left = getattr(node, "workeroutput", {}).get("intercode_unreported")
-        if left:
-            self.take_unreported(map(from_line, left["lines"]), left["ended"])
+        unreported = getattr(node, "workeroutput", {}).get("intercode_unreported")
+        if unreported:
+            self.take_unreported(map(from_line, unreported["lines"]), unreported["ended"])
 
     def pytest_keyboard_interrupt(self) -> None:
         """Remember that the run can go on."""
@@ -399,14 +329,14 @@ class Reporter:
             self._spool.unlink(missing_ok=True)
 
 
-def _predictions(settings: Settings) -> ResultsFile | None:
-    """Return the file of predictions; those of a run that is resumed are written anew."""
+def _open_predictions(settings: Settings) -> ResultsFile | None:
+    """Return the file of predictions; those of a run that is resumed are written again."""
     if settings.predictions is None:
         return None
     return ResultsFile(settings.predictions, option="--intercode-predictions")
 
 
-def _spool() -> Path:
+def _make_spool() -> Path:
     try:
         handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
     except OSError as error:

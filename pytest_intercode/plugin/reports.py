@@ -1,7 +1,7 @@
 """What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
 
 ``report.intercode`` is one line of JSON: a builtin, which survives the way from an xdist worker.
-What else the report of an item of ours holds is escaped: reasons, tracebacks, what was captured.
+What else the report of our items holds is escaped: reasons, tracebacks, what was captured.
 The terminal, JUnit's file, and the reports of other plugins are made from it.
 """
 
@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import clipped, harmless, indented, one_line
+from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder
 
-__all__ = ["WITHOUT_AGENT", "complete", "keep_episode", "reported_episode", "take_off"]
+__all__ = ["WITHOUT_AGENT", "complete", "detach_episode", "keep_episode", "reported_episode"]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
 """Is True on an item that was skipped as the run has no agent."""
@@ -37,11 +37,11 @@ _PROPERTIES = frozenset(
         *("requests", "input_tokens", "output_tokens", "cost", "cached_tokens"),
     )
 )
-_OURS = "intercode trajectory"
+_TRAJECTORY = "intercode trajectory"
 _MARGIN = "    "
-_TAIL_TURNS = 5
-_TAIL_CHARACTERS = 1500
-_PATCH_CHARACTERS = 6000
+_MAX_TAIL_TURNS = 5  # that are shown of an episode
+_MAX_TAIL_CHARACTERS = 1500  # of one text of a turn
+_MAX_PATCH_CHARACTERS = 6000  # of a patch, and of all diffs
 
 
 def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
@@ -56,20 +56,20 @@ def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
     return None if line is None else _REPORTED.get(report) or from_line(line)
 
 
-def take_off(report: pytest.TestReport) -> tuple[EpisodeRecord, str]:
-    """Take an episode off its report, which pytest keeps to the end; return it and its line."""
+def detach_episode(report: pytest.TestReport) -> tuple[EpisodeRecord, str]:
+    """Detach an episode from its report, which pytest keeps to the end; return it and its line."""
     line: str = vars(report).pop("intercode")
     return _REPORTED.pop(report, None) or from_line(line), line
 
 
-def _put(report: pytest.TestReport, episode: EpisodeRecord) -> None:
+def _attach_episode(report: pytest.TestReport, episode: EpisodeRecord) -> None:
     vars(report)["intercode"] = to_line(episode)
     _REPORTED[report] = episode
 
 
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Put what we know on a report that pytest has just made; escape what others said."""
-    _complete(report, item, call)
+    """Add what we know to a report that pytest has just made; escape what others wrote."""
+    _attach(report, item, call)
     if report.skipped and item.stash.get(WITHOUT_AGENT, False):
         vars(report)["intercode_without_agent"] = True
     escape(report)
@@ -78,33 +78,33 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
 def escape(report: pytest.TestReport) -> None:
     """Escape all that a report says, and indent what was captured; also of a report without us."""
     report.sections[:] = [
-        (title, text if title == _OURS else indented(clipped(text).rstrip("\n")) + "\n")
+        (title, text if title == _TRAJECTORY else indented(clipped(text).rstrip("\n")) + "\n")
         for title, text in report.sections
     ]
-    report.longrepr = _escaped(report.longrepr)
+    report.longrepr = _escape_value(report.longrepr)
     if hasattr(report, "wasxfail"):
-        report.wasxfail = harmless(report.wasxfail)
+        report.wasxfail = escape_for_terminal(report.wasxfail)
 
 
-def _escaped(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     """Return what pytest made of an exception with all of its texts escaped, in place if it can."""
     if isinstance(value, str):
-        return harmless(clipped(value))
+        return escape_for_terminal(clipped(value))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_escaped, value))
+        return type(value)(map(_escape_value, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for name, held in vars(value).items():
-            setattr(value, name, _escaped(held))
+        for name, attribute in vars(value).items():
+            setattr(value, name, _escape_value(attribute))
     return value
 
 
-def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     error = call.excinfo.value if call.excinfo is not None else None
     cause = error.__cause__ if isinstance(error, pytest.skip.Exception) else error
     if isinstance(cause, ImageError) and cause.image:
         vars(report)["intercode_missing_image"] = cause.image
     if isinstance(error, (InfrastructureError, TaskError)):
-        _complete_broken(report, item, error)
+        _attach_failure(report, item, error)
         return
     if report.when != "call":
         return
@@ -114,16 +114,16 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
     del item.stash[_EPISODE]  # a rerun must not find the last run's
     if is_own_test(item) and not isinstance(error, pytest.skip.Exception):
         episode = dataclasses.replace(episode, test_passed=error is None)
-    _put(report, episode)
+    _attach_episode(report, episode)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
-        report.sections.append((_OURS, trajectory_tail(episode, results)))
+        report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
         patch = episode.state.get("patch")
         if isinstance(patch, str) and patch:
-            report.sections.append(("intercode patch", clipped(patch, _PATCH_CHARACTERS)))
-        diffs = _diffs(episode)
+            report.sections.append(("intercode patch", clipped(patch, _MAX_PATCH_CHARACTERS)))
+        diffs = _join_diffs(episode)
         if diffs:
-            report.sections.append(("intercode diff", clipped(diffs, _PATCH_CHARACTERS)))
+            report.sections.append(("intercode diff", clipped(diffs, _MAX_PATCH_CHARACTERS)))
         _add_test_output(report, episode)
 
 
@@ -132,17 +132,17 @@ def _add_test_output(report: pytest.TestReport, episode: EpisodeRecord) -> None:
         report.sections.append(("intercode test output", episode.test_output))
 
 
-def _diffs(episode: EpisodeRecord) -> str:
+def _join_diffs(episode: EpisodeRecord) -> str:
     """Return the recorded diffs of files, gold's and the agent's."""
     lines = []
-    found = episode.state.get("diffs")
-    for path, diff in sorted(found.items()) if isinstance(found, dict) else ():
+    diffs = episode.state.get("diffs")
+    for path, diff in sorted(diffs.items()) if isinstance(diffs, dict) else ():
         if isinstance(diff, list):
             lines += [f"--- gold: {path}", f"+++ agent: {path}", *diff]
     return "\n".join(map(str, lines))
 
 
-def _complete_broken(
+def _attach_failure(
     report: pytest.TestReport, item: pytest.Item, error: InfrastructureError | TaskError
 ) -> None:
     """Report a fault of the infrastructure or the task as an ERROR, not as a failing agent."""
@@ -151,7 +151,7 @@ def _complete_broken(
         return
     episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
-    _put(report, episode)
+    _attach_episode(report, episode)
     report.longrepr = episode.headline
     _add_test_output(report, episode)
     if hasattr(report, "wasxfail"):
@@ -166,7 +166,7 @@ def _complete_broken(
 
 
 def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
-    ours = {
+    properties = {
         "intercode_reward": f"{episode.reward:.4f}",
         "intercode_turns": str(len(episode.turns)),
         "intercode_seconds": f"{episode.seconds:.3f}",
@@ -174,47 +174,47 @@ def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
     }
     usage = episode.usage
     if usage:
-        ours["intercode_requests"] = str(usage.requests)
-        ours["intercode_input_tokens"] = str(usage.input_tokens)
-        ours["intercode_output_tokens"] = str(usage.output_tokens)
+        properties["intercode_requests"] = str(usage.requests)
+        properties["intercode_input_tokens"] = str(usage.input_tokens)
+        properties["intercode_output_tokens"] = str(usage.output_tokens)
     if usage.cached_tokens:
-        ours["intercode_cached_tokens"] = str(usage.cached_tokens)
+        properties["intercode_cached_tokens"] = str(usage.cached_tokens)
     if usage.cost is not None:
-        ours["intercode_cost"] = f"{usage.cost:.6f}"
-    kept = [pair for pair in item.user_properties if pair[0] not in _PROPERTIES]
-    item.user_properties[:] = [*kept, *ours.items()]
+        properties["intercode_cost"] = f"{usage.cost:.6f}"
+    user_properties = [pair for pair in item.user_properties if pair[0] not in _PROPERTIES]
+    item.user_properties[:] = [*user_properties, *properties.items()]
 
 
 def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     """Write the last turns of an episode for people; what is not ours is indented."""
-    lines = _said("query: ", episode.task.query)
-    skipped = len(episode.turns) - _TAIL_TURNS
+    lines = _quote("query: ", episode.task.query)
+    skipped = len(episode.turns) - _MAX_TAIL_TURNS
     if skipped > 0:
         lines.append(f"[{skipped} earlier turns]")
-    for number, turn in list(enumerate(episode.turns, 1))[-_TAIL_TURNS:]:
+    for number, turn in list(enumerate(episode.turns, 1))[-_MAX_TAIL_TURNS:]:
         if turn.thought:
-            lines += _said(f"{number} thought: ", turn.thought.strip())
+            lines += _quote(f"{number} thought: ", turn.thought.strip())
         if turn.log:
-            lines += _said(f"{number} printed: ", turn.log.rstrip())
-        lines += _said(f"{number} > ", turn.action)
+            lines += _quote(f"{number} printed: ", turn.log.rstrip())
+        lines += _quote(f"{number} > ", turn.action)
         if turn.observation:
-            lines += _said("", turn.observation.rstrip("\n"))
+            lines += _quote("", turn.observation.rstrip("\n"))
     if episode.log:
-        lines += _said("printed at the end: ", episode.log.rstrip())
+        lines += _quote("printed at the end: ", episode.log.rstrip())
     for line in episode.refused_hosts:
-        lines += _said("refused by the sandbox's network: ", line)
+        lines += _quote("refused by the sandbox's network: ", line)
     for line in episode.left_behind:
-        lines += _said("left behind: ", line)
+        lines += _quote("left behind: ", line)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
-    lines += _said(f"reward {episode.reward:.2f}", f" ({parts})" if parts else "")
+    lines += _quote(f"reward {episode.reward:.2f}", f" ({parts})" if parts else "")
     if episode.detail:
-        lines += _said("", episode.detail)
+        lines += _quote("", episode.detail)
     if results is not None:
-        lines += _said("the whole trajectory is in ", str(results))
+        lines += _quote("the whole trajectory is in ", str(results))
     return "\n".join(lines)
 
 
-def _said(what: str, text: str) -> list[str]:
-    """Return the lines of a text after our word for it; all but the first are indented."""
-    shown = indented(clipped(text, _TAIL_CHARACTERS), _MARGIN)
-    return [what + shown[len(_MARGIN) :] if what else shown]
+def _quote(label: str, text: str) -> list[str]:
+    """Return the lines of a text after our label; all but the first are indented."""
+    indented_text = indented(clipped(text, _MAX_TAIL_CHARACTERS), _MARGIN)
+    return [label + indented_text[len(_MARGIN) :] if label else indented_text]

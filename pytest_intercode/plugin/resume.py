@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.records import sandbox_of
@@ -20,11 +20,11 @@ from pytest_intercode.suites.digest import digest
 __all__ = ["Resumed", "resumed_of"]
 
 _RESUMED = pytest.StashKey["Resumed"]()
-_FOUND = pytest.StashKey["EpisodeRecord | None"]()
+_RECORD = pytest.StashKey["EpisodeRecord | None"]()
 
 
 def resumed_of(config: pytest.Config) -> Resumed | None:
-    """Return what this run takes from an earlier part of it; None where it begins anew."""
+    """Return what this run takes from an earlier part of it; None where it starts fresh."""
     return config.stash.get(_RESUMED, None)
 
 
@@ -50,31 +50,31 @@ class Resumed:
 
     def record_of(self, item: pytest.Item) -> EpisodeRecord | None:
         """Return the result that an item need not be run for, or None."""
-        if _FOUND not in item.stash:
-            record = self._like(item)
+        if _RECORD not in item.stash:
+            record = self._find_unchanged(item)
             if record is not None:
                 task = task_of(item)
                 assert task is not None
                 environment = self._run.composition.environment(spec_of(item, task))
-                made_of = sandbox_of(environment, task, self._run.composition.provider)
-                record = record if made_of == (record.sandbox, record.image) else None
-            item.stash[_FOUND] = record
-        return item.stash[_FOUND]
+                identity = sandbox_of(environment, task, self._run.composition.provider)
+                record = record if identity == (record.sandbox, record.image) else None
+            item.stash[_RECORD] = record
+        return item.stash[_RECORD]
 
-    def _like(self, item: pytest.Item) -> EpisodeRecord | None:
+    def _find_unchanged(self, item: pytest.Item) -> EpisodeRecord | None:
         """Return the result of an item, if all but the sandbox is as it was."""
         record, task = self._records.get(item.nodeid), task_of(item)
         # A test of the user's own may ask more than that the task be solved.
         if record is None or task is None or is_own_test(item):
             return None
         settings = self._run.settings
-        same = (
+        is_same = (
             record.task.digest == digest(task)
             and record.agent == settings.agent
             and record.agent_arguments == shown_arguments(settings.agent_arguments)
             and record.profile == settings.profile
         )
-        return record if same else None
+        return record if is_same else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -82,38 +82,38 @@ class Resumed:
         from pytest_intercode.plugin.xdist import is_worker
 
         if not is_worker(self._run.config):  # all of them have to agree on the order
-            items.sort(key=lambda item: self._like(item) is None)
+            items.sort(key=lambda item: self._find_unchanged(item) is None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report an item's earlier result in place of running it."""
+        """Report an item's earlier result instead of running it."""
         record = self.record_of(item)
         if record is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in _reports(item, record):
+        for report in _make_reports(item, record):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
 
-def _reports(item: pytest.Item, record: EpisodeRecord) -> Iterable[pytest.TestReport]:
+def _make_reports(item: pytest.Item, record: EpisodeRecord) -> Iterable[pytest.TestReport]:
     """Make the three reports of an item that is not run."""
-    for when in ("setup", "call", "teardown"):
+    for phase in ("setup", "call", "teardown"):
         report = pytest.TestReport(
             nodeid=item.nodeid,
             location=item.location,
             keywords=dict.fromkeys(item.keywords, 1),
             outcome="passed",
             longrepr=None,
-            when=when,
+            when=phase,
         )
-        if when == "call":
-            _grade(report, item, record)
+        if phase == "call":
+            _set_outcome(report, item, record)
         yield report
 
 
-def _grade(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) -> None:
+def _set_outcome(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) -> None:
     vars(report)["intercode"] = to_line(record)
     vars(report)["intercode_resumed"] = True
     expected = item.get_closest_marker("xfail")
@@ -122,8 +122,8 @@ def _grade(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) 
     if record.solved:
         return
     report.outcome = "failed" if expected is None else "skipped"
-    why = f": {record.reason}" if record.reason else ""
+    reason = f": {record.reason}" if record.reason else ""
     report.longrepr = one_line(
-        f"{record.outcome}, reward {record.reward:.2f} after {counted(len(record.turns), 'turn')}"
-        f"{why} (reused from the resumed run)"
+        f"{record.outcome}, reward {record.reward:.2f} after {pluralize(len(record.turns), 'turn')}"
+        f"{reason} (reused from the resumed run)"
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import TornResultsWarning
+from pytest_intercode.errors import TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition, Surroundings
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
@@ -115,7 +115,7 @@ class Run:
             return None
         return Baseline(
             self.settings.baseline,
-            lambda line: self.config.issue_config_time_warning(TornResultsWarning(line), 2),
+            lambda line: self.config.issue_config_time_warning(TruncatedResultsWarning(line), 2),
         )
 
     def _lend_terminal(
@@ -142,7 +142,7 @@ class Run:
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         """Escape what a warning says, which may be an agent's words."""
         text = str(warning_message.message)
-        escaped = harmless(text)
+        escaped = escape_for_terminal(text)
         if escaped != text:
             warning_message.message = escaped
         # Code that an agent compiles is in files by names of its own, as are its classes.

@@ -1,6 +1,6 @@
 """What a run needs before its first item: the place that composes its plugins and its executor.
 
-Options are checked, what they name is opened, and what the run does besides (resuming, running
+Options are checked, what they name is opened, and what else the run does (resuming, running
 concurrently, gating, reporting) is registered as plugins of its own.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import counted, harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
@@ -31,11 +31,11 @@ from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
-from pytest_intercode.suites.permissions import asked_hosts
+from pytest_intercode.suites.permissions import requested_hosts
 
 __all__ = ["Startup", "start"]
 
-_MOST_HOSTS = 10  # that the header names
+_MAX_HOSTS = 10  # that the header names
 _IN_ORDER = "bash episodes of the paper profile depend on those before them: they"
 
 
@@ -78,7 +78,7 @@ class Startup:
             _resume(run)
             _choose_execution(run)
         except ConfigurationError as error:
-            raise pytest.UsageError(harmless(str(error))) from None
+            raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
@@ -98,9 +98,9 @@ class Startup:
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
         if settings.cluster:
-            most = settings.cluster_concurrency
-            at_a_time = f", concurrency {most}" if most else ""
-            words.append(f"cluster {settings.cluster}{at_a_time}")
+            limit = settings.cluster_concurrency
+            concurrency = f", concurrency {limit}" if limit else ""
+            words.append(f"cluster {settings.cluster}{concurrency}")
         if settings.concurrency > 1:
             words.append(f"concurrency {settings.concurrency}")
         if settings.repeat > 1:
@@ -115,14 +115,14 @@ class Startup:
         dist = getattr(run.config.option, "dist", "no")
         if dist != "no":  # nothing else is collected here
             tasks = [task for suite in run.tasks.bundled().values() for task in suite]
-            lines += self._asked_hosts(tasks)
+            lines += self._describe_hosts(tasks)
         if dist != "no" and self._suites_in_order():
-            where = "run in one worker, in order"
+            requirement = "run in one worker, in order"
             if dist != "load":
-                where = (
+                requirement = (
                     f"need one worker to have InterCode's rewards, which --dist={dist} may not give"
                 )
-            lines.append(f"intercode: {_IN_ORDER} {where}")
+            lines.append(f"intercode: {_IN_ORDER} {requirement}")
         return lines
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -136,19 +136,19 @@ class Startup:
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
         tasks = [task for task in map(task_of, items) if task is not None]
-        lines = self._asked_hosts(tasks)
+        lines = self._describe_hosts(tasks)
         if self._run.settings.concurrency > 1 and any(map(in_order, items)):
             lines.append(f"intercode: {_IN_ORDER} run one at a time, in order")
         return lines
 
-    def _asked_hosts(self, tasks: Iterable[Task]) -> list[str]:
+    def _describe_hosts(self, tasks: Iterable[Task]) -> list[str]:
         """Return a line with the hosts that suites ask for, most tasks first; or none."""
-        counts = Counter(host for task in tasks for host in asked_hosts(task))
+        counts = Counter(host for task in tasks for host in requested_hosts(task))
         for host in self._run.settings.allow_host:  # the user's own, which the header has
             counts.pop(host, None)
         if not counts:
             return []
-        names = [f"{host} ({counted(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
+        names = [f"{host} ({pluralize(n, 'task')})" for host, n in counts.most_common(_MAX_HOSTS)]
         if len(counts) > len(names):
             names.append(f"{len(counts) - len(names)} more")
         return [one_line(f"intercode: suites let sandboxes reach {', '.join(names)}")]
@@ -191,17 +191,17 @@ def _check(run: Run) -> None:
     if not settings.cluster:  # its nodes ask it
         run.composition.provider.check_registry("--intercode-registry")
     if run.baseline is not None:
-        _keep(settings, run.baseline.path, "the baseline")
+        _protect(settings, run.baseline.path, "the baseline")
     if settings.agent:
         _check_agent(run.composition.factory(), settings, run.config)
 
 
-def _keep(settings: Settings, path: Path, what: str) -> None:
+def _protect(settings: Settings, path: Path, label: str) -> None:
     """Refuse to write results over a file that is read."""
     results = settings.results
     if results is not None and results.exists() and results.samefile(path):
         raise ConfigurationError(
-            f"--intercode-results={results}: this is {what}, and it would be replaced; name "
+            f"--intercode-results={results}: this is {label}, and it would be replaced; name "
             "another file"
         )
 
@@ -210,7 +210,7 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
     head, _, played = factory.name.partition(":")
     if head == "replay":
         path = settings.agent_folder / Path(played.strip()).expanduser()
-        _keep(settings, path, "the run that is replayed")
+        _protect(settings, path, "the run that is replayed")
     if factory.terminal:
         check_terminal(config, factory.name)
         if settings.concurrency > 1:
@@ -220,12 +220,12 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
             )
     if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
         option = "max-cost" if settings.budget.cost else "run-max-cost"
-        where = "--intercode-agent-arg input_price=... and output_price=... (per million tokens)"
+        remedy = "--intercode-agent-arg input_price=... and output_price=... (per million tokens)"
         if settings.gateway.programs or factory.scratch:  # an installed one always goes through it
-            where = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
+            remedy = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
-            f"be limited: give {where}, or limit tokens"
+            f"be limited: give {remedy}, or limit tokens"
         )
 
 
@@ -257,11 +257,11 @@ def _resume(run: Run) -> None:
     """Take over what the results file holds of the run, if it is to go on.
 
     Raises:
-        ConfigurationError: it is no results file.
+        ConfigurationError: it is not a results file.
     """
     settings = run.settings
     if settings.resume and settings.results is not None and settings.results.exists():
-        # The reporter reports a truncated last line, and mends it; it may be writing by now.
+        # The reporter reports a truncated last line, and repairs it; it may be writing by now.
         records = read_records(settings.results, warn=lambda line: None)
         if records:
             run.config.pluginmanager.register(Resumed(run, records), "intercode-resumed")
@@ -281,13 +281,13 @@ def _choose_execution(run: Run) -> None:
         run.composition.use_backend(execution.backend)
         set_execution(run.config, execution)
         return
-    of_run = run.settings.concurrency
+    requested = run.settings.concurrency
     distributed = getattr(run.config.option, "dist", "no") != "no"
-    if of_run > 1 and (is_worker(run.config) or not distributed):
-        own = run.workers.share(of_run)
-        if own > 1:
+    if requested > 1 and (is_worker(run.config) or not distributed):
+        concurrency = run.workers.share(requested)
+        if concurrency > 1:
             run.progress.concurrent = True
-            set_execution(run.config, ConcurrentExecution(run, own))
+            set_execution(run.config, ConcurrentExecution(run, concurrency))
 
 
 def _open_reports(run: Run) -> None:

@@ -17,13 +17,13 @@ from typing import Any, TextIO
 
 import pytest
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.plugin.xdist import is_worker
 
 __all__ = ["check_terminal", "lent_terminal"]
 
-_TWICE = 2.0  # seconds in which a second Ctrl-C ends the run
+_DOUBLE_INTERRUPT_TIMEOUT = 2.0  # seconds in which a second Ctrl-C ends the run
 
 
 def check_terminal(config: pytest.Config, name: str) -> None:
@@ -37,12 +37,12 @@ def check_terminal(config: pytest.Config, name: str) -> None:
             f"--intercode-agent={name}: it talks to your terminal, which the processes of "
             "pytest-xdist have not; run without -n (or with -n 0)"
         )
-    with _uncaptured(config):
-        for stream, what in ((sys.__stdin__, "input"), (sys.__stdout__, "output")):
+    with _suspend_capture(config):
+        for stream, stream_name in ((sys.__stdin__, "input"), (sys.__stdout__, "output")):
             if not _is_terminal(stream):
                 raise AgentLoadError(
                     f"--intercode-agent={name}: it talks to your terminal, and the standard "
-                    f"{what} is not one; run pytest in a terminal, and neither piped nor in CI"
+                    f"{stream_name} is not one; run pytest in a terminal, neither piped nor in CI"
                 )
 
 
@@ -60,15 +60,15 @@ def lent_terminal(config: pytest.Config, action_timeout: float) -> Iterator[Call
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     streams: Any = config.pluginmanager.get_plugin("intercode-streams")
     with (
-        _uncaptured(config),
-        _modes_kept(),
+        _suspend_capture(config),
+        _restore_modes(),
         streams.lent() if streams is not None else contextlib.nullcontext(),
     ):
         if reporter is not None:
             reporter.ensure_newline()
             reporter.flush()
-        with _patient_with_interrupts(action_timeout):
-            yield _say
+        with _single_interrupt_stops_action(action_timeout):
+            yield _write_line
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -78,15 +78,15 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _say(line: str) -> None:
-    """Write a line to the terminal, escaped: an agent's words may not drive it."""
+def _write_line(line: str) -> None:
+    """Write a line to the terminal, escaped: an agent's text may not drive it."""
     if sys.__stdout__ is not None:
-        sys.__stdout__.write(f"{harmless(line)}\n")
+        sys.__stdout__.write(f"{escape_for_terminal(line)}\n")
         sys.__stdout__.flush()
 
 
 @contextlib.contextmanager
-def _uncaptured(config: pytest.Config) -> Iterator[None]:
+def _suspend_capture(config: pytest.Config) -> Iterator[None]:
     """Suspend all capturing, that of the standard input too."""
     manager: Any = config.pluginmanager.get_plugin("capturemanager")
     if manager is None:
@@ -98,7 +98,7 @@ def _uncaptured(config: pytest.Config) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _modes_kept() -> Iterator[None]:
+def _restore_modes() -> Iterator[None]:
     """Leave the terminal in the modes it was in, even if the agent does not put it right."""
     handle = sys.__stdin__.fileno() if sys.__stdin__ is not None else -1
     try:
@@ -114,8 +114,8 @@ def _modes_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _patient_with_interrupts(action_timeout: float) -> Iterator[None]:
-    """Let one Ctrl-C pass while an action runs; who is used to a shell means the action by it.
+def _single_interrupt_stops_action(action_timeout: float) -> Iterator[None]:
+    """Let one Ctrl-C pass while an action runs: users of a shell mean the action by it.
 
     At the prompt Ctrl-C is a key like others. A signal that comes then was sent by another
     process, and ends the run.
@@ -123,14 +123,16 @@ def _patient_with_interrupts(action_timeout: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    last = -_TWICE
+    last = -_DOUBLE_INTERRUPT_TIMEOUT
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if last - before < _TWICE or _at_prompt():
+        previous, last = last, time.monotonic()
+        if last - previous < _DOUBLE_INTERRUPT_TIMEOUT or _at_prompt():
             signal.default_int_handler(number, frame)
-        _say(f"\n[an action ends by itself, after {action_timeout:g} s; Ctrl-C twice ends the run]")
+        _write_line(
+            f"\n[an action ends by itself, after {action_timeout:g} s; Ctrl-C twice ends the run]"
+        )
 
     replaced = signal.signal(signal.SIGINT, handle)
     try:

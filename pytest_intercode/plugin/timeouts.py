@@ -1,8 +1,8 @@
 """pytest-timeout: the time of an item is up while pytest waits for its rollout.
 
 The plugin would print the stacks of all threads, of which there are dozens, and by its method
-``thread`` end the process. While an item waits for its rollout, that one is cancelled in place of
-it, and the run goes on. What hangs elsewhere, in a test or a fixture of the user's, is left to the
+``thread`` end the process. While an item waits for its rollout, that one is cancelled instead,
+and the run goes on. What hangs elsewhere, in a test or a fixture of the user's, is left to the
 plugin.
 """
 
@@ -22,9 +22,9 @@ from pytest_intercode.plugin.reports import keep_episode
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.rollouts.records import RecordBuilder
 
-__all__ = ["cancelled_on_timeout", "set_timer"]
+__all__ = ["cancel_on_timeout", "set_timer"]
 
-_GRACE = 10.0  # seconds for a cancelled rollout to end
+_CANCEL_TIMEOUT = 10.0  # seconds for a cancelled rollout to end
 _TIMER = pytest.StashKey["_Timer"]()
 
 
@@ -40,7 +40,7 @@ def set_timer(item: pytest.Item, settings: Any) -> None:
 
 
 @contextlib.contextmanager
-def cancelled_on_timeout(item: pytest.Item, handle: Handle, *, acting: bool) -> Iterator[None]:
+def cancel_on_timeout(item: pytest.Item, handle: Handle, *, acting: bool) -> Iterator[None]:
     """Cancel a rollout, which this context waits for, when the time of its item is up.
 
     Args:
@@ -56,7 +56,7 @@ def cancelled_on_timeout(item: pytest.Item, handle: Handle, *, acting: bool) -> 
         yield
         return
     try:
-        with timer.waiting(handle.cancel):
+        with timer.watch(handle.cancel):
             yield
     except RolloutCancelled as cancelled:
         if not timer.message:
@@ -95,7 +95,7 @@ class _Timer:
         self._thread.start()
 
     @contextlib.contextmanager
-    def waiting(self, cancel: Callable[[str], None]) -> Iterator[None]:
+    def watch(self, cancel: Callable[[str], None]) -> Iterator[None]:
         """Know how to end what pytest waits for."""
         with self._lock:
             self._cancel = cancel
@@ -127,7 +127,7 @@ class _Timer:
             if cancel is not None:
                 self.message = f"Timeout (>{self.seconds}s) from pytest-timeout."
                 cancel(self.message)
-        if cancel is not None and self._over.wait(_GRACE):
+        if cancel is not None and self._over.wait(_CANCEL_TIMEOUT):
             return
         if self._signals:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from _pytest import runner
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 
 __all__ = ["escape_live_log", "log_level_held", "may_be_tried_again", "variables_kept_still"]
 
@@ -38,11 +38,11 @@ class _Escaping(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         escaped = copy.copy(record)
-        escaped.msg, escaped.args = harmless(record.getMessage()), None
+        escaped.msg, escaped.args = escape_for_terminal(record.getMessage()), None
         if record.exc_info and not record.exc_text:
             escaped.exc_text = self._formatter.formatException(record.exc_info)
-        escaped.exc_text = escaped.exc_text and harmless(escaped.exc_text)
-        escaped.stack_info = escaped.stack_info and harmless(escaped.stack_info)
+        escaped.exc_text = escaped.exc_text and escape_for_terminal(escaped.exc_text)
+        escaped.stack_info = escaped.stack_info and escape_for_terminal(escaped.stack_info)
         return self._formatter.format(escaped)
 
 
@@ -51,10 +51,10 @@ def may_be_tried_again(item: pytest.Item) -> bool:
     if item.get_closest_marker("flaky") is not None:
         return True
     config = item.config
-    asked: object = config.getoption("force_reruns", None) or config.getoption("reruns", None)
+    reruns: object = config.getoption("force_reruns", None) or config.getoption("reruns", None)
     with contextlib.suppress(ValueError, KeyError):  # the plugin is not there
-        asked = asked or config.getini("reruns")
-    return bool(asked)
+        reruns = reruns or config.getini("reruns")
+    return bool(reruns)
 
 
 @contextlib.contextmanager
@@ -66,13 +66,13 @@ def log_level_held(config: pytest.Config) -> Iterator[None]:
     """
     level = getattr(config.pluginmanager.get_plugin("logging-plugin"), "log_level", None)
     root = logging.getLogger()
-    before = root.level
+    original_level = root.level
     if level is not None:
-        root.setLevel(min(before, level))
+        root.setLevel(min(original_level, level))
     try:
         yield
     finally:
-        root.setLevel(before)
+        root.setLevel(original_level)
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def variables_kept_still() -> Iterator[None]:
     """Keep pytest from removing the environment variable with the name of the present test.
 
     It does so after each item; a thread that copies ``os.environ`` in that moment, as libraries
-    for HTTP do, gets a ``KeyError``. Setting a variable anew does no harm.
+    for HTTP do, gets a ``KeyError``. Setting a variable again does no harm.
     """
     update = getattr(runner, _CURRENT_TEST, None)
     if update is None:

@@ -78,9 +78,9 @@ def is_cut(state: Mapping[str, Any]) -> bool:
         any(state.get(mark) for mark in ("digested", "ranked", "counted", "cut", "ungradable"))
         or any(side.get("digest") for side in sides)
         or any(
-            isinstance(each, Mapping) and "sha256" in each
+            isinstance(entry, Mapping) and "sha256" in entry
             for side in sides
-            for each in side.values()
+            for entry in side.values()
         )
     )
 
@@ -88,7 +88,7 @@ def is_cut(state: Mapping[str, Any]) -> bool:
 def _sides(
     record: EpisodeRecord, state: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    more = {
+    episode = {
         "actions": [turn.action for turn in record.turns],
         "observations": [turn.observation for turn in record.turns],
         "executed": [turn.executed for turn in record.turns],
@@ -97,7 +97,7 @@ def _sides(
         "outcome": record.outcome if is_ours(record) else "",
     }
     tests = {"tests": state["tests"]} if "tests" in state else {}
-    agent = {**tests, **state.get("agent", {}), **more}
+    agent = {**tests, **state.get("agent", {}), **episode}
     return copy.deepcopy(agent), copy.deepcopy(dict(state.get("gold", {})))
 
 
@@ -113,7 +113,7 @@ def load_function(name: str, folder: Path) -> RewardFunction:
     """
     function = import_attribute(name, folder, "--reward")
     if not callable(function):
-        raise ConfigurationError(f"--reward={name}: {function!r:.60} is no function")
+        raise ConfigurationError(f"--reward={name}: {function!r:.60} is not a function")
     try:
         inspect.signature(function).bind(None, {}, {})
     except ValueError:

@@ -58,7 +58,7 @@ class Rescored:
         records: the episodes that could be scored, and those that are left as they are, in order.
         changes: each scored episode before and after, changed or not.
         left: how many are as they were: episodes that a fault of the task or of the infrastructure
-            spoiled, and those that were run again.
+            ended, and those that were run again.
         problems: why others could not be scored, with the ids of their tasks.
     """
 
@@ -87,7 +87,7 @@ def rescore(
     Args:
         episodes: records, or rows as :func:`pytest_intercode.read_results` returns them.
         profile: ``strict`` or ``paper``; by default the one that each was played under.
-        reward: a reward function ``(task, agent, gold)``, in place of a profile's.
+        reward: a reward function ``(task, agent, gold)``, instead of a profile's.
         tasks: the tasks, for what their records do not hold, or a function that finds a record's.
         todays: go by the reward options that the tasks have today.
         file: where the episodes are from, for ``rescored_from`` and messages.
@@ -99,29 +99,29 @@ def rescore(
         name = getattr(reward, "__qualname__", type(reward).__name__)
         reward = RewardFunction(name, reward)
     task_of = tasks if callable(tasks) else partial(task_among, list(tasks))
-    done = Rescored()
+    rescored = Rescored()
     for number, episode in enumerate(episodes):
-        where = f"{file}, row {number}"
-        record = episode if isinstance(episode, EpisodeRecord) else from_row(episode, where)
+        location = f"{file}, row {number}"
+        record = episode if isinstance(episode, EpisodeRecord) else from_row(episode, location)
         if record.superseded or not record.graded:
-            done.records.append(record)
-            done.left += 1
+            rescored.records.append(record)
+            rescored.left += 1
             continue
         if is_ours(record) and played_profile(record) not in ("strict", "paper"):
-            raise ConfigurationError(f"{where}: its profile is neither strict nor paper")
+            raise ConfigurationError(f"{location}: its profile is neither strict nor paper")
         target = profile or played_profile(record)
         try:
             graded = _reward(record, target, reward, task_of, todays)
         except NotRecorded as missing:
-            done.problems[str(missing)].append(record.task.id)
+            rescored.problems[str(missing)].append(record.task.id)
             continue
-        new = _rescored(record, graded, target, reward, task_of, file)
-        done.records.append(new)
-        was = record.outcome if is_ours(record) else ""
-        done.changes.append(
-            Change(record.task.env, record.task.id, record.reward, new.reward, was, new.outcome)
+        new = _rescored_record(record, graded, target, reward, task_of, file)
+        rescored.records.append(new)
+        former = record.outcome if is_ours(record) else ""
+        rescored.changes.append(
+            Change(record.task.env, record.task.id, record.reward, new.reward, former, new.outcome)
         )
-    return done
+    return rescored
 
 
 def _reward(
@@ -147,22 +147,22 @@ def _reward(
     return score(record, target, task, todays=todays)
 
 
-def _check_best(record: EpisodeRecord, otherwise: bool) -> None:
+def _check_best(record: EpisodeRecord, changed: bool) -> None:
     """With rewards as feedback the best turn counts; the state of that one alone is recorded."""
-    env, again = record.task.env, "play it again with --intercode-agent=replay:FILE"
-    if otherwise:
+    env, advice = record.task.env, "play it again with --intercode-agent=replay:FILE"
+    if changed:
         raise NotRecorded(
             f"{env}: the run had rewards as feedback, and of all its tries only the best is "
-            f"recorded: {again} --intercode-feedback=reward"
+            f"recorded: {advice} --intercode-feedback=reward"
         )
     if record.reward != record.turns[-1].reward and "turn" not in record.state:
-        raise NotRecorded(f"{env}: the best of several tries is not recorded: {again}")
+        raise NotRecorded(f"{env}: the best of several tries is not recorded: {advice}")
 
 
 # -- the new record
 
 
-def _rescored(
+def _rescored_record(
     record: EpisodeRecord,
     reward: Reward,
     target: str,
@@ -174,19 +174,19 @@ def _rescored(
     parts = {name: float(part) for name, part in reward.parts.items()}
     outcome = _outcome(record, reward)
     played = played_profile(record)
-    was = record.outcome if is_ours(record) else ""
-    first = record.rescored_from or FirstScore(played, record.reward, was, file)
+    recorded_outcome = record.outcome if is_ours(record) else ""
+    first = record.rescored_from or FirstScore(played, record.reward, recorded_outcome, file)
     turns = record.turns
     if turns and not had_feedback(record):
         turns = (*turns[:-1], replace(turns[-1], reward=value, parts=parts))
-    same = (value, parts) == (record.reward, record.parts)
+    unchanged = (value, parts) == (record.reward, record.parts)
     new = replace(
         record,
         turns=turns,
         outcome=outcome,
         reward=value,
         parts=parts,
-        reason=record.reason if same or outcome == "agent-error" else reward.reason,
+        reason=record.reason if unchanged or outcome == "agent-error" else reward.reason,
         profile=target if function is None else played,
         rescored_from=first,
         reward_function="" if function is None else function.name,
@@ -205,16 +205,16 @@ def _rescored(
 
 def _outcome(record: EpisodeRecord, reward: Reward) -> Outcome:
     """Name the outcome as the turn loop does."""
-    was = record.outcome
-    if was == "agent-error":
-        return was
+    recorded = record.outcome
+    if recorded == "agent-error":
+        return recorded
     if reward.value >= 1.0:
         return "solved"
-    if was in ("out-of-budget", "timed-out"):
-        return was
+    if recorded in ("out-of-budget", "timed-out"):
+        return recorded
     used_up = (
         is_ours(record)
-        and was == "solved"
+        and recorded == "solved"
         and 0 < record.max_turns <= len(record.turns)
         and unsubmitted(record)
     )

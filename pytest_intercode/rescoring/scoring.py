@@ -82,9 +82,9 @@ def score(
             raise TypeError(reward.reason)
         return reward
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-        again = _AGAIN.format(profile=profile)
-        said = f"{env}: the recorded end state is cut, or of another version"
-        raise NotRecorded(f"{said}: {again}") from None
+        advice = _AGAIN.format(profile=profile)
+        problem = f"{env}: the recorded end state is cut, or of another version"
+        raise NotRecorded(f"{problem}: {advice}") from None
 
 
 def state_of(record: EpisodeRecord, task: Task | None = None) -> Mapping[str, Any]:
@@ -108,9 +108,9 @@ def state_of(record: EpisodeRecord, task: Task | None = None) -> Mapping[str, An
         return {"agent": {"submitted": _paper_flags(record)}, "gold": gold}
     if is_ours(record):
         raise NotRecorded(f"{env}: the record holds no end state")
-    what = {"sql": "gold's rows", "bash": "gold's sandbox", "python": "what the tests gave"}
+    contents = {"sql": "gold's rows", "bash": "gold's sandbox", "python": "what the tests gave"}
     raise NotRecorded(
-        f"{env}: a file of InterCode's does not hold {what.get(env, 'the end state')}: "
+        f"{env}: a file of InterCode's does not hold {contents.get(env, 'the end state')}: "
         "play it again with --intercode-agent=replay:FILE"
     )
 
@@ -200,23 +200,23 @@ def _sql(of: _Scoring) -> Reward:
         problem = "an answer behind submit is run by the strict profile alone"
     elif _skips(record):
         problem = "the episode ended with skip, and was not graded"
-    other = of.state.get(of.profile, {})
-    problem = problem or other.get("problem", "")
+    other_state = of.state.get(of.profile, {})
+    problem = problem or other_state.get("problem", "")
     if problem:
         raise NotRecorded(f"sql: {problem}: {_AGAIN.format(profile=of.profile)}")
-    return sql_paper_reward_again(other) if paper else _sql_rows(other, of.options)
+    return sql_paper_reward_again(other_state) if paper else _sql_rows(other_state, of.options)
 
 
 def _sql_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward:
-    then = options_again(state["options"])
-    if options is not None and options != then:
-        if state["digested"] or options.rows != then.rows:
+    recorded = options_again(state["options"])
+    if options is not None and options != recorded:
+        if state["digested"] or options.rows != recorded.rows:
             raise NotRecorded(
                 "sql: what reward.rows says was applied when gold was run, and long results are "
                 "recorded as digests: play it again with --intercode-agent=replay:FILE"
             )
-        then = options
-    return sql_rows_reward_again(state, then)
+        recorded = options
+    return sql_rows_reward_again(state, recorded)
 
 
 def _ctf(of: _Scoring) -> Reward:
@@ -252,7 +252,7 @@ _ENVIRONMENTS: Mapping[str, Callable[[_Scoring], Reward]] = {
 def _strict_flags(record: EpisodeRecord) -> list[str]:
     """Return the flags that actions submit, as the strict profile reads them."""
     words = [action.split(None, 1) for action in _actions(record.turns)]
-    return [each[1].strip() for each in words if len(each) > 1 and each[0] == "submit"]
+    return [parts[1].strip() for parts in words if len(parts) > 1 and parts[0] == "submit"]
 
 
 def _paper_flags(record: EpisodeRecord) -> list[str]:

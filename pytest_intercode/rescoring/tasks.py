@@ -50,7 +50,7 @@ class TaskFinder:
         self._data = data
         self._folder = folder or Path.cwd()
         self._permissions = permissions
-        self._read: dict[tuple[str, str], Sequence[Task]] = {}
+        self._cache: dict[tuple[str, str], Sequence[Task]] = {}
 
     def __call__(self, record: EpisodeRecord) -> Task | None:
         """Return the task of an episode, or None.
@@ -59,9 +59,9 @@ class TaskFinder:
             SuiteError: a named suite is wrong, or not there.
         """
         for tasks in self._candidates(record):
-            found = task_among(tasks, record)
-            if found is not None:
-                return found
+            task = task_among(tasks, record)
+            if task is not None:
+                return task
         return None
 
     def _candidates(self, record: EpisodeRecord) -> Iterator[Sequence[Task]]:
@@ -74,12 +74,12 @@ class TaskFinder:
         if suite is not None:
             yield self._file(suite, env)
         if record.task.suite == env:
-            yield self._once("bundled", env, lambda: bundled_tasks(env, env))
+            yield self._read_cached("bundled", env, lambda: bundled_tasks(env, env))
         dataset = dataset_of(record.task.dataset)
         if not is_ours(record) and env == "ctf":
             dataset = "ic-ctf"
         if dataset is not None:
-            yield self._once("dataset", dataset, lambda: self._dataset(dataset))
+            yield self._read_cached("dataset", dataset, lambda: self._dataset(dataset))
 
     def _suite_of(self, path: str) -> Path | None:
         """Return the suite that the path of a node id names. Anybody may have written that."""
@@ -93,13 +93,15 @@ class TaskFinder:
 
     def _file(self, path: Path, env: str) -> Sequence[Task]:
         kind = f"rows of {env}" if is_row_file(path) else "suite"
-        return self._once(kind, str(path), lambda: file_tasks(path, env, self._permissions))
+        return self._read_cached(kind, str(path), lambda: file_tasks(path, env, self._permissions))
 
-    def _once(self, kind: str, name: str, read: Callable[[], Sequence[Task]]) -> Sequence[Task]:
+    def _read_cached(
+        self, kind: str, name: str, read: Callable[[], Sequence[Task]]
+    ) -> Sequence[Task]:
         key = kind, name
-        if key not in self._read:
-            self._read[key] = read()
-        return self._read[key]
+        if key not in self._cache:
+            self._cache[key] = read()
+        return self._cache[key]
 
     def _dataset(self, name: str) -> Sequence[Task]:
         try:

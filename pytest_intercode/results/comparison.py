@@ -57,7 +57,7 @@ __all__ = [
 Kind = Literal[
     "broke",
     "less often",
-    "mended",
+    "fixed",
     "more often",
     "as before",
     "only before",
@@ -109,7 +109,7 @@ class Change(NamedTuple):
 
     Attributes:
         key: the task.
-        kind: ``broke`` where it was solved and is in no try now, ``mended`` where it was in no
+        kind: ``broke`` where it was solved and is in no try now, ``fixed`` where it was in no
             try and is now; ``less often`` and ``more often`` where it is in some tries.
         before: the older run's tries.
         after: the newer run's tries.
@@ -128,27 +128,29 @@ class Change(NamedTuple):
     @property
     def by_chance(self) -> bool:
         """Whether the change is no more than what chance makes in one task of twenty."""
-        return self.p is not None and self.p > _LEVEL
+        return self.p is not None and self.p > _SIGNIFICANCE_LEVEL
 
 
-_LEVEL = 0.05
+_SIGNIFICANCE_LEVEL = 0.05  # the p-value above which chance explains a change
 
 
 def changes(before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]) -> list[Change]:
     """Return what became of every task of either run, in the order of the runs."""
     old, new = by_task(before), by_task(after)
-    found = []
+    task_changes = []
     for key in [*old, *(key for key in new if key not in old)]:
-        were, are = old.get(key, []), new.get(key, [])
-        was, now = _share(were), _share(are)
-        kind = _kind(bool(were), bool(are), was, now)
+        old_tries, new_tries = old.get(key, []), new.get(key, [])
+        old_share, new_share = _share(old_tries), _share(new_tries)
+        kind = _classify(bool(old_tries), bool(new_tries), old_share, new_share)
         difference, p = None, None
         if kind in KINDS[:4]:
-            difference = first_difference(*_pair(were, are, worse=now.rate < was.rate))
-            if was.graded > 1 or now.graded > 1:
-                p = fisher_exact(was, now)
-        found.append(Change(key, kind, was, now, difference, p))
-    return found
+            difference = first_difference(
+                *_representative_pair(old_tries, new_tries, worse=new_share.rate < old_share.rate)
+            )
+            if old_share.graded > 1 or new_share.graded > 1:
+                p = fisher_exact(old_share, new_share)
+        task_changes.append(Change(key, kind, old_share, new_share, difference, p))
+    return task_changes
 
 
 def _share(tries: Sequence[EpisodeRecord]) -> Share:
@@ -156,21 +158,21 @@ def _share(tries: Sequence[EpisodeRecord]) -> Share:
     return Share(sum(record.succeeded for record in graded), len(graded))
 
 
-def _kind(in_old: bool, in_new: bool, was: Share, now: Share) -> Kind:
+def _classify(in_old: bool, in_new: bool, old_share: Share, new_share: Share) -> Kind:
     if not in_new:
         return "only before"
     if not in_old:
         return "only after"
-    if not (was.graded and now.graded):
+    if not (old_share.graded and new_share.graded):
         return "not graded"
-    if now.rate < was.rate:
-        return "less often" if now.solved else "broke"
-    if now.rate > was.rate:
-        return "more often" if was.solved else "mended"
+    if new_share.rate < old_share.rate:
+        return "less often" if new_share.solved else "broke"
+    if new_share.rate > old_share.rate:
+        return "more often" if old_share.solved else "fixed"
     return "as before"
 
 
-def _pair(
+def _representative_pair(
     before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord], *, worse: bool
 ) -> tuple[EpisodeRecord, EpisodeRecord]:
     """Return two tries that show the change; those with the same number, if there are some."""
@@ -192,9 +194,9 @@ def first_difference(before: EpisodeRecord, after: EpisodeRecord) -> Difference:
             )
         if _action(old) != _action(new):
             return Difference(number, "action", _action(old), _action(new))
-        seen = old.observation.rstrip(), new.observation.rstrip()
-        if seen[0] != seen[1]:
-            return Difference(number, "observation", *seen, _action(old))
+        observations = old.observation.rstrip(), new.observation.rstrip()
+        if observations[0] != observations[1]:
+            return Difference(number, "observation", *observations, _action(old))
     return Difference(0, "nothing", None, None)
 
 
@@ -221,16 +223,23 @@ class Run:
 
     @property
     def ungraded(self) -> int:
-        """How many tries a fault of the task or of the infrastructure spoiled."""
-        return sum(not each.graded for each in self.tries)
+        """How many tries failed by a fault of the task or of the infrastructure."""
+        return sum(not record.graded for record in self.tries)
 
     def settings(self) -> dict[str, str]:
         """Return what the run was made with, for people."""
-        found = {name: _values(getattr(each, name) for each in self.tries) for name in _SETTINGS}
-        given = [each.agent_arguments for each in self.tries]
-        for name in sorted({name for each in given for name in each}):
-            found[f"agent argument {name}"] = _values(each.get(name) for each in given)
-        return {**found, "turns": _values(each.max_turns or None for each in self.tries)}
+        settings = {
+            name: _join_values(getattr(record, name) for record in self.tries) for name in _SETTINGS
+        }
+        agent_arguments = [record.agent_arguments for record in self.tries]
+        for name in sorted({name for arguments in agent_arguments for name in arguments}):
+            settings[f"agent argument {name}"] = _join_values(
+                arguments.get(name) for arguments in agent_arguments
+            )
+        return {
+            **settings,
+            "turns": _join_values(record.max_turns or None for record in self.tries),
+        }
 
 
 @dataclass(frozen=True)
@@ -251,7 +260,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
         warn: called with one line if the last line is truncated; that line is left out.
 
     Raises:
-        ConfigurationError: it is no results file, or holds no episode.
+        ConfigurationError: it is not a results file, or holds no episode.
     """
     tries = counted_tries(read_records(path, warn))
     if not tries:
@@ -285,47 +294,59 @@ class Compared:
 
     def groups(self) -> list[Group]:
         """Return the tasks that both graded by env and by hardness, and all of them last."""
-        common = {each.key for each in self.changes if each.before.graded and each.after.graded}
+        common = {
+            change.key for change in self.changes if change.before.graded and change.after.graded
+        }
         old, new = (
-            [each for each in run.tries if key_of(each) in common]
+            [record for record in run.tries if key_of(record) in common]
             for run in (self.before, self.after)
         )
-        found = []
+        task_groups = []
         groupings: tuple[Grouping, ...] = ("env", "hardness")
-        for by in groupings:
-            was, now = groups(old, by), groups(new, by)
-            values = sorted(was.keys() & now.keys(), key=rank_of_hardness)
+        for grouping in groupings:
+            old_groups, new_groups = groups(old, grouping), groups(new, grouping)
+            values = sorted(old_groups.keys() & new_groups.keys(), key=rank_of_hardness)
             if values == ["-"]:
                 continue
-            found += [
-                Group(by, each, summarise(was[each]), summarise(now[each])) for each in values
+            task_groups += [
+                Group(grouping, value, summarise(old_groups[value]), summarise(new_groups[value]))
+                for value in values
             ]
-        return [*found, Group("all", "", summarise(old), summarise(new))]
+        return [*task_groups, Group("all", "", summarise(old), summarise(new))]
 
     def warnings(self) -> list[str]:
         """Return what makes the two runs hard to compare, a line each."""
-        found = []
+        warnings = []
         old, new = self.before.settings(), self.after.settings()
         for name in dict.fromkeys((*old, *new)):
-            was, now = old.get(name, ""), new.get(name, "")
+            old_value, new_value = old.get(name, ""), new.get(name, "")
             # InterCode's records do not say; another agent is what is often compared.
-            if was != now and name != "agent" and (name.startswith("agent ") or (was and now)):
-                found.append(
-                    f"the runs differ in {name}: {was or 'none'} before, {now or 'none'} after"
+            if (
+                old_value != new_value
+                and name != "agent"
+                and (name.startswith("agent ") or (old_value and new_value))
+            ):
+                warnings.append(
+                    f"the runs differ in {name}: {old_value or 'none'} before, "
+                    f"{new_value or 'none'} after"
                 )
-        queries = self._changed(lambda record: one_line(record.task.query))
+        queries = self._find_changed(lambda record: one_line(record.task.query))
         # Digests of the first format covered less, and equal no later one.
-        tasks = self._changed(lambda it: it.task.digest if it.format_version > 1 else "")
+        tasks = self._find_changed(
+            lambda record: record.task.digest if record.format_version > 1 else ""
+        )
         if queries:
-            found.append(f"the query is another in {_some(queries)}")
+            warnings.append(f"the query is another in {_task_list(queries)}")
         if tasks := [key for key in tasks if key not in queries]:
-            found.append(f"the task itself (gold, files or limits) is another in {_some(tasks)}")
-        return found
+            warnings.append(
+                f"the task itself (gold, files or limits) is another in {_task_list(tasks)}"
+            )
+        return warnings
 
-    def _changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:
+    def _find_changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:
         """Return the tasks for which both runs record a value, and not the same."""
         old, new = (
-            {key_of(each): value_of(each) for each in run.tries}
+            {key_of(record): value_of(record) for record in run.tries}
             for run in (self.before, self.after)
         )
         return [
@@ -335,38 +356,38 @@ class Compared:
     def data(self) -> dict[str, Any]:
         """Return all of it as builtins, ready for JSON."""
         return {
-            "before": _about(self.before),
-            "after": _about(self.after),
+            "before": _run_data(self.before),
+            "after": _run_data(self.after),
             "warnings": self.warnings(),
             "verdict": {**asdict(self.verdict), "sentence": self.verdict.sentence},
-            "groups": [asdict(each) for each in self.groups()],
+            "groups": [asdict(group) for group in self.groups()],
             "changes": [
                 {
-                    **each.key._asdict(),
-                    "kind": each.kind,
-                    "before": each.before._asdict(),
-                    "after": each.after._asdict(),
-                    "parting": each.difference and each.difference._asdict(),
-                    "p": each.p,
+                    **change.key._asdict(),
+                    "kind": change.kind,
+                    "before": change.before._asdict(),
+                    "after": change.after._asdict(),
+                    "parting": change.difference and change.difference._asdict(),
+                    "p": change.p,
                 }
-                for each in self.changes
+                for change in self.changes
             ],
         }
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _run_data(run: Run) -> dict[str, Any]:
     return {"file": str(run.path), "settings": run.settings(), **asdict(summarise(run.tries))}
 
 
-def _values(values: Iterable[Any]) -> str:
+def _join_values(values: Iterable[Any]) -> str:
     """Return what records say, the most frequent first; nothing where none says anything."""
-    counts = Counter(str(each) for each in values if each not in (None, ""))
+    counts = Counter(str(value) for value in values if value not in (None, ""))
     return ", ".join(value for value, _ in counts.most_common())
 
 
-def _some(keys: Sequence[TaskKey]) -> str:
-    named = ", ".join(map(str, keys[:3])) + (", ..." if len(keys) > 3 else "")
-    return f"1 task ({named})" if len(keys) == 1 else f"{len(keys)} tasks ({named})"
+def _task_list(keys: Sequence[TaskKey]) -> str:
+    names = ", ".join(map(str, keys[:3])) + (", ..." if len(keys) > 3 else "")
+    return f"1 task ({names})" if len(keys) == 1 else f"{len(keys)} tasks ({names})"
 
 
 # -- what the gate compares with
@@ -380,7 +401,7 @@ class Baseline:
         warn: called with one line if the last line is truncated; that line is left out.
 
     Raises:
-        ConfigurationError: the file is no results file of ours, or has no graded episode.
+        ConfigurationError: it is not a results file of pytest-intercode, or has no graded episode.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
@@ -417,4 +438,4 @@ class Baseline:
 
     def unknown(self, tries: Iterable[EpisodeRecord]) -> int:
         """Return how many tasks of a run the earlier one did not have."""
-        return len({key_of(each) for each in tries} - self._solved.keys())
+        return len({key_of(record) for record in tries} - self._solved.keys())

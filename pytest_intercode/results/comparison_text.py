@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
 __all__ = ["lines"]
 
-_SHOWN = 10  # tasks of each kind of change
-_NAMED = 5  # tasks that only one run has
-_WIDTH = 88  # of an action
+_MAX_SHOWN = 10  # tasks of each kind of change
+_MAX_NAMED = 5  # tasks that only one run has
+_MAX_WIDTH = 88  # characters of an action or observation
 _MEANINGS = {
     "broke": "solved before, in no try now",
     "less often": "solved in fewer tries",
-    "mended": "in no try before, solved now",
+    "fixed": "in no try before, solved now",
     "more often": "solved in more tries",
 }
 
@@ -28,52 +28,55 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
         compared: the comparison.
         everything: name every task that changed.
     """
-    found = [f"before: {_run(compared.before)}", f"after:  {_run(compared.after)}"]
-    found += _changes(compared.changes, everything)
+    output = [f"before: {_run(compared.before)}", f"after:  {_run(compared.after)}"]
+    output += _changes(compared.changes, everything)
     ungraded = compared.before.ungraded, compared.after.ungraded
     if any(ungraded):
-        found += [
+        output += [
             "",
-            "left out, as the task or the infrastructure spoiled them: "
-            f"{counted(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
+            "left out, as the task or the infrastructure failed: "
+            f"{pluralize(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
         ]
     if compared.verdict.tasks:
-        found += ["", *_tables(compared)]
-    return [*found, "", compared.verdict.sentence]
+        output += ["", *_tables(compared)]
+    return [*output, "", compared.verdict.sentence]
 
 
 def _run(run: Run) -> str:
-    made = summarise(run.tries)
-    said = [counted(made.tasks, "task"), counted(made.tries, "try", "tries")]
+    summary = summarise(run.tries)
+    facts = [pluralize(summary.tasks, "task"), pluralize(summary.tries, "try", "tries")]
     settings = run.settings()
-    said += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
-    return one_line(f"{run.path}: {', '.join(said)}")
+    facts += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
+    return one_line(f"{run.path}: {', '.join(facts)}")
 
 
 # -- the tasks that changed
 
 
 def _changes(changes: Sequence[Change], everything: bool) -> list[str]:
-    found = []
+    output = []
     for kind in KINDS:
-        those = [each for each in changes if each.kind == kind]
-        if not those:
+        matching = [candidate for candidate in changes if candidate.kind == kind]
+        if not matching:
             continue
         if kind in _MEANINGS:
-            found += ["", f"{kind} ({_MEANINGS[kind]}): {len(those)}"]
-            shown = those if everything else those[:_SHOWN]
-            for each in shown:
-                found += _task(each)
-            if len(those) > len(shown):
-                found.append(f"  ... and {len(those) - len(shown)} more; --all names them")
+            output += ["", f"{kind} ({_MEANINGS[kind]}): {len(matching)}"]
+            shown_changes = matching if everything else matching[:_MAX_SHOWN]
+            for change in shown_changes:
+                output += _task(change)
+            if len(matching) > len(shown_changes):
+                output.append(
+                    f"  ... and {len(matching) - len(shown_changes)} more; --all names them"
+                )
         elif kind == "as before":
-            found += ["", f"as before: {len(those)}"]
+            output += ["", f"as before: {len(matching)}"]
         else:
-            shown = those if everything else those[:_NAMED]
-            named = ", ".join(one_line(str(each.key)) for each in shown)
-            more = f", and {len(those) - len(shown)} more" if len(those) > len(shown) else ""
-            found += ["", f"{kind}: {len(those)} ({named}{more})"]
-    return found
+            shown_changes = matching if everything else matching[:_MAX_NAMED]
+            names = ", ".join(one_line(str(change.key)) for change in shown_changes)
+            hidden = len(matching) - len(shown_changes)
+            remainder = f", and {hidden} more" if hidden else ""
+            output += ["", f"{kind}: {len(matching)} ({names}{remainder})"]
+    return output
 
 
 def _task(change: Change) -> list[str]:
@@ -99,15 +102,15 @@ def _where(difference: Difference) -> str:
 def _sides(difference: Difference) -> list[str]:
     if difference.what == "nothing":
         return []
-    same = []
+    context = []
     if difference.what == "observation":
-        same.append(f"action: {_short(_one_line(difference.action))}")
+        context.append(f"action: {_short(_one_line(difference.action))}")
     if difference.before is None or difference.after is None:
         sides = [text and _one_line(text) for text in (difference.before, difference.after)]
     else:
         sides = [*_from_difference(difference.before, difference.after)]
-    before, after = ("(over)" if text is None else _short(text) for text in sides)
-    return [*same, f"before: {before}", f"after:  {after}"]
+    old_line, new_line = ("(over)" if text is None else _short(text) for text in sides)
+    return [*context, f"before: {old_line}", f"after:  {new_line}"]
 
 
 def _from_difference(before: str, after: str) -> tuple[str, str]:
@@ -115,14 +118,14 @@ def _from_difference(before: str, after: str) -> tuple[str, str]:
     old, new = _one_line(before), _one_line(after)
     if old == new:  # only blanks differ: show them
         return repr(before), repr(after)
-    same = next(
-        (at for at, (x, y) in enumerate(zip(old, new, strict=False)) if x != y),
+    common_length = next(
+        (index for index, (x, y) in enumerate(zip(old, new, strict=False)) if x != y),
         min(len(old), len(new)),
     )
-    if same < _WIDTH - 20 or max(len(old), len(new)) <= _WIDTH:
+    if common_length < _MAX_WIDTH - 20 or max(len(old), len(new)) <= _MAX_WIDTH:
         return old, new
-    cut = same - _WIDTH // 3
-    return f"... {old[cut:]}", f"... {new[cut:]}"
+    start = common_length - _MAX_WIDTH // 3
+    return f"... {old[start:]}", f"... {new[start:]}"
 
 
 def _one_line(text: str) -> str:
@@ -131,7 +134,7 @@ def _one_line(text: str) -> str:
 
 def _short(line: str) -> str:
     line = one_line(line) or "(nothing)"
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."
+    return line if len(line) <= _MAX_WIDTH else f"{line[: _MAX_WIDTH - 4]} ..."
 
 
 # -- the tables
@@ -140,23 +143,23 @@ def _short(line: str) -> str:
 def _tables(compared: Compared) -> list[str]:
     rows = [["by", "value", "tasks", "rate before", "after", "points", "reward before", "after"]]
     for group in compared.groups():
-        was, now = group.before, group.after
+        older, newer = group.before, group.after
         points = "-"
-        if was.rate is not None and now.rate is not None:
-            points = f"{100 * (now.rate - was.rate):+.1f}"
+        if older.rate is not None and newer.rate is not None:
+            points = f"{100 * (newer.rate - older.rate):+.1f}"
         rows.append(
             [
                 group.by,
                 group.value,
-                str(was.tasks),
-                _rate(was),
-                _rate(now),
+                str(older.tasks),
+                _rate(older),
+                _rate(newer),
                 points,
-                _reward(was),
-                _reward(now),
+                _reward(older),
+                _reward(newer),
             ]
         )
-    return aligned(rows, labels=2)
+    return format_columns(rows, labels=2)
 
 
 def _rate(summary: Summary) -> str:

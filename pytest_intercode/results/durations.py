@@ -34,15 +34,15 @@ def read_durations(path: Path) -> Durations:
     """Read the times of a results file.
 
     Raises:
-        ConfigurationError: it cannot be read, is no results file, or has no graded episode.
+        ConfigurationError: it cannot be read, is not a results file, or has no graded episode.
     """
     light = (record.without_trajectory() for record in iterate_records(path, lambda line: None))
-    found: dict[Key, list[float]] = defaultdict(list)
+    task_seconds: dict[Key, list[float]] = defaultdict(list)
     for record in counted_tries(light):
         task = record.task
         if record.graded:
-            found[task.env, task.suite or task.dataset, task.id].append(record.seconds)
-    if not found:
+            task_seconds[task.env, task.suite or task.dataset, task.id].append(record.seconds)
+    if not task_seconds:
         raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
-    times = {key: mean(seconds) for key, seconds in found.items()}
+    times = {key: mean(seconds) for key, seconds in task_seconds.items()}
     return Durations(times, file_digest(path)[:16])

@@ -36,7 +36,7 @@ __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to
 
 _BEGINNING = RESULTS_BEGINNING.decode()
 _Utf8 = codecs.getincrementaldecoder("utf-8")
-_LARGEST = 2 * 1024**3  # bytes, unpacked
+_MAX_SIZE = 2 * 1024**3  # bytes, unpacked
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
 
@@ -49,30 +49,30 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
             writing it; that line is left out, then. Without it, such a line is an error.
 
     Raises:
-        ConfigurationError: it cannot be read, or is no results file.
+        ConfigurationError: it cannot be read, or is not a results file.
     """
-    return [from_row(row, f"{path}, row {at}") for at, row in enumerate(_rows(path, warn))]
+    return [from_row(row, f"{path}, row {index}") for index, row in enumerate(_rows(path, warn))]
 
 
 def iterate_records(
     path: Path, warn: Callable[[str], None] | None = None
 ) -> Iterator[EpisodeRecord]:
-    """Read a results file record by record; a file of ours is never in memory as a whole.
+    """Read a results file record by record; one of pytest-intercode is never in memory whole.
 
     Args:
         path: the file, as :func:`read_records` takes it.
         warn: as there.
 
     Raises:
-        ConfigurationError: it cannot be read, or is no results file; while it is iterated over.
+        ConfigurationError: it cannot be read, or is not a results file; while it is iterated over.
     """
     with _reading(path), _opened(path) as file:
         is_results = path.is_file() and file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
     if not is_results:  # InterCode's are one value of JSON
         yield from read_records(path, warn)
         return
-    for at, row in enumerate(_parse_lines(path, _lines(path), warn)):
-        yield from_row(row, f"{path}, row {at}")
+    for index, row in enumerate(_parse_lines(path, _lines(path), warn)):
+        yield from_row(row, f"{path}, row {index}")
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -83,9 +83,9 @@ def _lines(path: Path) -> Iterator[str]:
             file = stack.enter_context(_opened(path))
         while True:
             with _reading(path):
-                line = file.readline(_LARGEST - size + 1)
+                line = file.readline(_MAX_SIZE - size + 1)
                 size += len(line)
-                if size > _LARGEST:
+                if size > _MAX_SIZE:
                     raise _too_large(path)
                 text = line.decode("utf-8")
             if not line:
@@ -101,11 +101,11 @@ def read_results(path: Path, warn: Callable[[str], None] | None = None) -> list[
         InterCode's that have another shape (Plan & Solve, the human's) are given this one.
 
     Raises:
-        ConfigurationError: it cannot be read, or is no results file.
+        ConfigurationError: it cannot be read, or is not a results file.
     """
     rows = _rows(path, warn)
-    for at, row in enumerate(rows):
-        from_row(row, f"{path}, row {at}")
+    for index, row in enumerate(rows):
+        from_row(row, f"{path}, row {index}")
     return rows
 
 
@@ -144,12 +144,12 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
         if isinstance(error, json.JSONDecodeError) or text.lstrip().startswith('{"'):
             return list(_parse_lines(path, io.StringIO(text, newline="\n"), warn))
         raise ConfigurationError(f"{path}: not JSON: {json_problem(error)}") from None
-    return [_usual(episode) for episode in _episodes(whole)]
+    return [_with_turn_history(episode) for episode in _episodes(whole)]
 
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, unpacked, if they are not too many."""
-    data = read_bounded(path, _LARGEST)
+    data = read_bounded(path, _MAX_SIZE)
     if data is None:
         raise _too_large(path)
     return data
@@ -157,19 +157,21 @@ def _content(path: Path) -> bytes:
 
 def _too_large(path: Path) -> ConfigurationError:
     return ConfigurationError(
-        f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+        f"{path}: holds more than {_MAX_SIZE // 1024**3} GiB, which is more than is read"
     )
 
 
 def _truncated(path: Path, line: int) -> str:
-    why = "its run was killed, or is writing it"
-    return f"{path}:{line}: the last line is truncated: {why}; it is left out"
+    return (
+        f"{path}:{line}: the last line is truncated: its run was killed, or is writing it; it is "
+        "left out"
+    )
 
 
 def _parse_lines(
     path: Path, lines: Iterable[str], warn: Callable[[str], None] | None
 ) -> Iterator[Any]:
-    """Yield the objects of a file's lines; of a truncated last line ``warn`` is told, if given."""
+    """Yield the objects of a file's lines; call ``warn``, if given, for a truncated last one."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -178,15 +180,15 @@ def _parse_lines(
         except (ValueError, RecursionError) as error:
             # Each line is written with its end, so a last one without it is truncated.
             truncated = not line.endswith("\n")
-            ours = number > 1 or line.startswith(_BEGINNING)
-            if truncated and ours and warn is not None:
+            is_results = number > 1 or line.startswith(_BEGINNING)
+            if truncated and is_results and warn is not None:
                 warn(_truncated(path, number))
                 return
-            raise _no_json(path, number, error, truncated=truncated and number > 1) from None
+            raise _not_json(path, number, error, truncated=truncated and number > 1) from None
         yield row
 
 
-def _no_json(
+def _not_json(
     path: Path, number: int, error: ValueError | RecursionError, *, truncated: bool
 ) -> ConfigurationError:
     hint = " (the last line is truncated: its run was killed; delete it)" if truncated else ""
@@ -204,10 +206,10 @@ def _episodes(whole: Any) -> list[Any]:
         return [whole]
     meta, logs = whole.get("meta"), whole.get("logs")
     if isinstance(meta, dict) and isinstance(logs, (dict, list)):
-        found = logs.values() if isinstance(logs, dict) else logs
-        return [_plan_and_solve(episode, meta) for episode in found]
+        episodes = logs.values() if isinstance(logs, dict) else logs
+        return [_plan_and_solve(episode, meta) for episode in episodes]
     if not all(isinstance(episode, dict) for episode in whole.values()):
-        return [whole]  # one object, which is no episode
+        return [whole]  # one object, which is not an episode
     return list(whole.values())
 
 
@@ -230,7 +232,7 @@ def _unfenced(action: Any) -> Any:
     return fenced[1] if fenced else action
 
 
-def _usual(row: Any) -> Any:
+def _with_turn_history(row: Any) -> Any:
     """Return an episode as most files have it; the human's has a list of turns."""
     turns = row.get("trajectory") if isinstance(row, dict) else None
     if not isinstance(turns, list) or "turn_history" in row:
@@ -267,17 +269,17 @@ class ResultsFile:
         option: the option that named it, for messages.
 
     Attributes:
-        path: the file; another one beside it, if the file was replaced while it was open.
+        path: the file; another one next to it, if the file was replaced while it was open.
         written: how many records were written here.
         notes: lines for people: the last line was truncated, what was there has another name, the
             file was removed meanwhile.
         untouched: what is there is of an earlier run, and no record was written yet.
         problem: why the last record could not be written; empty if it was.
-        lost: the file was removed, and its rows could not be written anew; so far.
+        lost: the file was removed, and its rows could not be written again; so far.
 
     Raises:
         ConfigurationError: the file cannot be written, another run writes to it, or what is to be
-            resumed is no results file.
+            resumed is not a results file.
     """
 
     def __init__(
@@ -293,7 +295,7 @@ class ResultsFile:
         self._waiting: list[bytes] = []
         try:
             self._file = self._open(path, os.O_CREAT)
-            # What is no file, as a pipe, has no rows to be kept and no place to go back to.
+            # What is not a file, as a pipe, has no rows to keep and no position to go back to.
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode)
         except OSError as error:
             raise ConfigurationError(
@@ -369,7 +371,7 @@ class ResultsFile:
         """Cut a truncated last line off, and end the last whole one; say what was.
 
         Raises:
-            ConfigurationError: it is no results file, or cannot be written.
+            ConfigurationError: it is not a results file, or cannot be written.
         """
         warnings: list[str] = []
         read_records(self.path, warnings.append)
@@ -428,15 +430,15 @@ class ResultsFile:
         """See that the rows are in a file that has a name; the user may have removed it."""
         if not self._regular:
             return
-        ours = os.fstat(self._file)
+        status = os.fstat(self._file)
         try:
-            if os.path.samestat(self.path.stat(), ours):
+            if os.path.samestat(self.path.stat(), status):
                 return
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError:
             return  # its folder may not be looked into any more, and writing may work
-        moved = ours.st_nlink > 0
+        moved = status.st_nlink > 0
         path = self.path
         if path.exists():
             path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -460,24 +462,24 @@ class ResultsFile:
 
 
 def _copy(source: int, target: int) -> None:
-    place = 0
-    while piece := os.pread(source, 1024 * 1024, place):
-        place += len(piece)
+    offset = 0
+    while piece := os.pread(source, 1024 * 1024, offset):
+        offset += len(piece)
         _write_all(target, piece)
 
 
 def _write_all(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(file, remaining) :]
 
 
 def _end_of_lines(file: int, size: int) -> int:
     """Return where the last line end of a file is."""
     while size:
         begin = max(0, size - 1024 * 1024)
-        at = os.pread(file, size - begin, begin).rfind(b"\n")
-        if at >= 0:
-            return begin + at + 1
+        newline = os.pread(file, size - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
         size = begin
     return 0

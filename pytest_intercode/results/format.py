@@ -426,7 +426,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         version = 0 if line.outcome is None else 1
     reward = line.reward if line.outcome is not None else line.summary.max_reward
     reward = reward or 0.0
-    again = line.rescored_from
+    rescored_from = line.rescored_from
     extra: dict[str, Any] = dict(line.model_extra or {})
     if line.turn_history.model_extra:
         extra["turn_history"] = line.turn_history.model_extra
@@ -472,7 +472,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         run_name=line.run_name,
         shard=None if line.shard is None else _part(line.shard),
         superseded=line.superseded,
-        rescored_from=None if again is None else _first_score(again),
+        rescored_from=None if rescored_from is None else _first_score(rescored_from),
         reward_function=line.reward_function,
         extra=extra,
         format_version=version,
@@ -493,18 +493,18 @@ def _turns(line: EpisodeLine, version: int) -> tuple[Turn, ...]:
         "passed": line.turn_passed,
         "thought": history.thoughts,
         "log": line.turn_logs,
-        "usage": [_usage(each) for each in line.turn_usage],
+        "usage": [_usage(numbers) for numbers in line.turn_usage],
         "agent_seconds": line.turn_agent_seconds,
         "answer": line.turn_answers,
     }
-    found: list[dict[str, Any]] = [
+    turns: list[dict[str, Any]] = [
         {"action": action, "observation": "", "executed": None} for action in actions
     ]
     for name, column in columns.items():
-        for turn, cell in zip(found, column, strict=False):
+        for turn, cell in zip(turns, column, strict=False):
             if cell is not None:
                 turn[name] = cell
-    return tuple(Turn(**turn) for turn in found)
+    return tuple(Turn(**turn) for turn in turns)
 
 
 def _unwrapped(action: str) -> str:
@@ -519,8 +519,10 @@ def _part(shard: ShardOfRun) -> ShardRecord:
     return ShardRecord(shard.part, shard.parts, shard.items, shard.durations, shard.options)
 
 
-def _first_score(again: RescoredFrom) -> FirstScore:
-    return FirstScore(again.profile, again.reward, again.outcome, again.file)
+def _first_score(rescored_from: RescoredFrom) -> FirstScore:
+    return FirstScore(
+        rescored_from.profile, rescored_from.reward, rescored_from.outcome, rescored_from.file
+    )
 
 
 def _usage(numbers: UsageNumbers) -> Usage:
@@ -548,7 +550,7 @@ _NEEDED = {
 
 
 def _contradiction(line: EpisodeLine) -> str:
-    """Say what is missing beside what is there; return nothing if all is well."""
+    """Say what is missing next to what is there; return nothing if all is well."""
     if line.outcome is not None and line.reward is None:
         return "it has an outcome and no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
@@ -559,14 +561,14 @@ def _contradiction(line: EpisodeLine) -> str:
 def _problem(error: ValidationError) -> str:
     """Say what is wrong first, and where."""
     first = error.errors(include_url=False, include_input=False)[0]
-    kind, place = first["type"], first["loc"]
+    kind, location = first["type"], first["loc"]
     if kind == "recursion_depth_exceeded" or kind == "recursion_loop":
-        return f"{place[0]} is nested too deeply"
-    if place[:1] == ("task_id",):
+        return f"{location[0]} is nested too deeply"
+    if location[:1] == ("task_id",):
         return "it has no task_id" if kind == "missing" else "task_id is neither text nor a number"
-    if place[:1] == ("format_version",) and kind == "less_than_equal":
+    if location[:1] == ("format_version",) and kind == "less_than_equal":
         return f"a newer version wrote it; this one reads format_version up to {FORMAT_VERSION}"
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     name = name.removeprefix(".")
     if kind == "missing":
         return f"it has no {'turn_history.actions' if name == 'turn_history' else name}"

@@ -10,7 +10,7 @@ run again, the last record counts. Of a try that is in several files:
 
 Where records know which shard they are of, the files have to be all shards of one run.
 
-Records that give way are marked ``superseded`` and stand before the one that counts.
+Records that give way are marked ``superseded`` and come before the one that counts.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Merged(NamedTuple):
     Attributes:
         records: the records.
         tries: those that count.
-        kept: how many records each file gave.
+        record_counts: how many records each file gave.
         duplicates: how many more records of each file are the same in a later one.
         superseded: how many records give way to another file's.
     """
 
     records: list[EpisodeRecord]
     tries: list[EpisodeRecord]
-    kept: list[int]
+    record_counts: list[int]
     duplicates: list[int]
     superseded: int
 
@@ -80,15 +80,15 @@ def merge(files: _Files, *, last_counts: bool = False) -> Merged:
     for places in tries.values():
         if len(places) == 1:
             continue
-        chosen = _chosen([path for path, _ in files], places, last_counts)
+        selected = _select([path for path, _ in files], places, last_counts)
         for placed in places:
-            if placed is chosen:
+            if placed is selected:
                 continue
-            if placed.record == chosen.record:
+            if placed.record == selected.record:
                 dropped.add(id(placed.record))
             else:
                 superseded.add(id(placed.record))
-                moved[id(chosen.record)] = placed.file
+                moved[id(selected.record)] = placed.file
     return _joined(files, moved, dropped, superseded)
 
 
@@ -112,18 +112,18 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
     items: dict[int, int] = {}
     for path, records in files:
         for record in records:
-            for what, value in _of_run(record).items():
-                known, where = first.setdefault(what, (value, path))
-                if known != value:
+            for option, value in _of_run(record).items():
+                first_value, first_path = first.setdefault(option, (value, path))
+                if first_value != value:
                     raise ConfigurationError(
-                        f"{path}: this is no shard of the run that {where} is of: {what} is "
-                        f"{value or 'not given'} here and {known or 'not given'} there"
+                        f"{path}: this is not a shard of the run of {first_path}: {option} is "
+                        f"{value or 'not given'} here and {first_value or 'not given'} there"
                     )
             if record.shard is not None:
                 tries[record.shard.part].add((key_of(record), record.task.repeat))
                 if record.shard.items is not None:
                     items[record.shard.part] = record.shard.items
-    shard = next((each.shard for _, records in files for each in records if each.shard), None)
+    shard = next((record.shard for _, records in files for record in records if record.shard), None)
     if shard is None:
         return "", []
     absent = [part for part in range(1, shard.parts + 1) if part not in tries]
@@ -131,8 +131,8 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
     problem = ""
     if len(absent) > empty:
         names = ", ".join(f"{part}/{shard.parts}" for part in absent)
-        which = "shard" if len(absent) == 1 else "shards"
-        problem = f"no file has an episode of the {which} {names}"
+        noun = "shard" if len(absent) == 1 else "shards"
+        problem = f"no file has an episode of the {noun} {names}"
     short = [
         f"shard {part}/{shard.parts} has {len(tries[part])} of its {count} tries"
         for part, count in sorted(items.items())
@@ -159,16 +159,16 @@ def _of_run(record: EpisodeRecord) -> dict[str, str]:
     }
 
 
-def _chosen(paths: Sequence[Path], places: Sequence[_Placed], last_counts: bool) -> _Placed:
-    graded = [each for each in places if each.record.graded and not each.record.superseded]
+def _select(paths: Sequence[Path], places: Sequence[_Placed], last_counts: bool) -> _Placed:
+    graded = [placed for placed in places if placed.record.graded and not placed.record.superseded]
     if not graded:
         return places[-1]
-    kept, *others = graded
-    for other in others:
-        if other.record != kept.record and not last_counts:
-            raise ConfigurationError(_conflict(paths, kept, other))
-        kept = other
-    return kept
+    selected, *later = graded
+    for candidate in later:
+        if candidate.record != selected.record and not last_counts:
+            raise ConfigurationError(_conflict(paths, selected, candidate))
+        selected = candidate
+    return selected
 
 
 def _conflict(paths: Sequence[Path], one: _Placed, other: _Placed) -> str:
@@ -187,20 +187,20 @@ def _joined(
     files: _Files, moved: Mapping[int, int], dropped: set[int], superseded: set[int]
 ) -> Merged:
     """Put the records together; one that counts goes behind those of its try that do not."""
-    found: list[EpisodeRecord] = []
-    kept, duplicates = [0] * len(files), [0] * len(files)
+    merged: list[EpisodeRecord] = []
+    record_counts, duplicates = [0] * len(files), [0] * len(files)
     waiting: dict[int, list[EpisodeRecord]] = defaultdict(list)
     for file, (_, records) in enumerate(files):
         for record in records:
             if id(record) in dropped:
                 duplicates[file] += 1
                 continue
-            kept[file] += 1
+            record_counts[file] += 1
             if moved.get(id(record), file) > file:
                 waiting[moved[id(record)]].append(record)
             elif id(record) in superseded:
-                found.append(replace(record, superseded=True))
+                merged.append(replace(record, superseded=True))
             else:
-                found.append(record)
-        found += waiting[file]
-    return Merged(found, counted_tries(found), kept, duplicates, len(superseded))
+                merged.append(record)
+        merged += waiting[file]
+    return Merged(merged, counted_tries(merged), record_counts, duplicates, len(superseded))

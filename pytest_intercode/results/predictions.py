@@ -64,28 +64,30 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
         if not path.exists():
             raise MissingFile(f"{path}: there is no such file")
         raise ConfigurationError(f"{path}: predictions are a file of JSON Lines (.jsonl) or .json")
-    found: dict[str, Prediction] = {}
-    for place, row in read_rows(path):
-        prediction = _prediction(place, row)
-        if prediction.instance in found:
+    predictions: dict[str, Prediction] = {}
+    for location, row in read_rows(path):
+        prediction = _prediction(location, row)
+        if prediction.instance in predictions:
             raise ConfigurationError(
-                f"{place}: instance_id: {prediction.instance!r} is there twice; one prediction "
+                f"{location}: instance_id: {prediction.instance!r} is there twice; one prediction "
                 "counts for a task"
             )
-        found[prediction.instance] = prediction
-    return found
+        predictions[prediction.instance] = prediction
+    return predictions
 
 
-def _prediction(place: str, row: Mapping[str, Any]) -> Prediction:
+def _prediction(location: str, row: Mapping[str, Any]) -> Prediction:
     instance, patch = row.get("instance_id"), row.get("model_patch")
     if not isinstance(instance, str) or not instance:
-        there = ", ".join(row)
-        raise ConfigurationError(f"{place}: instance_id: a text is needed. There are: {there}")
+        keys = ", ".join(row)
+        raise ConfigurationError(f"{location}: instance_id: a text is needed. There are: {keys}")
     if "model_patch" not in row:
         raise ConfigurationError(
-            f"{place}: model_patch is missing: the patch as git diff writes it, or null. There "
+            f"{location}: model_patch is missing: the patch as git diff writes it, or null. There "
             f"are: {', '.join(row)}"
         )
     if patch is not None and not isinstance(patch, str):
-        raise ConfigurationError(f"{place}: model_patch: a text or null is needed: {patch!r:.60}")
+        raise ConfigurationError(
+            f"{location}: model_patch: a text or null is needed: {patch!r:.60}"
+        )
     return Prediction(instance, str(row.get("model_name_or_path") or ""), patch)

@@ -18,12 +18,12 @@ __all__ = ["RecordedRun", "had_feedback", "is_ours", "one_line"]
 
 
 def is_ours(record: EpisodeRecord) -> bool:
-    """Whether a run of ours wrote a record, and not InterCode."""
+    """Whether a run of pytest-intercode wrote a record, and not InterCode."""
     return record.format_version > 0
 
 
 def had_feedback(record: EpisodeRecord) -> bool:
-    """Whether a run of ours gave rewards as feedback: several turns were graded."""
+    """Whether a run of pytest-intercode gave rewards as feedback: several turns were graded."""
     return is_ours(record) and any(turn.parts for turn in record.turns[:-1])
 
 
@@ -42,43 +42,45 @@ class RecordedRun:
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
         self._by_id: dict[str, list[EpisodeRecord]] = defaultdict(list)
         self._by_query: dict[str, list[EpisodeRecord]] = defaultdict(list)
-        self._by_place: dict[tuple[str, str], EpisodeRecord] = {}
+        self._by_row: dict[tuple[str, str], EpisodeRecord] = {}
         for record in records:
             task = record.task
             self._by_id[task.id].append(record)
             self._by_query[one_line(task.query)].append(record)
-            self._by_place[Path(task.dataset).name, task.id] = record
+            self._by_row[Path(task.dataset).name, task.id] = record
 
     def record_of(self, task: Task) -> EpisodeRecord | None:
         """Return the recorded episode of a task, or None."""
-        named = _of_env(self._by_id.get(task.id, ()), task)
+        same_id = _of_env(self._by_id.get(task.id, ()), task)
         # Ids are unique in a suite; in a run of several, two tasks may share one.
-        same_suite = [each for each in named if each.task.suite in ("", task.suite)]
-        same_query = [each for each in named if one_line(each.task.query) == one_line(task.query)]
-        for records in (same_suite, same_query, named):
+        same_suite = [record for record in same_id if record.task.suite in ("", task.suite)]
+        same_query = [
+            record for record in same_id if one_line(record.task.query) == one_line(task.query)
+        ]
+        for records in (same_suite, same_query, same_id):
             if records:
                 return records[-1]
-        return self._of_query(task) or self._by_place.get(_place(task))
+        return self._of_query(task) or self._by_row.get(_row_of(task))
 
     def _of_query(self, task: Task) -> EpisodeRecord | None:
-        file, place = _place(task)
+        file, number = _row_of(task)
         records = [
-            each
-            for each in _of_env(self._by_query.get(one_line(task.query), ()), task)
+            record
+            for record in _of_env(self._by_query.get(one_line(task.query), ()), task)
             # In one file, two tasks with one query are two tasks.
-            if not file or Path(each.task.dataset).name != file or each.task.id == place
+            if not file or Path(record.task.dataset).name != file or record.task.id == number
         ]
         if len(records) <= 1:
             return records[0] if records else None
         number = task.id.rpartition("-")[2].lstrip("0") or "0"
-        return next((each for each in records if each.task.id == number), records[0])
+        return next((record for record in records if record.task.id == number), records[0])
 
 
 def _of_env(records: Iterable[EpisodeRecord], task: Task) -> list[EpisodeRecord]:
-    return [each for each in records if each.task.env in ("", task.env)]
+    return [record for record in records if record.task.env in ("", task.env)]
 
 
-def _place(task: Task) -> tuple[str, str]:
+def _row_of(task: Task) -> tuple[str, str]:
     """Return the name of the file that a task is a row of, and the row's number."""
     path, _, number = task.source.rpartition(", row ")
     return Path(path).name, number

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 __all__ = ["run_name"]
 
-_FEW = 3  # suites that are named
-_LONGEST = 60  # characters of the agent
+_MAX_NAMED_SUITES = 3
+_MAX_AGENT_LENGTH = 60  # characters
 _STARTERS = re.compile(
     r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
 )
@@ -23,10 +23,14 @@ def run_name(agent: str | None, suites: Iterable[str]) -> str:
         agent: the agent as the user named it; of a command line its program is taken.
         suites: the suites of its tasks, with repetitions.
     """
-    named = list(dict.fromkeys(filter(None, suites)))
-    on = ", ".join(named[:_FEW]) if len(named) <= _FEW else f"{len(named)} suites"
+    suite_names = list(dict.fromkeys(filter(None, suites)))
+    suites_text = (
+        ", ".join(suite_names[:_MAX_NAMED_SUITES])
+        if len(suite_names) <= _MAX_NAMED_SUITES
+        else f"{len(suite_names)} suites"
+    )
     short = _short(agent or "pytest-intercode")
-    return f"{short} on {on}" if on else short
+    return f"{short} on {suites_text}" if suites_text else short
 
 
 def _short(agent: str) -> str:
@@ -35,7 +39,7 @@ def _short(agent: str) -> str:
         agent = f"{style}:{_program(rest)}"
     elif colon and ("/" in rest or "/" in style):
         agent = ":".join(PurePosixPath(part).name for part in (style, rest))
-    return agent if len(agent) <= _LONGEST else f"{agent[: _LONGEST - 3]}..."
+    return agent if len(agent) <= _MAX_AGENT_LENGTH else f"{agent[: _MAX_AGENT_LENGTH - 3]}..."
 
 
 def _program(line: str) -> str:

@@ -42,8 +42,8 @@ class Summary:
         tries: how many there are.
         graded: how many of them say something about the agent. The others count in nothing below
             but ``tokens`` and ``cost``.
-        spoiled: how many the infrastructure spoiled.
-        task_errors: how many a fault of their task spoiled.
+        infrastructure_errors: how many failed by a fault of the infrastructure.
+        task_errors: how many failed by a fault of their task.
         solved: how many solved their task.
         rate: solved over graded; None where none was graded, as in what follows.
         rate_interval: its 95 % interval, Wilson's, with tasks as clusters.
@@ -61,7 +61,7 @@ class Summary:
     tasks: int
     tries: int
     graded: int
-    spoiled: int
+    infrastructure_errors: int
     task_errors: int
     solved: int
     rate: float | None = None
@@ -90,7 +90,7 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
         tasks=len({key_of(record) for record in tries}),
         tries=len(tries),
         graded=len(graded),
-        spoiled=outcomes["infrastructure-error"],
+        infrastructure_errors=outcomes["infrastructure-error"],
         task_errors=outcomes["task-error"],
         solved=solved,
         rate=solved / len(graded) if graded else None,
@@ -118,9 +118,9 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
         tries: the tries.
         by: what; of two tags, a try is in both groups.
     """
-    found: dict[str, list[EpisodeRecord]] = {}
-    for each in tries:
-        task = each.task
+    grouped: dict[str, list[EpisodeRecord]] = {}
+    for record in tries:
+        task = record.task
         values = {
             "env": (task.env,),
             "dataset": (task.dataset,),
@@ -128,8 +128,8 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
             "tag": tuple(dict.fromkeys(task.tags)) or ("",),
         }
         for name in values[by]:
-            found.setdefault(name or "-", []).append(each)
-    return found
+            grouped.setdefault(name or "-", []).append(record)
+    return grouped
 
 
 def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import aligned, markdown_text
+from pytest_intercode.core.text import format_columns, markdown_text
 from pytest_intercode.core.usage import UNSPENT
 from pytest_intercode.results.summary import (
     Grouping,
@@ -24,18 +24,18 @@ _NUMBERS = (
     *("tasks", "tries", "solved", "rate", "95% interval", "reward", "turns"),
     *("failed actions", "seconds"),
 )
-_SPENT = ("tokens", "cost")  # shown where an agent reports any
-_BY: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
+_USAGE_COLUMNS = ("tokens", "cost")  # shown where an agent reports any
+_GROUPINGS: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 
 
 def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     """Return the table's lines: one for each environment, dataset and hardness, and a total.
 
-    Rates and means leave out episodes that a fault of the task or of the infrastructure spoiled;
+    Rates and means leave out episodes that failed by a fault of the task or of the infrastructure;
     they are named below.
     """
     tries = list(tries)
-    lines = aligned(_rows(tries), labels=len(_LABELS))
+    lines = format_columns(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
     verdicts = Counter(record.test_passed for record in tries if record.test_passed is not None)
@@ -45,7 +45,7 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
             f"{verdicts[False]} failed"
         )
     lines += _by_gold_alone(tries)
-    if any(_spent(tries)):
+    if any(_reports_usage(tries)):
         lines.append(_bill(tries))
     return lines
 
@@ -64,72 +64,73 @@ def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
     likely all of k do.
     """
     tries = list(tries)
-    found = [("all", "", summarise(tries))]
-    for by, values in summaries(tries).items():
-        found += [(by, value, made) for value, made in values]
-    most = max((max(made.pass_at, default=1) for *_, made in found), default=1)
-    shown = sorted({1, most}) if most > 1 else []
+    sections = [("all", "", summarise(tries))]
+    for grouping, values in summaries(tries).items():
+        sections += [(grouping, value, summary) for value, summary in values]
+    max_k = max((max(summary.pass_at, default=1) for *_, summary in sections), default=1)
+    shown_ks = sorted({1, max_k}) if max_k > 1 else []
     heading = ["by", "value", "tasks", "tries", "rate", "95% interval"]
-    heading += [f"pass@{k}" for k in shown] + [f"pass^{k}" for k in shown if k > 1]
+    heading += [f"pass@{k}" for k in shown_ks] + [f"pass^{k}" for k in shown_ks if k > 1]
     heading += ["reward", "95% interval"]
     rows: list[Sequence[str]] = [heading]
-    for by, value, made in found:
-        row = [by, value, str(made.tasks), str(made.graded), _percent(made.rate)]
-        row.append(_range(made.rate_interval))
-        row += [_percent(made.pass_at.get(k)) for k in shown]
-        row += [_percent(made.pass_hat.get(k)) for k in shown if k > 1]
-        row += [_number(made.reward, 3), _range(made.reward_interval, percent=False)]
+    for grouping, value, summary in sections:
+        row = [grouping, value, str(summary.tasks), str(summary.graded), _percent(summary.rate)]
+        row.append(_range(summary.rate_interval))
+        row += [_percent(summary.pass_at.get(k)) for k in shown_ks]
+        row += [_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
+        row += [_number(summary.reward, 3), _range(summary.reward_interval, percent=False)]
         rows.append(row)
-    return aligned(rows, labels=2)
+    return format_columns(rows, labels=2)
 
 
 def summaries(tries: Iterable[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
     """Return the statistics by environment, dataset, hardness and tag, where there are several."""
     tries = list(tries)
-    found: dict[str, list[tuple[str, Summary]]] = {}
-    for by in _BY:
-        parts = groups(tries, by)
+    grouped: dict[str, list[tuple[str, Summary]]] = {}
+    for grouping in _GROUPINGS:
+        parts = groups(tries, grouping)
         if len(parts) > 1:
             values = sorted(parts, key=rank_of_hardness)
-            found[by] = [(value, summarise(parts[value])) for value in values]
-    return found
+            grouped[grouping] = [(value, summarise(parts[value])) for value in values]
+    return grouped
 
 
 def _rows(tries: list[EpisodeRecord]) -> list[Sequence[str]]:
     parts: dict[tuple[str, ...], list[EpisodeRecord]] = defaultdict(list)
-    for each in tries:
-        parts[each.task.env, each.task.dataset, each.task.hardness or "-"].append(each)
+    for record in tries:
+        parts[record.task.env, record.task.dataset, record.task.hardness or "-"].append(record)
     rows = [_row(labels, parts[labels]) for labels in sorted(parts, key=_order)]
     if len(rows) > 1:
         rows.append(_row(("all", "", ""), tries))
-    tokens, cost = _spent(tries)
-    shown = len(_LABELS) + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
-    again = any(each.task.repeat > 1 for each in tries)
-    at = len(_LABELS) + 1  # of the number of tries, which says nothing where each task has one
+    tokens, cost = _reports_usage(tries)
+    column_count = len(_LABELS) + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
+    repeated = any(record.task.repeat > 1 for record in tries)
+    # The number of tries is left out where each task has one.
+    tries_column = len(_LABELS) + 1
     return [
-        (*row[: at + again], *row[at + 1 : shown])
-        for row in [(*_LABELS, *_NUMBERS, *_SPENT), *rows]
+        (*row[: tries_column + repeated], *row[tries_column + 1 : column_count])
+        for row in [(*_LABELS, *_NUMBERS, *_USAGE_COLUMNS), *rows]
     ]
 
 
 def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]:
-    made = summarise(tries)
-    graded = [each for each in tries if each.graded]
-    actions = [turn.executed for each in graded for turn in each.turns]
+    summary = summarise(tries)
+    graded = [record for record in tries if record.graded]
+    actions = [turn.executed for record in graded for turn in record.turns]
     n = len(graded)
     return (
         *labels,
-        str(made.tasks),
-        str(made.tries),
-        str(made.solved),
-        _percent(made.rate),
-        _range(made.rate_interval),
-        _number(made.reward, 3),
+        str(summary.tasks),
+        str(summary.tries),
+        str(summary.solved),
+        _percent(summary.rate),
+        _range(summary.rate_interval),
+        _number(summary.reward, 3),
         f"{len(actions) / n:.1f}" if n else "-",
         f"{actions.count(False) / len(actions):.1%}" if actions else "-",
-        _number(made.seconds, 2),
-        f"{sum(each.usage.tokens for each in graded) / n:,.0f}" if n else "-",
-        f"{sum(each.usage.cost or 0.0 for each in graded) / n:.4f}" if n else "-",
+        _number(summary.seconds, 2),
+        f"{sum(record.usage.tokens for record in graded) / n:,.0f}" if n else "-",
+        f"{sum(record.usage.cost or 0.0 for record in graded) / n:.4f}" if n else "-",
     )
 
 
@@ -140,23 +141,23 @@ def _order(labels: tuple[str, ...]) -> tuple[str, str, int, str]:
 
 def _by_gold_alone(tries: list[EpisodeRecord]) -> list[str]:
     """Return a line with what the rate would be without alternatives of gold, if a task has any."""
-    graded = [each for each in tries if each.graded]
-    alone = [each.parts.get("gold_alone", each.reward) for each in graded]
-    if not any("gold_alone" in each.parts for each in graded):
+    graded = [record for record in tries if record.graded]
+    alone = [record.parts.get("gold_alone", record.reward) for record in graded]
+    if not any("gold_alone" in record.parts for record in graded):
         return []
     solved = sum(value >= 1.0 for value in alone)
     return [f"by gold alone, without its alternatives: {solved} solved, {solved / len(graded):.1%}"]
 
 
-def _spent(tries: list[EpisodeRecord]) -> tuple[bool, bool]:
-    return any(each.usage.tokens for each in tries), any(each.usage.cost for each in tries)
+def _reports_usage(tries: list[EpisodeRecord]) -> tuple[bool, bool]:
+    return any(record.usage.tokens for record in tries), any(record.usage.cost for record in tries)
 
 
 def _bill(tries: list[EpisodeRecord]) -> str:
-    used = sum((each.usage for each in tries), UNSPENT)
-    cost = "" if used.cost is None else f", cost {used.cost:.4f}"
-    cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
-    return f"spent: {used.requests:,} requests, {used.tokens:,} tokens{cached}{cost}"
+    usage = sum((record.usage for record in tries), UNSPENT)
+    cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"spent: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
 
 
 def _percent(value: float | None) -> str:

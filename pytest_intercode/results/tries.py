@@ -21,7 +21,7 @@ __all__ = [
     "task_key",
 ]
 
-_OURS = "::test_solves"
+_BUNDLED_TEST_SUFFIX = "::test_solves"
 
 
 class TaskKey(NamedTuple):
@@ -51,8 +51,8 @@ def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
         node_id: pytest's node id, or its beginning up to the parameters.
     """
     function = node_id.partition("[")[0]
-    own = bool(function) and not function.endswith(_OURS)
-    return TaskKey(env, suite, f"{task} ({function})" if own else task)
+    user_defined = bool(function) and not function.endswith(_BUNDLED_TEST_SUFFIX)
+    return TaskKey(env, suite, f"{task} ({function})" if user_defined else task)
 
 
 def key_of(record: EpisodeRecord) -> TaskKey:
@@ -78,20 +78,23 @@ def in_order_of_items(tries: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
     of several shards, each of which counts its own items. What does not know its place is behind
     those of its suite that do.
     """
-    if all(each.item is None for each in tries):
+    if all(record.item is None for record in tries):
         return list(tries)
     places: dict[tuple[str, str], float] = {}
-    for each in tries:
-        suite = each.task.env, each.task.suite or each.task.dataset
-        places[suite] = min(places.get(suite, math.inf), _place(each))
-    suites = {suite: at for at, suite in enumerate(sorted(places, key=places.__getitem__))}
+    for record in tries:
+        suite = _suite(record)
+        places[suite] = min(places.get(suite, math.inf), _place(record))
+    suites = {
+        suite: position for position, suite in enumerate(sorted(places, key=places.__getitem__))
+    }
     return sorted(
         tries,
-        key=lambda each: (
-            suites[each.task.env, each.task.suite or each.task.dataset],
-            _place(each),
-        ),
+        key=lambda record: (suites[_suite(record)], _place(record)),
     )
+
+
+def _suite(record: EpisodeRecord) -> tuple[str, str]:
+    return record.task.env, record.task.suite or record.task.dataset
 
 
 def _place(record: EpisodeRecord) -> float:
@@ -100,10 +103,13 @@ def _place(record: EpisodeRecord) -> float:
 
 def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]]:
     """Return the tries of each task, in order of their numbers."""
-    found: dict[TaskKey, list[EpisodeRecord]] = {}
-    for each in tries:
-        found.setdefault(key_of(each), []).append(each)
-    return {key: sorted(tries, key=lambda each: each.task.repeat) for key, tries in found.items()}
+    tries_by_task: dict[TaskKey, list[EpisodeRecord]] = {}
+    for record in tries:
+        tries_by_task.setdefault(key_of(record), []).append(record)
+    return {
+        key: sorted(tries, key=lambda record: record.task.repeat)
+        for key, tries in tries_by_task.items()
+    }
 
 
 def solved(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[bool]]:

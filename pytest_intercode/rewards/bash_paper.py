@@ -26,9 +26,9 @@ __all__ = [
     "tfidf_similarity",
 ]
 
-_KEPT_PATHS = 5000
-_ENOUGH = 10  # paths of one side, from which on that part of the reward is 0.00
-_LONG = 200  # characters of a sum, above which a digest stands for it
+_MAX_RECORDED_PATHS = 5000  # of both sides; of more, as many as the reward needs
+_MAX_UNSHARED_PATHS = 10  # of one side; from there on that part of the reward is 0.00
+_MAX_SUM_LENGTH = 200  # characters; a digest is recorded for longer ones
 
 _WEIGHT = 0.33
 _CREATED = ("??", "A", "C")
@@ -52,10 +52,10 @@ class PaperState:
 
 def bash_paper_reward(agent: PaperState, gold: PaperState) -> Reward:
     """Return InterCode's reward with its three parts, each in [0, 0.33]."""
-    mine, theirs = set(agent.status), set(gold.status)
-    missing, extra = theirs - mine, mine - theirs
+    agent_pairs, gold_pairs = set(agent.status), set(gold.status)
+    missing, extra = gold_pairs - agent_pairs, agent_pairs - gold_pairs
     changed = round(_WEIGHT * (1 - math.erf(len(missing) + len(extra))), 2)
-    created = [pair for pair in mine & theirs if pair[1] in _CREATED]
+    created = [pair for pair in agent_pairs & gold_pairs if pair[1] in _CREATED]
     if created:
         equal = sum(agent.sums.get(path) == gold.sums.get(path) for path, _ in created)
         content = round(_WEIGHT * (equal / len(created)), 2)
@@ -73,7 +73,7 @@ def bash_paper_reward(agent: PaperState, gold: PaperState) -> Reward:
 def parse_status(text: str) -> tuple[tuple[str, str], ...]:
     """Split ``git status --short`` on white space into pairs (path, code), as InterCode does."""
     words: Sequence[str] = text.split()
-    return tuple((words[at + 1], words[at]) for at in range(0, len(words) - 1, 2))
+    return tuple((words[index + 1], words[index]) for index in range(0, len(words) - 1, 2))
 
 
 def _reason(
@@ -122,19 +122,24 @@ def bash_paper_state(agent: PaperState, gold: PaperState) -> dict[str, Any]:
 
     ``cut`` says that not even those are all there, so that it cannot be given again.
     """
-    mine, theirs = set(agent.status), set(gold.status)
-    many = len(mine | theirs) > _KEPT_PATHS
-    shared = sorted(pair for pair in mine & theirs if pair[1] in _CREATED)[:_KEPT_PATHS]
+    agent_pairs, gold_pairs = set(agent.status), set(gold.status)
+    many = len(agent_pairs | gold_pairs) > _MAX_RECORDED_PATHS
+    shared = sorted(pair for pair in agent_pairs & gold_pairs if pair[1] in _CREATED)[
+        :_MAX_RECORDED_PATHS
+    ]
     sides: dict[str, Any] = {}
-    for side, state, own in (("agent", agent, mine - theirs), ("gold", gold, theirs - mine)):
-        status = [*shared, *sorted(own)[:_ENOUGH]] if many else state.status
+    for side, state, unshared in (
+        ("agent", agent, agent_pairs - gold_pairs),
+        ("gold", gold, gold_pairs - agent_pairs),
+    ):
+        status = [*shared, *sorted(unshared)[:_MAX_UNSHARED_PATHS]] if many else state.status
         sums = {path: _short(state.sums[path]) for path, _ in status if path in state.sums}
         sides[side] = {"output": state.output, "status": [list(p) for p in status], "sums": sums}
-    return {**sides, "cut": many and len(shared) == _KEPT_PATHS}
+    return {**sides, "cut": many and len(shared) == _MAX_RECORDED_PATHS}
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONG else sha256(text)
+    return text if len(text) <= _MAX_SUM_LENGTH else sha256(text)
 
 
 def bash_paper_reward_again(state: Mapping[str, Any]) -> Reward:

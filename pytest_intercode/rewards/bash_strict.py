@@ -47,10 +47,10 @@ __all__ = [
     "ungradable_state",
 ]
 
-_KEPT_PATHS = 2000
-_KEPT_NAMES = 1024**2  # characters of paths
+_MAX_RECORDED_PATHS = 2000  # of more, only how many count is recorded
+_MAX_RECORDED_NAMES = 1024**2  # characters of all these paths
 
-_MOST_BELOW_ONE = 0.99
+_MAX_PARTIAL_REWARD = 0.99  # of an end state that is not right, however little it lacks
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -79,9 +79,9 @@ def bash_strict_reward(
 ) -> Reward:
     """Return the strict reward with its parts ``output`` and ``files``, those that count."""
     effects = _effects(agent, gold, options, workdir)
-    equal = _equal(effects, agent, gold)
+    equal = _equal_paths(effects, agent, gold)
     count = _Count(len(effects), len(equal), any(effects.values()))
-    graded = _graded(agent, gold, options, count)
+    graded = _grade(agent, gold, options, count)
     if graded.value == 1.0:
         return graded
     return replace(graded, reason=_reason(agent, list(effects), equal, graded.parts))
@@ -110,7 +110,7 @@ class _Count:
     by_gold: bool
 
 
-def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
+def _grade(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
     if gold_prints and count.by_gold and "messages" in options.lenient:
         from pytest_intercode.rewards.formats import only_messages  # for few tasks, and costly
@@ -119,7 +119,7 @@ def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _C
     compare_output = (
         options.output == "always"
         or (options.output == "when-gold-prints" and gold_prints)
-        or not count.by_gold  # nothing else could tell a right run from one that does nothing
+        or not count.by_gold  # nothing else distinguishes a right run from one that does nothing
     )
     parts: dict[str, float] = {}
     if compare_output:
@@ -130,10 +130,10 @@ def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _C
         return Reward(1.0, parts)
     # An empty output that equals gold's empty output earns nothing: it may only be wrong.
     earned = [part for name, part in parts.items() if name == "files" or gold_prints or part < 1]
-    return Reward(min(sum(earned) / len(earned), _MOST_BELOW_ONE), parts)
+    return Reward(min(sum(earned) / len(earned), _MAX_PARTIAL_REWARD), parts)
 
 
-def _equal(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
+def _equal_paths(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
     return {path for path in effects if agent.entries.get(path) == gold.entries.get(path)}
 
 
@@ -142,24 +142,24 @@ def _effects(
 ) -> dict[str, bool]:
     """Return the paths that count, sorted, and whether gold is among those who changed them."""
     scratch = [_absolute(path, workdir) for path in options.scratch]
-    counted = {}
+    effects = {}
     for path in sorted(agent.touched | gold.touched):
-        mine, theirs = agent.entries.get(path), gold.entries.get(path)
+        agent_entry, gold_entry = agent.entries.get(path), gold.entries.get(path)
         if path not in gold.touched:
-            before: Entry | None = theirs
+            start_entry: Entry | None = gold_entry
         elif path not in agent.touched:
-            before = mine
+            start_entry = agent_entry
         elif path in gold.before:
-            before = gold.before[path]
+            start_entry = gold.before[path]
         else:
-            counted[path] = True  # both wrote it, and what was there is not known
+            effects[path] = True  # both wrote it, and what was there is not known
             continue
-        by_gold = theirs != before
+        by_gold = gold_entry != start_entry
         if not by_gold and any(path == s or path.startswith(f"{s.rstrip('/')}/") for s in scratch):
             continue
-        if by_gold or mine != before:
-            counted[path] = by_gold
-    return counted
+        if by_gold or agent_entry != start_entry:
+            effects[path] = by_gold
+    return effects
 
 
 def differing_files(
@@ -167,15 +167,17 @@ def differing_files(
 ) -> list[str]:
     """Return the paths that count where the two sides have other contents of a file, or one none.
 
-    What is no file on either side is left out.
+    What is not a file on either side is left out.
     """
-    found = []
+    differing = []
     for path in _effects(agent, gold, options, workdir):
-        mine, theirs = agent.entries.get(path), gold.entries.get(path)
-        contents = {each and each.content for each in (mine, theirs)}
-        if len(contents) == 2 and all(each is None or each.type == "f" for each in (mine, theirs)):
-            found.append(path)
-    return found
+        agent_entry, gold_entry = agent.entries.get(path), gold.entries.get(path)
+        contents = {entry and entry.content for entry in (agent_entry, gold_entry)}
+        if len(contents) == 2 and all(
+            entry is None or entry.type == "f" for entry in (agent_entry, gold_entry)
+        ):
+            differing.append(path)
+    return differing
 
 
 def _absolute(path: str, workdir: str) -> str:
@@ -188,28 +190,30 @@ def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> f
     if agent.digest or gold.digest:
         return 1.0 if (agent.digest, agent.output) == (gold.digest, gold.output) else 0.0
     try:
-        mine, theirs = _normalised(agent, gold, options)
+        agent_output, gold_output = _normalise_both(agent, gold, options)
     except PatternTooSlow:
         return 0.0  # unless the outputs are equal, it is the agent's that it takes too long for
-    if mine == theirs or _equal_as(mine, theirs, options):
+    if agent_output == gold_output or _equal_as(agent_output, gold_output, options):
         return 1.0
-    left, right = Counter(mine.split("\n")), Counter(theirs.split("\n"))
-    left.pop("", None)  # an empty line is in every output that ends with one
-    right.pop("", None)
-    union = sum((left | right).values())
-    return min(sum((left & right).values()) / union, _MOST_BELOW_ONE) if union else 0.0
+    agent_lines, gold_lines = Counter(agent_output.split("\n")), Counter(gold_output.split("\n"))
+    agent_lines.pop("", None)  # an empty line is in every output that ends with one
+    gold_lines.pop("", None)
+    union = sum((agent_lines | gold_lines).values())
+    return (
+        min(sum((agent_lines & gold_lines).values()) / union, _MAX_PARTIAL_REWARD) if union else 0.0
+    )
 
 
-def _equal_as(mine: str, theirs: str, options: RewardOptions) -> str:
+def _equal_as(agent_output: str, gold_output: str, options: RewardOptions) -> str:
     """Return the rule by which two outputs are equal; empty if they are not."""
     if not options.lenient:
         return ""
     from pytest_intercode.rewards.formats import equal_as
 
-    return equal_as(mine, theirs, options.lenient) or ""
+    return equal_as(agent_output, gold_output, options.lenient) or ""
 
 
-def _normalised(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
+def _normalise_both(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
     """Return both outputs as the declared normalisers write them.
 
     Raises:
@@ -219,14 +223,14 @@ def _normalised(agent: BashState, gold: BashState, options: RewardOptions) -> tu
     if agent.output == gold.output:
         return agent.output, gold.output
     try:
-        theirs = normalise(gold.output, options.normalise)
+        gold_output = normalise(gold.output, options.normalise)
     except PatternTooSlow as slow:
         raise TaskError(f"reward.normalise: {slow}, for gold's output") from None
-    mine = normalise(agent.output, options.normalise)
-    if not theirs.strip() and gold.output:
+    agent_output = normalise(agent.output, options.normalise)
+    if not gold_output.strip() and gold.output:
         # The normalisers leave nothing of gold; an empty output must not pass for it.
         return agent.output, gold.output
-    return mine, theirs
+    return agent_output, gold_output
 
 
 def normalise(text: str, normalisers: Sequence[Normaliser]) -> str:
@@ -248,11 +252,11 @@ def normalise(text: str, normalisers: Sequence[Normaliser]) -> str:
 def _numbers(text: str) -> str:
     """Write every number in one way: ``3``, ``3.0`` and ``3e0`` become the same."""
 
-    def canonical(found: re.Match[str]) -> str:
+    def canonical(match: re.Match[str]) -> str:
         try:
-            sign, digits, exponent = Decimal(found[0]).as_tuple()
+            sign, digits, exponent = Decimal(match[0]).as_tuple()
         except InvalidOperation:
-            return found[0]  # its exponent has more than 18 digits
+            return match[0]  # its exponent has more than 18 digits
         assert isinstance(exponent, int)
         short = "".join(map(str, digits)).rstrip("0")
         if not short:
@@ -269,14 +273,14 @@ def _reason(
 ) -> str:
     """Say what is wrong with the agent's changes and output, and nothing of gold's."""
     wrong = [path for path in effects if path not in equal]
-    said = []
+    reasons = []
     if wrong:
-        mine = [path for path in wrong if path in agent.touched]
-        what = f"{len(wrong)} of {len(effects)} changes on disk differ from gold's"
-        said.append(f"{what}, {mine[0]} among them" if mine else what)
+        agent_paths = [path for path in wrong if path in agent.touched]
+        summary = f"{len(wrong)} of {len(effects)} changes on disk differ from gold's"
+        reasons.append(f"{summary}, {agent_paths[0]} among them" if agent_paths else summary)
     if parts.get("output", 1.0) < 1.0:
-        said.append("the output is not gold's")
-    return " and ".join(said)
+        reasons.append("the output is not gold's")
+    return " and ".join(reasons)
 
 
 # -- the record, from which a reward can be given again
@@ -287,35 +291,35 @@ def bash_strict_state(
 ) -> dict[str, Any]:
     """Return both sides as builtins; where paths are many or long, how many count."""
     paths = agent.touched | gold.touched
-    few = len(paths) <= _KEPT_PATHS and sum(map(len, paths)) <= _KEPT_NAMES
+    keeps_paths = len(paths) <= _MAX_RECORDED_PATHS and sum(map(len, paths)) <= _MAX_RECORDED_NAMES
     state: dict[str, Any] = {
         side: {
-            "output": each.output,
-            "digest": each.digest,
-            **(_entries(each) if few else {}),
+            "output": end_state.output,
+            "digest": end_state.digest,
+            **(_entries(end_state) if keeps_paths else {}),
         }
-        for side, each in (("agent", agent), ("gold", gold))
+        for side, end_state in (("agent", agent), ("gold", gold))
     }
     state["options"] = options_state(options)
     state["workdir"] = workdir
-    format_name = _format(agent, gold, options)
+    format_name = _lenient_rule(agent, gold, options)
     if format_name:
         state["format"] = format_name
-    if not few:
+    if not keeps_paths:
         effects = _effects(agent, gold, options, workdir)
-        equal = _equal(effects, agent, gold)
+        equal = _equal_paths(effects, agent, gold)
         state["counted"] = asdict(_Count(len(effects), len(equal), any(effects.values())))
     return state
 
 
-def _format(agent: BashState, gold: BashState, options: RewardOptions) -> str:
+def _lenient_rule(agent: BashState, gold: BashState, options: RewardOptions) -> str:
     """Return the rule by which alone the outputs are equal; empty if there is none, or no need."""
     if not options.lenient or not agent.output or agent.digest or gold.digest:
         return ""
     with contextlib.suppress(PatternTooSlow):
-        mine, theirs = _normalised(agent, gold, options)
-        if mine != theirs:
-            return _equal_as(mine, theirs, options)
+        agent_output, gold_output = _normalise_both(agent, gold, options)
+        if agent_output != gold_output:
+            return _equal_as(agent_output, gold_output, options)
     return ""
 
 
@@ -329,7 +333,7 @@ def bash_strict_digest(state: BashState) -> str:
 def bash_strict_states(
     pairs: Sequence[tuple[BashState, BashState]], options: RewardOptions, workdir: str = "/"
 ) -> dict[str, Any]:
-    """Return the agent's state beside that of gold, and of each alternative that was tried.
+    """Return the agent's state next to that of gold, and of each alternative that was tried.
 
     The record is that of the best pair; ``golds`` holds those of the others, in their order, and
     None in its place.
@@ -337,17 +341,17 @@ def bash_strict_states(
     states = [bash_strict_state(*pair, options, workdir) for pair in pairs]
     values = [bash_strict_reward(*pair, options, workdir).value for pair in pairs]
     best = values.index(max(values))
-    others = [state if at != best else None for at, state in enumerate(states)]
-    return {**states[best], "golds": others}
+    golds = [state if index != best else None for index, state in enumerate(states)]
+    return {**states[best], "golds": golds}
 
 
 def _entries(state: BashState) -> dict[str, Any]:
-    def written(entries: Mapping[str, Entry | None]) -> dict[str, Any]:
+    def encode(entries: Mapping[str, Entry | None]) -> dict[str, Any]:
         return {path: None if e is None else asdict(e) for path, e in entries.items()}
 
     return {
-        "entries": written(state.entries),
-        "before": written(state.before),
+        "entries": encode(state.entries),
+        "before": encode(state.before),
         "touched": sorted(state.touched),
     }
 
@@ -359,45 +363,45 @@ def bash_strict_reward_again(
 
     Args:
         state: the record.
-        options: the task's options of today, in place of those of then. A record that only counts
-            paths does not allow it: KeyError is raised.
+        options: the task's options of today, instead of those that were recorded. A record that
+            only counts paths does not allow it: KeyError is raised.
     """
     if "golds" in state:
         best = {name: value for name, value in state.items() if name != "golds"}
-        states = (best if each is None else each for each in state["golds"])
-        return best_of([bash_strict_reward_again(each, options) for each in states])
+        states = (best if gold_record is None else gold_record for gold_record in state["golds"])
+        return best_of([bash_strict_reward_again(pair_state, options) for pair_state in states])
     agent, gold = (_from_builtins(state[side]) for side in ("agent", "gold"))
     if options is None and "counted" in state:
-        then = options_again(state["options"])
-        graded = _graded(agent, gold, then, _Count(**state["counted"]))
-        return graded if graded.value == 1.0 else replace(graded, reason=_MANY)
+        recorded_options = options_again(state["options"])
+        graded = _grade(agent, gold, recorded_options, _Count(**state["counted"]))
+        return graded if graded.value == 1.0 else replace(graded, reason=_REASON_OF_MANY)
     if "counted" in state:
         raise KeyError("entries")
     options = options or options_again(state["options"])
     return bash_strict_reward(agent, gold, options, state["workdir"])
 
 
-def ungradable_reward(why: str) -> Reward:
+def ungradable_reward(problem: str) -> Reward:
     """Return the reward of an end state that is more than grading reads: none."""
-    return Reward(0.0, {"files": 0.0}, f"what was left cannot be graded: {why}")
+    return Reward(0.0, {"files": 0.0}, f"what was left cannot be graded: {problem}")
 
 
-def ungradable_state(why: str) -> dict[str, Any]:
+def ungradable_state(problem: str) -> dict[str, Any]:
     """Return the record of such an end state."""
-    return {"ungradable": why}
+    return {"ungradable": problem}
 
 
-_MANY = "the end state is not gold's; very many paths were touched"
+_REASON_OF_MANY = "the end state is not gold's; very many paths were touched"
 
 
 def _from_builtins(state: Mapping[str, Any]) -> BashState:
-    def read(entries: Mapping[str, Any]) -> dict[str, Entry | None]:
+    def decode(entries: Mapping[str, Any]) -> dict[str, Entry | None]:
         return {path: None if e is None else Entry(**e) for path, e in entries.items()}
 
     return BashState(
         output=state["output"],
         digest=state["digest"],
-        entries=read(state.get("entries", {})),
-        before=read(state.get("before", {})),
+        entries=decode(state.get("entries", {})),
+        before=decode(state.get("before", {})),
         touched=frozenset(state.get("touched", ())),
     )

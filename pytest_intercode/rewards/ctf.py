@@ -55,8 +55,8 @@ def _forms(answer: str) -> list[str]:
     return [plain]
 
 
-def _reward(right: bool, tried: int) -> Reward:
+def _reward(right: bool, count: int) -> Reward:
     if right:
         return Reward(1.0, {"flag": 1.0})
-    said = {0: "no flag was submitted", 1: "the flag that was submitted is wrong"}
-    return Reward(0.0, {"flag": 0.0}, said.get(tried, f"{tried} wrong flags were submitted"))
+    reasons = {0: "no flag was submitted", 1: "the flag that was submitted is wrong"}
+    return Reward(0.0, {"flag": 0.0}, reasons.get(count, f"{count} wrong flags were submitted"))

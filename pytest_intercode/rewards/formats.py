@@ -19,9 +19,9 @@ from pytest_intercode.core.task import FormatName
 
 __all__ = ["RULES", "equal_as", "only_messages"]
 
-_MOST = 20_000  # characters: longer outputs are compared as they are
-_MOST_COLUMNS = 16
-_MOST_TRIES = 64  # ways to find gold's columns among the agent's
+_MAX_LENGTH = 20_000  # characters; longer outputs are compared as they are
+_MAX_COLUMNS = 16  # of the agent's lines; the ways to choose among more are too many
+_MAX_TRIES = 64  # ways to find gold's columns among the agent's
 
 Pair: TypeAlias = "tuple[list[str], list[str]]"
 
@@ -34,7 +34,7 @@ def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
         gold: gold's.
         rules: the rules, in order.
     """
-    if max(len(agent), len(gold)) > _MOST:
+    if max(len(agent), len(gold)) > _MAX_LENGTH:
         return None
     pair = agent.split("\n"), gold.split("\n")
     for rule in rules:
@@ -46,7 +46,7 @@ def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
     return None
 
 
-def _each(change: Callable[[str], str]) -> Callable[[list[str], list[str]], Pair]:
+def _by_line(change: Callable[[str], str]) -> Callable[[list[str], list[str]], Pair]:
     """Make a rule of what changes a line of either output."""
 
     def rule(agent: list[str], gold: list[str]) -> Pair:
@@ -60,10 +60,10 @@ def _each(change: Callable[[str], str]) -> Callable[[list[str], list[str]], Pair
 
 def _spaces(agent: list[str], gold: list[str]) -> Pair:
     """Blanks of any kind and number are one; empty lines, and blanks at both ends, are none."""
-    mine, theirs = (
+    agent_lines, gold_lines = (
         [short for line in lines if (short := " ".join(line.split()))] for lines in (agent, gold)
     )
-    return mine, theirs
+    return agent_lines, gold_lines
 
 
 def _words(agent: list[str], gold: list[str]) -> Pair:
@@ -77,13 +77,13 @@ def _line_order(agent: list[str], gold: list[str]) -> Pair:
     return sorted(agent), sorted(gold)
 
 
-_BEFORE = re.compile(r"(?<!\S)(?:\./|/)+(?=\S)")
-_AFTER = re.compile(r"(?<=[^\s/])/+(?!\S)")
+_LEADING = re.compile(r"(?<!\S)(?:\./|/)+(?=\S)")
+_TRAILING = re.compile(r"(?<=[^\s/])/+(?!\S)")
 
 
 def _path(line: str) -> str:
     """``/a/b/``, ``./a/b`` and ``a/b`` are the same, where the working directory is ``/``."""
-    return _AFTER.sub("", _BEFORE.sub("", line))
+    return _TRAILING.sub("", _LEADING.sub("", line))
 
 
 _SIZE = re.compile(r"(?<!\S)(\d+(?:\.\d+)?)([KMGT])(?:i?B)?(?!\S)")
@@ -93,8 +93,8 @@ _KILOBYTES = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 def _size(line: str) -> str:
     """``4.0K`` and ``4`` are the same, as are ``2M`` and ``2048``: kilobytes, as ``du`` counts."""
 
-    def plain(found: re.Match[str]) -> str:
-        return f"{float(found[1]) * _KILOBYTES[found[2]]:g}"
+    def plain(match: re.Match[str]) -> str:
+        return f"{float(match[1]) * _KILOBYTES[match[2]]:g}"
 
     return _SIZE.sub(plain, line)
 
@@ -116,10 +116,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def _date(line: str) -> str:
     """A moment in UTC, to the second, as ``date`` has it, or e-mail, or ISO 8601."""
 
-    def plain(found: re.Match[str]) -> str:
-        month = found["month"]
+    def plain(match: re.Match[str]) -> str:
+        month = match["month"]
         number = _MONTHS.index(month) + 1 if month in _MONTHS else month
-        return f"{found['year']}-{number:0>2}-{found['day']:0>2}T{found['clock']}Z"
+        return f"{match['year']}-{number:0>2}-{match['day']:0>2}T{match['clock']}Z"
 
     for form in _DATES:
         line = form.sub(plain, line)
@@ -131,8 +131,8 @@ _DIGEST = re.compile(r"[A-Z][A-Z0-9-]* ?\(([^()]*)\) ?= ?([0-9a-f]{32,})")
 
 def _digest(line: str) -> str:
     """``SHA256(a)= 9f86...``, as openssl and BSD write it, is ``9f86... a``."""
-    found = _DIGEST.fullmatch(line)
-    return f"{found[2]} {found[1]}" if found else line
+    match = _DIGEST.fullmatch(line)
+    return f"{match[2]} {match[1]}" if match else line
 
 
 # -- what programs add by themselves
@@ -156,9 +156,9 @@ def only_messages(output: str) -> bool:
 
 
 def _messages(agent: list[str], gold: list[str]) -> Pair:
-    """Errors and meters do not count beside an answer; of errors alone, names and reasons do."""
-    mine, theirs = (_without_messages(lines) for lines in (agent, gold))
-    return mine, theirs
+    """Errors and meters do not count next to an answer; of errors alone, names and reasons do."""
+    agent_lines, gold_lines = (_without_messages(lines) for lines in (agent, gold))
+    return agent_lines, gold_lines
 
 
 def _without_messages(lines: list[str]) -> list[str]:
@@ -166,10 +166,10 @@ def _without_messages(lines: list[str]) -> list[str]:
     answer = [line for line in lines if not _MESSAGE.fullmatch(line)]
     if any(line.strip() for line in answer):
         return answer
-    return [_reduced(line) for line in lines]
+    return [_reduce(line) for line in lines]
 
 
-def _reduced(message: str) -> str:
+def _reduce(message: str) -> str:
     names, reason = _QUOTED.findall(message), _REASON.fullmatch(message)
     return f"{' '.join(names)}: {reason[1]}" if names and reason else message
 
@@ -181,13 +181,15 @@ def _counters(agent: list[str], gold: list[str]) -> Pair:
     """Numbers of lines, offsets and processes that one output alone has."""
     if not any(map(_PROCESS.search, gold)):
         agent = [_PROCESS.sub("", line) for line in agent]
-    mine, theirs = _counted(agent), _counted(gold)
-    if (mine is None) == (theirs is None):
-        return agent, gold
-    return (agent if mine is None else mine), (gold if theirs is None else theirs)
+    bare_agent, bare_gold = _without_counters(agent), _without_counters(gold)
+    if bare_agent is not None and bare_gold is None:
+        return bare_agent, gold
+    if bare_gold is not None and bare_agent is None:
+        return agent, bare_gold
+    return agent, gold
 
 
-def _counted(lines: list[str]) -> list[str] | None:
+def _without_counters(lines: list[str]) -> list[str] | None:
     """Return the lines without the counter before them; None if they have none."""
     split = [line.split(None, 1) for line in lines if line.strip()]
     heads = [words[0] for words in split]
@@ -199,7 +201,7 @@ def _counted(lines: list[str]) -> list[str] | None:
         except ValueError:
             continue
         whole = numbers if len(split[-1]) > 1 else numbers[:-1]  # od ends with the length alone
-        steps = {after - before for before, after in itertools.pairwise(whole)}
+        steps = {next_number - number for number, next_number in itertools.pairwise(whole)}
         if numbers[0] in (0, 1) and len(steps) == 1 and numbers == sorted(set(numbers)):
             return [words[1] for words in split if len(words) > 1]
     return None
@@ -213,12 +215,12 @@ _FILE = re.compile(r"[^\s:]*/[^:]*")
 
 def _matches(agent: list[str], gold: list[str]) -> Pair:
     """``grep``'s lines with the file before each, where gold has the file or the line alone."""
-    wanted = {line for line in gold if line}
-    found = [(line.partition(":"), line) for line in agent if line]
-    files = {file for (file, colon, _), _ in found if colon and _FILE.fullmatch(file)}
-    if files == wanted and all(colon for (_, colon, _), _ in found):
+    gold_lines = {line for line in gold if line}
+    split_lines = [(line.partition(":"), line) for line in agent if line]
+    files = {file for (file, colon, _), _ in split_lines if colon and _FILE.fullmatch(file)}
+    if files == gold_lines and all(colon for (_, colon, _), _ in split_lines):
         return gold, gold
-    bare = [rest if colon and file in files else line for (file, colon, rest), line in found]
+    bare = [rest if colon and file in files else line for (file, colon, rest), line in split_lines]
     if sorted(bare) == sorted(line for line in gold if line):
         return gold, gold
     return agent, gold
@@ -236,16 +238,18 @@ def _columns(agent: list[str], gold: list[str]) -> Pair:
     same in every line, or less than half of it. Of a gold that is a number and names, the agent may
     print the number alone.
     """
-    mine, theirs = _table(agent), _table(gold)
-    if len(mine) != len(theirs) or not mine:
+    agent_rows, gold_rows = _table(agent), _table(gold)
+    if len(agent_rows) != len(gold_rows) or not agent_rows:
         return agent, gold
-    wanted, given = len(theirs[0]), len(mine[0])
-    if wanted < given <= _MOST_COLUMNS and any(
-        _may_go(mine, places) for places in _places(mine, theirs, wanted)
+    gold_width, agent_width = len(gold_rows[0]), len(agent_rows[0])
+    if gold_width < agent_width <= _MAX_COLUMNS and any(
+        _are_enough(agent_rows, columns)
+        for columns in _column_choices(agent_rows, gold_rows, gold_width)
     ):
         return gold, gold
-    if len(theirs) == 1 and given == 1 and wanted > 1 and mine[0][0] in theirs[0]:
-        number, *rest = mine[0][0], *(word for word in theirs[0] if word != mine[0][0])
+    number, gold_words = agent_rows[0][0], gold_rows[0]
+    if len(gold_rows) == 1 and agent_width == 1 and gold_width > 1 and number in gold_words:
+        rest = [word for word in gold_words if word != number]
         if _kind(number) in ("number", "hash") and all(_kind(w) in ("path", "word") for w in rest):
             return gold, gold
     return agent, gold
@@ -258,38 +262,38 @@ def _table(lines: list[str]) -> list[list[str]]:
     return [line.split(None, width - 1) for line in lines] if width else []
 
 
-def _places(
-    mine: list[list[str]], theirs: list[list[str]], wanted: int
+def _column_choices(
+    agent_rows: list[list[str]], gold_rows: list[list[str]], gold_width: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the places of columns of ``mine`` that together are the lines of ``theirs``."""
-    goals = [Counter(column) for column in zip(*theirs, strict=True)]
-    fits = [[Counter(c) == goal for goal in goals] for c in zip(*mine, strict=True)]
-    lines = sorted(map(tuple, theirs))
+    """Yield the agent's columns, by index, that together are gold's rows."""
+    goals = [Counter(column) for column in zip(*gold_rows, strict=True)]
+    fits = [[Counter(c) == goal for goal in goals] for c in zip(*agent_rows, strict=True)]
+    lines = sorted(map(tuple, gold_rows))
 
-    def search(at: int, places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if at == wanted:
-            yield places
+    def search(goal: int, columns: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if goal == gold_width:
+            yield columns
             return
-        first = places[-1] + 1 if places else 0
-        for place in range(first, len(fits) - (wanted - at) + 1):
-            if fits[place][at]:
-                yield from search(at + 1, (*places, place))
+        first = columns[-1] + 1 if columns else 0
+        for column in range(first, len(fits) - (gold_width - goal) + 1):
+            if fits[column][goal]:
+                yield from search(goal + 1, (*columns, column))
 
-    for places in itertools.islice(search(0, ()), _MOST_TRIES):
-        if sorted(tuple(words[place] for place in places) for words in mine) == lines:
-            yield places
+    for columns in itertools.islice(search(0, ()), _MAX_TRIES):
+        if sorted(tuple(words[column] for column in columns) for words in agent_rows) == lines:
+            yield columns
 
 
-def _may_go(lines: list[list[str]], kept: tuple[int, ...]) -> bool:
-    """Whether the other columns may go."""
-    others = [place for place in range(len(lines[0])) if place not in kept]
-    if 2 * len(others) < len(kept):
+def _are_enough(lines: list[list[str]], columns: tuple[int, ...]) -> bool:
+    """Whether the other columns may be removed."""
+    removed = [column for column in range(len(lines[0])) if column not in columns]
+    if 2 * len(removed) < len(columns):
         return True
-    kinds = {_kind(words[place]) for words in lines for place in kept}
+    kinds = {_kind(words[column]) for words in lines for column in columns}
     return all(
-        (len(lines) > 1 and len({words[place] for words in lines}) == 1)
-        or not kinds & {_kind(words[place]) for words in lines}
-        for place in others
+        (len(lines) > 1 and len({words[column] for words in lines}) == 1)
+        or not kinds & {_kind(words[column]) for words in lines}
+        for column in removed
     )
 
 
@@ -311,23 +315,23 @@ def _kind(word: str) -> str:
 
 
 _FOLDERS = re.compile(r"(?<!\S)[^\s'\"]*/(?=[^\s/])")
-_DRAWN = " │├└─|`_\xa0"
-_COUNTED = re.compile(r"\d+ director(?:y|ies)(?:, \d+ files?)?")
+_TREE_SIGNS = " │├└─|`_\xa0"
+_TREE_TOTAL = re.compile(r"\d+ director(?:y|ies)(?:, \d+ files?)?")
 
 
 def _names(agent: list[str], gold: list[str]) -> Pair:
     """Files by their last names, in any order, whatever is named or drawn before them."""
-    mine, theirs = (
-        sorted(_name(line) for line in lines if len(lines) == 1 or not _COUNTED.fullmatch(line))
+    agent_names, gold_names = (
+        sorted(_name(line) for line in lines if len(lines) == 1 or not _TREE_TOTAL.fullmatch(line))
         for lines in (agent, gold)
     )
-    return _columns(mine, theirs)
+    return _columns(agent_names, gold_names)
 
 
 def _name(line: str) -> str:
-    bare = line.lstrip(_DRAWN)
-    drawn = line[: len(line) - len(bare)]
-    if any(sign in drawn for sign in ("│", "├", "└", "|_", "`-")):
+    bare = line.lstrip(_TREE_SIGNS)
+    prefix = line[: len(line) - len(bare)]
+    if any(sign in prefix for sign in ("│", "├", "└", "|_", "`-")):
         line = bare
     return _FOLDERS.sub("", line)
 
@@ -336,11 +340,11 @@ RULES: Mapping[FormatName, Callable[[list[str], list[str]], Pair]] = {
     "messages": _messages,
     "spaces": _spaces,
     "words": _words,
-    "sizes": _each(_size),
-    "dates": _each(_date),
-    "digests": _each(_digest),
+    "sizes": _by_line(_size),
+    "dates": _by_line(_date),
+    "digests": _by_line(_digest),
     "counters": _counters,
-    "paths": _each(_path),
+    "paths": _by_line(_path),
     "line-order": _line_order,
     "matches": _matches,
     "columns": _columns,

@@ -1,6 +1,6 @@
 """Applies the regular expressions that a suite declares to outputs, within a limit of time.
 
-An output is the agent's, and there are patterns that take ages on a text made for it. Nothing can
+An output is the agent's, and some patterns take too long on a text made for it. Nothing can
 stop Python's ``re`` in the middle, so one process does this for all episodes, and the kernel ends
 it when its time is up. It is started when it is first needed, and reads and writes nothing else.
 """
@@ -23,13 +23,13 @@ __all__ = ["SECONDS", "substitute"]
 SECONDS = 2.0
 """Seconds of a processor that one pattern has for one output; usual ones take a thousandth."""
 
-_MEMORY = 1024**3
-_TRIES = 2
+_MAX_MEMORY = 1024**3  # bytes of the process
+_MAX_TRIES = 2  # the process may be killed by others
 _PROGRAM = f"""
 import json, re, resource, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGPROF, signal.SIG_DFL)
-resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY}, {_MEMORY}))
+resource.setrlimit(resource.RLIMIT_AS, ({_MAX_MEMORY}, {_MAX_MEMORY}))
 for line in sys.stdin:
     pattern, replace, text = json.loads(line)
     signal.setitimer(signal.ITIMER_PROF, {SECONDS})
@@ -56,7 +56,7 @@ class _Process:
         """
         with self._lock:
             status: int | None = None
-            for _ in range(_TRIES):  # somebody may have killed it
+            for _ in range(_MAX_TRIES):
                 answer = self._exchange(request)
                 if answer.endswith("\n"):
                     return answer

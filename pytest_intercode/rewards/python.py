@@ -20,7 +20,7 @@ __all__ = [
     "texts_of",
 ]
 
-_LONG = 2000  # characters of what a test gave, above which a digest stands for it
+_MAX_RESULT_LENGTH = 2000  # characters of what a test gave; of more, a digest is recorded
 
 
 def python_strict_reward(verdicts: Sequence[str]) -> Reward:
@@ -65,16 +65,16 @@ def texts_of(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def python_paper_state(agent: Mapping[str, Any], gold: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both sides as builtins; a digest stands for what is long."""
+    """Return both sides as builtins; what is long is a digest."""
     return {"agent": _short(agent), "gold": _short(gold)}
 
 
 def _short(results: Mapping[str, Any]) -> dict[str, Any]:
-    kept = dict(results)
+    recorded = dict(results)
     for test, text in texts_of(results).items():
-        if len(text) > _LONG:
-            kept[test] = {"sha256": sha256(text)}
-    return kept
+        if len(text) > _MAX_RESULT_LENGTH:
+            recorded[test] = {"sha256": sha256(text)}
+    return recorded
 
 
 def python_paper_reward_again(state: Mapping[str, Any]) -> Reward:

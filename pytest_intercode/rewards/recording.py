@@ -9,29 +9,31 @@ from typing import Any
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
 
-__all__ = ["options_again", "options_state", "sha256"]
+__all__ = ["MAX_RECORDED_SIZE", "options_again", "options_state", "sha256"]
 
+MAX_RECORDED_SIZE = 256 * 1024
+"""Characters of both sides' rows or changes in a record; of more, digests are recorded."""
 
-_USUAL = RewardOptions()
+_DEFAULTS = RewardOptions()
 
 
 def options_state(options: RewardOptions) -> dict[str, Any]:
     """Return the options as builtins, without those that have their default."""
-    if options == _USUAL:
+    if options == _DEFAULTS:
         return {}
-    usual = asdict(_USUAL)
-    given = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+    defaults = asdict(_DEFAULTS)
+    changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in changed.items()}
 
 
 def options_again(state: Mapping[str, Any]) -> RewardOptions:
     """Return the options from a record that :func:`options_state` made."""
-    given = dict(state)
-    if "normalise" in given:
-        given["normalise"] = tuple(Normaliser(**each) for each in given["normalise"])
-    for name in {"scratch", "lenient"} & given.keys():
-        given[name] = tuple(given[name])
-    return RewardOptions(**given)
+    fields = dict(state)
+    if "normalise" in fields:
+        fields["normalise"] = tuple(Normaliser(**rule) for rule in fields["normalise"])
+    for name in {"scratch", "lenient"} & fields.keys():
+        fields[name] = tuple(fields[name])
+    return RewardOptions(**fields)
 
 
 def sha256(text: str) -> str:

@@ -18,18 +18,18 @@ from pytest_intercode.errors import IntercodeError
 __all__ = ["NO_REWARD", "UnreadableReward", "missing", "reward_of_files", "reward_of_steps"]
 
 NO_REWARD = "the verifier wrote no reward: neither reward.json nor reward.txt"
-"""What is said where there is no file."""
+"""The message where there is no file."""
 
-_LARGEST = 2**20  # bytes
-_LONGEST = 60  # characters of what is shown
+_MAX_SIZE = 2**20  # bytes of a file
+_MAX_SHOWN = 60  # characters of what is shown
 _KEY = "reward"
 _JSON, _TEXT = "reward.json", "reward.txt"
 
 
 class UnreadableReward(IntercodeError):
-    """A verifier's file of rewards is no reward; the message says which file, and why.
+    """A verifier's file does not hold a reward; the message says which file, and why.
 
-    It does not say whose fault that is: who calls knows what the verifier makes of the task's own
+    It does not say whose fault that is: the caller knows what the verifier makes of the task's own
     solution.
     """
 
@@ -45,98 +45,103 @@ def reward_of_files(files: Mapping[str, bytes]) -> Reward:
             to 1, or said twice with different values.
     """
     if _TEXT in files and _JSON not in files:
-        return _reward(_checked(_TEXT, "", _number(_TEXT, _decoded(_TEXT, files[_TEXT]))), {})
+        return _make_reward(
+            _check(_TEXT, "", _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))), {}
+        )
     if _JSON not in files:
         raise UnreadableReward(NO_REWARD)
-    parts = _object(_JSON, _decoded(_JSON, files[_JSON]))
+    parts = _parse_object(_JSON, _decode(_JSON, files[_JSON]))
     value = parts[_KEY] if _KEY in parts else sum(parts.values()) / len(parts)
     if _TEXT in files and _KEY in parts:
-        other = _number(_TEXT, _decoded(_TEXT, files[_TEXT]))
-        if other != value:
-            raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {other:g}")
-    return _reward(value, {} if set(parts) == {_KEY} else parts)
+        text_value = _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))
+        if text_value != value:
+            raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {text_value:g}")
+    return _make_reward(value, {} if set(parts) == {_KEY} else parts)
 
 
-def _reward(value: float, parts: Mapping[str, float]) -> Reward:
+def _make_reward(value: float, parts: Mapping[str, float]) -> Reward:
     return Reward(value, parts, "" if value >= 1 else f"the task's tests gave the reward {value:g}")
 
 
-def _decoded(name: str, data: bytes) -> str:
-    if len(data) > _LARGEST:
-        raise UnreadableReward(f"{name} has {len(data)} bytes, which is no reward")
+def _decode(name: str, data: bytes) -> str:
+    if len(data) > _MAX_SIZE:
+        raise UnreadableReward(f"{name} is too large for a reward file ({len(data)} bytes)")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UnreadableReward(f"{name} is no text") from None
+        raise UnreadableReward(f"{name} is not text") from None
     if not text.strip():
         raise UnreadableReward(f"{name} is empty")
     return text
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     try:
         return float(text)  # as Harbor does, so that 1e-1 and _ in digits are read alike
     except ValueError:
-        raise UnreadableReward(f"{name} holds no number, but {_shown(text)}") from None
+        raise UnreadableReward(f"{name} does not hold a number, but {_excerpt(text)}") from None
 
 
-def _object(name: str, text: str) -> dict[str, float]:
-    def pairs(given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in given:
-            if key in found and found[key] != value:
-                raise UnreadableReward(f"{name} says {_shown(key)} twice, and not the same")
-            found[key] = value
-        return found
+def _parse_object(name: str, text: str) -> dict[str, float]:
+    def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in members and members[key] != value:
+                raise UnreadableReward(f"{name} says {_excerpt(key)} twice, and not the same")
+            members[key] = value
+        return members
 
     try:
-        read = json.loads(text, object_pairs_hook=pairs)
+        document = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
-        raise UnreadableReward(f"{name} is no JSON: {_shown(text)}") from None
-    if not isinstance(read, dict) or not read:
+        raise UnreadableReward(f"{name} is not JSON: {_excerpt(text)}") from None
+    if not isinstance(document, dict) or not document:
         raise UnreadableReward(
-            f"{name} holds no object of names and numbers, but {_shown(json.dumps(read))}"
+            f"{name} does not hold an object of names and numbers, "
+            f"but {_excerpt(json.dumps(document))}"
         )
     parts = {}
-    for key, value in read.items():
+    for key, value in document.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise UnreadableReward(f"{name}: {_shown(key)} is no number, but {_shown(repr(value))}")
-        parts[key] = _checked(name, key, value)
+            raise UnreadableReward(
+                f"{name}: {_excerpt(key)} is not a number, but {_excerpt(repr(value))}"
+            )
+        parts[key] = _check(name, key, value)
     return parts
 
 
-def _checked(name: str, key: str, value: float) -> float:
-    where = f"{name}: {_shown(key)}" if key else name
+def _check(name: str, key: str, value: float) -> float:
+    label = f"{name}: {_excerpt(key)}" if key else name
     if isinstance(value, float) and not math.isfinite(value):
-        raise UnreadableReward(f"{where} is {value}, which is no reward")
+        raise UnreadableReward(f"{label} is {value}, which is not a reward")
     if not 0 <= value <= 1:
-        shown = f"{value:.6g}" if abs(value) < 1e300 else "a number without end"
-        raise UnreadableReward(f"{where} is {shown}, and a reward is from 0 to 1")
+        number = f"{value:.6g}" if abs(value) < 1e300 else "a number without end"
+        raise UnreadableReward(f"{label} is {number}, and a reward is from 0 to 1")
     return float(value)
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     text = " ".join(text.split())
-    return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}...")
 
 
 # -- tasks of several steps
 
 
-def missing(reward: Reward, least: Iterable[tuple[str, float]]) -> str:
+def missing(reward: Reward, minimums: Iterable[tuple[str, float]]) -> str:
     """Return why the step after a reward does not begin, or nothing.
 
     Args:
         reward: what the step before it came to.
-        least: the parts that it has to have, with their values; ``reward`` is the reward itself
+        minimums: the parts that it has to have, with their values; ``reward`` is the reward itself
             where it has no such part. A part that it has not is below everything.
     """
-    has = {_KEY: reward.value, **reward.parts}
-    for name, value in least:
-        if name not in has:
-            return f"the step's reward has no {_shown(name)}, of which {value:g} is needed"
-        if has[name] < value:
-            return f"the step's {name} is {has[name]:g}, and {value:g} is needed to go on"
+    values = {_KEY: reward.value, **reward.parts}
+    for name, value in minimums:
+        if name not in values:
+            return f"the step's reward has no {_excerpt(name)}, of which {value:g} is needed"
+        if values[name] < value:
+            return f"the step's {name} is {values[name]:g}, and {value:g} is needed to go on"
     return ""
 
 

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
+from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
 from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = [
@@ -31,11 +32,10 @@ __all__ = [
     "sql_changes_reward_again",
 ]
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Rows of all tables that may be different; more are not looked at one by one."""
 
-_MOST_BELOW_ONE = 0.99
-_KEPT_SIZE = 256 * 1024
+_MAX_PARTIAL_REWARD = 0.99  # of changes that are not all right, however little they lack
 
 
 _Row: TypeAlias = "tuple[Cell, ...]"
@@ -47,7 +47,7 @@ class Changes:
 
     Attributes:
         added: facts that are true now and were not, and how often.
-        removed: facts that were true and are no more.
+        removed: facts that were true and are not now.
         uncommitted: a transaction was left open, whose work does not count.
         unreadable: why the end state could not be read; empty if it could.
     """
@@ -68,17 +68,17 @@ def changes_between(before: State, after: State) -> Changes:
     """Return what is different in two states of a database."""
     old = Counter(f"{name} {text}".strip() for name, text in before.others.items())
     new = Counter(f"{name} {text}".strip() for name, text in after.others.items())
-    left = MOST_ROWS
+    remaining = MAX_ROWS
     for name in sorted(before.tables.keys() | after.tables.keys()):
-        removed, added = _different(before.tables.get(name), after.tables.get(name))
-        old.update(_facts(name, before.tables.get(name), removed, left))
-        new.update(_facts(name, after.tables.get(name), added, left))
-        left = max(0, left - max(len(removed), len(added)))
+        old_rows, new_rows = _changed_rows(before.tables.get(name), after.tables.get(name))
+        old.update(_facts(name, before.tables.get(name), old_rows, remaining))
+        new.update(_facts(name, after.tables.get(name), new_rows, remaining))
+        remaining = max(0, remaining - max(len(old_rows), len(new_rows)))
     unreadable = before.unreadable or after.unreadable
     return Changes(new - old, old - new, after.uncommitted, unreadable)
 
 
-def _different(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
+def _changed_rows(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
     """Return the rows that are only in one of two tables, as the engine gave them."""
     old: Counter[_Row] = Counter() if before is None else Counter(before.rows)
     new: Counter[_Row] = Counter() if after is None else Counter(after.rows)
@@ -87,69 +87,73 @@ def _different(before: Table | None, after: Table | None) -> tuple[Counter[_Row]
     return old - new, new - old
 
 
-def _facts(name: str, table: Table | None, rows: Counter[_Row], most: int) -> Counter[str]:
+def _facts(name: str, table: Table | None, rows: Counter[_Row], max_rows: int) -> Counter[str]:
     """Return a table's columns, and those of its rows that count, as facts."""
     facts: Counter[str] = Counter()
     if table is None:
         return facts
-    called = name.casefold()
+    folded_name = name.casefold()
     columns = [(column.casefold(), declared) for column, declared in table.columns]
-    order = sorted(range(len(columns)), key=lambda at: columns[at])
-    facts[f"columns of {called}: {json.dumps([columns[at] for at in order])}"] += 1
+    order = sorted(range(len(columns)), key=lambda index: columns[index])
+    facts[f"columns of {folded_name}: {json.dumps([columns[index] for index in order])}"] += 1
     if table.truncated:
-        facts[f"more rows of {called}"] += 1
-    if len(rows) > most:
-        facts[f"too many rows of {called}"] += sum(rows.values())
+        facts[f"more rows of {folded_name}"] += 1
+    if len(rows) > max_rows:
+        facts[f"too many rows of {folded_name}"] += sum(rows.values())
         return facts
     for row, count in rows.items():
-        cells = [canonical(row[at]) for at in order]
-        facts[f"row of {called}: {json.dumps(cells)}"] += count
+        cells = [canonical(row[index]) for index in order]
+        facts[f"row of {folded_name}: {json.dumps(cells)}"] += count
     return facts
 
 
 def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
     """Return the strict reward of an end state, with its part ``changes``."""
     if agent.unreadable:
-        said = f"what was left of the database cannot be graded: {agent.unreadable}"
-        return Reward(0.0, {"changes": 0.0}, said)
-    shared = _count(agent, gold, both=True)
-    union = _count(agent, gold, both=False)
+        reason = f"what was left of the database cannot be graded: {agent.unreadable}"
+        return Reward(0.0, {"changes": 0.0}, reason)
+    shared = _count(agent, gold, shared=True)
+    union = _count(agent, gold, shared=False)
     if union and shared == union:
         return Reward(1.0, {"changes": 1.0})
     share = shared / union if union else 0.0
-    said = "nothing was changed"
+    reason = "nothing was changed"
     if agent.added or agent.removed:
-        said = f"{union - shared} of {union} changes to the database differ from gold's"
-        own = [f for f in (*agent.added, *agent.removed) if f not in {**gold.added, **gold.removed}]
-        if own:
-            said += f", this among them: {own[0][:80]}"
+        reason = f"{union - shared} of {union} changes to the database differ from gold's"
+        agent_only = [
+            f for f in (*agent.added, *agent.removed) if f not in {**gold.added, **gold.removed}
+        ]
+        if agent_only:
+            reason += f", this among them: {agent_only[0][:80]}"
     if agent.uncommitted:
-        said += "; a transaction was left open, and its work is undone"
-    return Reward(min(share, _MOST_BELOW_ONE), {"changes": share}, said)
+        reason += "; a transaction was left open, and its work is undone"
+    return Reward(min(share, _MAX_PARTIAL_REWARD), {"changes": share}, reason)
 
 
-def _count(agent: Changes, gold: Changes, *, both: bool) -> int:
+def _count(agent: Changes, gold: Changes, *, shared: bool) -> int:
     total = 0
-    for mine, theirs in ((agent.added, gold.added), (agent.removed, gold.removed)):
-        left, right = Counter(mine), Counter(theirs)
-        total += sum(((left & right) if both else (left | right)).values())
+    for agent_facts, gold_facts in ((agent.added, gold.added), (agent.removed, gold.removed)):
+        agent_counts, gold_counts = Counter(agent_facts), Counter(gold_facts)
+        total += sum(
+            ((agent_counts & gold_counts) if shared else (agent_counts | gold_counts)).values()
+        )
     return total
 
 
 def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     """Return both sides as builtins; facts that are many or long are digests."""
     size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
-    digested = size > _KEPT_SIZE
+    digested = size > MAX_RECORDED_SIZE
 
-    def written(facts: Mapping[str, int]) -> dict[str, int]:
+    def encode(facts: Mapping[str, int]) -> dict[str, int]:
         if not digested:
             return dict(facts)
         return {hashlib.sha256(f.encode()).hexdigest()[:16]: n for f, n in facts.items()}
 
     sides = {
         name: {
-            "added": written(side.added),
-            "removed": written(side.removed),
+            "added": encode(side.added),
+            "removed": encode(side.removed),
             "uncommitted": side.uncommitted,
             **({"unreadable": side.unreadable} if side.unreadable else {}),
         }

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
 from pytest_intercode.rewards.sql_rows import inversions
 
 __all__ = ["kendall_tau_b", "paper_rows_state", "sql_paper_reward", "sql_paper_reward_again"]
-
-_KEPT_SIZE = 256 * 1024  # characters of both sides' rows
 
 
 def sql_paper_reward(agent: Sequence[str] | None, gold: Sequence[str]) -> Reward:
@@ -30,14 +29,14 @@ def sql_paper_reward(agent: Sequence[str] | None, gold: Sequence[str]) -> Reward
     """
     if agent is None:
         return Reward(0.0, {"iou": 0.0}, "the last action gives no rows")
-    mine, theirs = Counter(agent), Counter(gold)
-    shared = mine & theirs
-    union = (mine | theirs).total()
+    agent_rows, gold_rows = Counter(agent), Counter(gold)
+    shared = agent_rows & gold_rows
+    union = (agent_rows | gold_rows).total()
     iou = shared.total() / union if union else 1.0
     parts = {"iou": iou}
     value = iou
     if shared:
-        tau = kendall_tau_b(_first(agent, shared), _first(gold, shared))
+        tau = kendall_tau_b(_shared_in_order(agent, shared), _shared_in_order(gold, shared))
         if not math.isnan(tau):
             parts["kendall"] = tau
             value = _rounded(tau * iou)
@@ -49,15 +48,15 @@ def _rounded(value: float) -> float:
     return round(value * 100) / 100
 
 
-def _first(rows: Sequence[str], shared: Counter[str]) -> list[str]:
+def _shared_in_order(rows: Sequence[str], shared: Counter[str]) -> list[str]:
     """Return the shared rows in their order, each as often as both sides have it."""
-    left = Counter(shared)
-    kept = []
+    remaining = Counter(shared)
+    shared_rows = []
     for row in rows:
-        if left[row] > 0:
-            left[row] -= 1
-            kept.append(row)
-    return kept
+        if remaining[row] > 0:
+            remaining[row] -= 1
+            shared_rows.append(row)
+    return shared_rows
 
 
 def _reason(shared: int, union: int, iou: float) -> str:
@@ -77,10 +76,10 @@ def kendall_tau_b(x: Sequence[str], y: Sequence[str]) -> float:
     tied_x, tied_y = _tied_pairs(x), _tied_pairs(y)
     if pairs in (tied_x, tied_y):
         return math.nan
-    both = sorted(zip(x, y, strict=True))
-    tied_both = _tied_pairs(both)
+    joint = sorted(zip(x, y, strict=True))
+    tied_both = _tied_pairs(joint)
     ranks = {value: rank for rank, value in enumerate(sorted(set(y)))}
-    discordant = inversions([ranks[right] for _, right in both])
+    discordant = inversions([ranks[right] for _, right in joint])
     difference = pairs - tied_x - tied_y + tied_both - 2 * discordant
     tau = difference / math.sqrt(pairs - tied_x) / math.sqrt(pairs - tied_y)
     return min(1.0, max(-1.0, tau))
@@ -100,7 +99,7 @@ def paper_rows_state(agent: Sequence[str] | None, gold: Sequence[str]) -> dict[s
     equal and which come first, and no more.
     """
     rows = [*(agent or ()), *gold]
-    ranked = sum(map(len, rows)) > _KEPT_SIZE
+    ranked = sum(map(len, rows)) > MAX_RECORDED_SIZE
     ranks = {row: rank for rank, row in enumerate(sorted(set(rows)))} if ranked else {}
 
     def side(rows: Sequence[str] | None) -> dict[str, Any]:

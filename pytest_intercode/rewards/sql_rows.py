@@ -24,9 +24,9 @@ Row: TypeAlias = "tuple[Canonical, ...]"
 _WHOLE = Context(prec=15)  # what is whole to this many digits is whole
 _NEAR = Context(prec=12)  # the noise of sums of floats is below this
 _DIGITS = Context(prec=9, rounding=ROUND_HALF_UP)
-_MOST_STEPS = 2000  # of the search for columns; only columns that are almost equal need many
-_MOST_CELLS = 30_000_000  # that it looks at, in some seconds
-_LONG = 64  # bytes, above which a digest stands for them
+_MAX_STEPS = 2000  # of the search for columns; only columns that are almost equal need many
+_MAX_CELLS = 30_000_000  # that it looks at, in some seconds
+_MAX_BYTES = 64  # of a cell; longer ones become a digest
 
 
 def canonical(cell: Any) -> Canonical:
@@ -46,7 +46,7 @@ def canonical(cell: Any) -> Canonical:
         return _decimal(cell)
     if isinstance(cell, (bytes, bytearray, memoryview)):
         data = bytes(cell)
-        long = len(data) > _LONG
+        long = len(data) > _MAX_BYTES
         return ("bytes", hashlib.sha256(data).hexdigest() if long else data.hex())
     if isinstance(cell, datetime):
         return cell.isoformat(sep=" ")
@@ -110,33 +110,40 @@ def column_orders(
     Yields:
         For each column of gold, the number of the answer's column in its place.
     """
-    mine: list[Sequence[Canonical]] = [[row[at] for row in rows] for at in range(width)]
-    theirs: list[Sequence[Canonical]] = [[row[at] for row in universe] for at in range(width)]
-    counted = [Counter(column) for column in mine]
-    accepted = [Counter(column) for column in theirs]
-    fitting = [[at for at in range(width) if _within(counted[at], each)] for each in accepted]
+    agent_columns: list[Sequence[Canonical]] = [
+        [row[index] for row in rows] for index in range(width)
+    ]
+    gold_columns: list[Sequence[Canonical]] = [
+        [row[index] for row in universe] for index in range(width)
+    ]
+    agent_counts = [Counter(column) for column in agent_columns]
+    gold_counts = [Counter(column) for column in gold_columns]
+    fitting = [
+        [index for index in range(width) if _within(agent_counts[index], gold_count)]
+        for gold_count in gold_counts
+    ]
     places = sorted(range(width), key=lambda place: len(fitting[place]))
     steps = cells = 0
 
-    def search(depth: int, chosen: dict[int, int]) -> Iterator[tuple[int, ...]]:
+    def search(depth: int, matched: dict[int, int]) -> Iterator[tuple[int, ...]]:
         nonlocal steps, cells
         if depth == width:
-            yield tuple(chosen[place] for place in range(width))
+            yield tuple(matched[place] for place in range(width))
             return
         place = places[depth]
-        tried: list[Sequence[Canonical]] = []
-        for at in fitting[place]:
-            if at in chosen.values() or mine[at] in tried:
+        tried_columns: list[Sequence[Canonical]] = []
+        for index in fitting[place]:
+            if index in matched.values() or agent_columns[index] in tried_columns:
                 continue
             steps += 1
             cells += (depth + 1) * (len(rows) + len(universe))
-            if steps > _MOST_STEPS or (steps > width and cells > _MOST_CELLS):
+            if steps > _MAX_STEPS or (steps > width and cells > _MAX_CELLS):
                 return
-            tried.append(mine[at])
-            extended = {**chosen, place: at}
-            left = Counter(zip(*(mine[n] for n in extended.values()), strict=True))
-            right = Counter(zip(*(theirs[n] for n in extended), strict=True))
-            if _within(left, right):
+            tried_columns.append(agent_columns[index])
+            extended = {**matched, place: index}
+            agent_tuples = Counter(zip(*(agent_columns[n] for n in extended.values()), strict=True))
+            gold_tuples = Counter(zip(*(gold_columns[n] for n in extended), strict=True))
+            if _within(agent_tuples, gold_tuples):
                 yield from search(depth + 1, extended)
 
     yield from search(0, {})
@@ -152,10 +159,10 @@ def inversions(numbers: Sequence[int]) -> int:
     numbers = list(numbers)
     while size < len(numbers):
         for start in range(0, len(numbers), 2 * size):
-            left = numbers[start : start + size]
-            right = numbers[start + size : start + 2 * size]
-            for value in right:
-                count += len(left) - bisect_right(left, value)
-            numbers[start : start + 2 * size] = sorted((*left, *right))
+            first_half = numbers[start : start + size]
+            second_half = numbers[start + size : start + 2 * size]
+            for value in second_half:
+                count += len(first_half) - bisect_right(first_half, value)
+            numbers[start : start + 2 * size] = sorted((*first_half, *second_half))
         size *= 2
     return count

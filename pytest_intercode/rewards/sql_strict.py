@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions
+from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
 from pytest_intercode.rewards.sql_rows import Row, column_orders, inversions
 
 __all__ = [
@@ -30,8 +31,7 @@ __all__ = [
     "sql_rows_reward_again",
 ]
 
-_MOST_BELOW_ONE = 0.99
-_KEPT_SIZE = 256 * 1024
+_MAX_PARTIAL_REWARD = 0.99  # of an answer that is not right, however little it lacks
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Run:
 
     Attributes:
         rows: those that gold's result has.
-        others: those that are tied with them, and that only gold's LIMIT left out.
+        tied: those that are tied with them, and that only gold's LIMIT left out.
     """
 
     rows: tuple[Row, ...]
-    others: tuple[Row, ...] = ()
+    tied: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def sql_rows_reward(answer: Rows, gold: Rows, options: RewardOptions) -> Reward:
         return Reward(0.0, {"rows": 0.0}, answer.problem)
     if answer.width != gold.width:
         plural = "column" if answer.width == 1 else "columns"
-        said = f"the answer has {answer.width} {plural}, which is not gold's number"
-        return Reward(0.0, {"rows": 0.0}, said)
+        reason = f"the answer has {answer.width} {plural}, which is not gold's number"
+        return Reward(0.0, {"rows": 0.0}, reason)
     if answer.truncated != gold.truncated:
         less = "more" if answer.truncated else "fewer"
         return Reward(0.0, {"rows": 0.0}, f"the answer has {less} rows than can be right")
@@ -87,9 +87,9 @@ def sql_rows_reward(answer: Rows, gold: Rows, options: RewardOptions) -> Reward:
         return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
     best = _partial(rows, gold)
     if options.columns == "any-order":
-        universe = [row for run in gold.runs for row in (*run.rows, *run.others)]
+        universe = [row for run in gold.runs for row in (*run.rows, *run.tied)]
         for order in column_orders(rows, universe, gold.width):
-            moved = [tuple([row[at] for at in order]) for row in rows]
+            moved = [tuple([row[index] for index in order]) for row in rows]
             if accepts(moved, gold):
                 return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
             best = max(best, _partial(moved, gold), key=lambda reward: reward.value)
@@ -105,74 +105,74 @@ def accepts(rows: Sequence[Row], gold: Rows) -> bool:
         return False
     if not gold.ordered:
         return not _surplus(rows, gold)
-    at = 0
+    start = 0
     for run in gold.runs:
-        mine = rows[at : at + len(run.rows)]
-        at += len(run.rows)
-        if len(run.rows) == 1 and not run.others:
-            if mine[0] != run.rows[0]:
+        run_rows = rows[start : start + len(run.rows)]
+        start += len(run.rows)
+        if len(run.rows) == 1 and not run.tied:
+            if run_rows[0] != run.rows[0]:
                 return False
-        elif Counter(mine) - Counter((*run.rows, *run.others)):
+        elif Counter(run_rows) - Counter((*run.rows, *run.tied)):
             return False
     return True
 
 
 def _surplus(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
     """Return the rows that no choice among gold's ties accounts for."""
-    return Counter(rows) - _chosen(rows, gold)
+    return Counter(rows) - _expected_rows(rows, gold)
 
 
-def _chosen(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
+def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
     """Return gold's rows, and of the ties that its LIMIT cuts those that an answer has."""
-    chosen: Counter[Row] = Counter()
+    expected: Counter[Row] = Counter()
     for run in gold.runs:
-        if not run.others:
-            chosen.update(run.rows)
-    left = Counter(rows) - chosen
+        if not run.tied:
+            expected.update(run.rows)
+    remaining = Counter(rows) - expected
     for run in gold.runs:
-        if run.others:
-            pool = Counter((*run.rows, *run.others))
-            taken = list((left & pool).elements())[: len(run.rows)]
-            rest = list((Counter(run.rows) - Counter(taken)).elements())
-            taken += rest[: len(run.rows) - len(taken)]
-            chosen.update(taken)
-            left -= Counter(taken)
-    return chosen
+        if run.tied:
+            pool = Counter((*run.rows, *run.tied))
+            accepted = list((remaining & pool).elements())[: len(run.rows)]
+            rest = list((Counter(run.rows) - Counter(accepted)).elements())
+            accepted += rest[: len(run.rows) - len(accepted)]
+            expected.update(accepted)
+            remaining -= Counter(accepted)
+    return expected
 
 
 # -- how far
 
 
 def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
-    mine, theirs = Counter(rows), _chosen(rows, gold)
-    shared = sum((mine & theirs).values())
-    union = sum((mine | theirs).values())
+    answered, expected = Counter(rows), _expected_rows(rows, gold)
+    shared = sum((answered & expected).values())
+    union = sum((answered | expected).values())
     parts = {"rows": shared / union if union else 0.0}
-    said = f"{shared} of the answer's {len(rows)} rows are among gold's"
+    reason = f"{shared} of the answer's {len(rows)} rows are among gold's"
     if len(rows) == shared:
-        said = "rows are missing" if union > shared else ""
+        reason = "rows are missing" if union > shared else ""
     factor = 1.0
     if gold.ordered:
-        parts["order"] = _in_order(rows, gold, theirs)
+        parts["order"] = _in_order(rows, gold, expected)
         factor = (1 + parts["order"]) / 2
-        if parts["order"] < 1 and not said:
-            said = "the rows are gold's, in another order"
-    return Reward(min(parts["rows"] * factor, _MOST_BELOW_ONE), parts, said)
+        if parts["order"] < 1 and not reason:
+            reason = "the rows are gold's, in another order"
+    return Reward(min(parts["rows"] * factor, _MAX_PARTIAL_REWARD), parts, reason)
 
 
-def _in_order(rows: Sequence[Row], gold: Rows, chosen: Counter[Row]) -> float:
+def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:
     """Return the share of pairs that are in gold's order, of those that it distinguishes."""
-    places: dict[Row, deque[int]] = defaultdict(deque)
+    run_numbers: dict[Row, deque[int]] = defaultdict(deque)
     for number, run in enumerate(gold.runs):
-        for row in {*run.rows, *run.others} if run.others else run.rows:
-            places[row].append(number)
-    left = Counter(chosen)
+        for row in {*run.rows, *run.tied} if run.tied else run.rows:
+            run_numbers[row].append(number)
+    remaining = Counter(expected)
     numbers = []
     for row in rows:
-        if left[row] > 0:
-            left[row] -= 1
-            place = places[row]
-            numbers.append(place.popleft() if len(place) > 1 else place[0])
+        if remaining[row] > 0:
+            remaining[row] -= 1
+            choices = run_numbers[row]
+            numbers.append(choices.popleft() if len(choices) > 1 else choices[0])
     sizes = Counter(numbers).values()
     pairs = (len(numbers) ** 2 - sum(size**2 for size in sizes)) // 2
     return 1 - inversions(numbers) / pairs if pairs else 1.0
@@ -193,17 +193,19 @@ def rows_state(
         exact: the ties in gold's order are not known; only said in the record.
     """
     rows = answer.rows
-    digest = _size(answer) + _size(gold) > _KEPT_SIZE
+    digest = _size(answer) + _size(gold) > MAX_RECORDED_SIZE
     if digest and options.columns == "any-order" and answer.width == gold.width:
-        universe = [row for run in gold.runs for row in (*run.rows, *run.others)]
-        tried = [answer]
+        universe = [row for run in gold.runs for row in (*run.rows, *run.tied)]
+        candidates = [answer]
         for order in column_orders(rows, universe, gold.width):
-            moved = tuple(tuple([row[at] for at in order]) for row in rows)
-            tried.append(replace(answer, runs=(Run(moved),)))
+            moved = tuple(tuple([row[index] for index in order]) for row in rows)
+            candidates.append(replace(answer, runs=(Run(moved),)))
             if accepts(moved, gold):
                 break
         as_it_is = replace(options, columns="in-order")
-        answer = max(tried, key=lambda each: sql_rows_reward(each, gold, as_it_is).value)
+        answer = max(
+            candidates, key=lambda candidate: sql_rows_reward(candidate, gold, as_it_is).value
+        )
     numbers: dict[Row, int] | None = {} if digest else None
     sides = {"agent": _builtins(answer, numbers), "gold": _builtins(gold, numbers)}
     return {**sides, "digested": digest, "exact": exact}
@@ -220,18 +222,16 @@ def _size(result: Rows) -> int:
     return sum(
         len(cell) if isinstance(cell, str) else 8
         for run in result.runs
-        for row in (*run.rows, *run.others)
+        for row in (*run.rows, *run.tied)
         for cell in row
     )
 
 
 def _builtins(result: Rows, numbers: dict[Row, int] | None) -> dict[str, Any]:
-    def written(row: Row) -> list[Any]:
+    def encode(row: Row) -> list[Any]:
         return list(row) if numbers is None else [numbers.setdefault(row, len(numbers))]
 
-    runs = [
-        [[written(row) for row in rows] for rows in (run.rows, run.others)] for run in result.runs
-    ]
+    runs = [[[encode(row) for row in rows] for rows in (run.rows, run.tied)] for run in result.runs]
     return {
         "width": result.width,
         "runs": runs,
@@ -242,11 +242,11 @@ def _builtins(result: Rows, numbers: dict[Row, int] | None) -> dict[str, Any]:
 
 
 def _from_builtins(state: Mapping[str, Any]) -> Rows:
-    def read(rows: Sequence[Sequence[Any]]) -> tuple[Row, ...]:
+    def decode(rows: Sequence[Sequence[Any]]) -> tuple[Row, ...]:
         return tuple(
             tuple([tuple(cell) if isinstance(cell, (list, tuple)) else cell for cell in row])
             for row in rows
         )
 
-    runs = tuple(Run(read(rows), read(others)) for rows, others in state["runs"])
+    runs = tuple(Run(decode(rows), decode(tied)) for rows, tied in state["runs"])
     return Rows(state["width"], runs, state["ordered"], state["truncated"], state["problem"])

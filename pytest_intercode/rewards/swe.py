@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
-from pytest_intercode.core.text import clipped, counted, one_line
+from pytest_intercode.core.text import clipped, one_line, pluralize
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.test_logs import Status, Statuses, junit_name, parse
 from pytest_intercode.suites.eval_scripts import END, EXIT_STATUS, START
@@ -40,13 +40,13 @@ _RAN = (  # a number above zero in what a runner says at its end; compiled when 
 _PASSED = (Status.PASSED, Status.XFAIL)
 _FAILED = (Status.FAILED, Status.ERROR)
 _EXCUSED = (Status.XFAIL, Status.SKIPPED)
-_SHOWN = 200  # characters of a name in a reason
+_MAX_NAME_LENGTH = 200  # characters of a name in a reason
 
 
 def read_results(
     verification: Verification, log: str, exit_status: int | None = None, *, seal: str = ""
 ) -> Statuses:
-    """Return the status of each test that a log of a verification tells of.
+    """Return the status of each test that a log of a verification has.
 
     Only what is between the first marker of the tests' start and the next of their end is read,
     where the command prints them, or all of the log where nothing is between.
@@ -71,21 +71,21 @@ def read_results(
         if start not in log or end not in log:
             raise UngradableState("the tests did not run to their end: a marker is missing")
         part = log.split(start, 2)[1].partition(end)[0]
-    found = parse(verification.parser, part)
-    if not found and part is not log:
-        found = parse(verification.parser, log)
-    if not found and not re.search(_RAN, log, re.MULTILINE):
+    statuses = parse(verification.parser, part)
+    if not statuses and part is not log:
+        statuses = parse(verification.parser, log)
+    if not statuses and not re.search(_RAN, log, re.MULTILINE):
         raise UngradableState("no result of a test is in the log, and no sign that any was run")
     recorded = {
         int(status)
         for status in re.findall(rf"{EXIT_STATUS}{re.escape(seal)}: *(-?\d{{1,9}})", log)
     }
     failed = recorded - {0} or exit_status not in (None, 0)
-    if failed and found and not any(status in _FAILED for status in found.values()):
+    if failed and statuses and not any(status in _FAILED for status in statuses.values()):
         raise UngradableState(
             "the tests ended with an error, yet their log has no failure: it is not of this run"
         )
-    return found
+    return statuses
 
 
 # -- the verdict
@@ -142,7 +142,7 @@ def swe_report(
     lookup = _Lookup(statuses, verification.parser == "junit")
     absent = verification.absent == "passed"
 
-    def divided(
+    def partition(
         names: Sequence[str], good: tuple[Status, ...]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         def holds(name: str) -> bool:
@@ -154,9 +154,9 @@ def swe_report(
         pairs = [(name, holds(name)) for name in names]
         return tuple(n for n, ok in pairs if ok), tuple(n for n, ok in pairs if not ok)
 
-    fixed, unfixed = divided(verification.fail_to_pass, _PASSED)
-    kept, broken = divided(verification.pass_to_pass, (*_PASSED, Status.SKIPPED))
-    return SweReport(fixed, unfixed, kept, broken)
+    fixed, unfixed = partition(verification.fail_to_pass, _PASSED)
+    unbroken, broken = partition(verification.pass_to_pass, (*_PASSED, Status.SKIPPED))
+    return SweReport(fixed, unfixed, unbroken, broken)
 
 
 class _Lookup:
@@ -170,12 +170,12 @@ class _Lookup:
 
     def status(self, name: str) -> Status | None:
         """Return what became of a test, or None if nothing is known of it."""
-        found = self._statuses.get(name)
-        if found is None and self._junit:
-            found = self._statuses.get(junit_name(name))
-        if found is None and name.count("[") > name.count("]"):
-            found = self._of_cut(name)
-        return found
+        status = self._statuses.get(name)
+        if status is None and self._junit:
+            status = self._statuses.get(junit_name(name))
+        if status is None and name.count("[") > name.count("]"):
+            status = self._of_cut(name)
+        return status
 
     def _of_cut(self, name: str) -> Status | None:
         """Return what the names count as that begin with this one: passed only if all do.
@@ -185,16 +185,16 @@ class _Lookup:
         if self._names is None:
             self._names = sorted(self._statuses)
             for status in Status:
-                ones = (self._statuses[each] is status for each in self._names)
+                ones = (self._statuses[name] is status for name in self._names)
                 self._counts[status] = [0, *accumulate(map(int, ones))]
         first = bisect_left(self._names, name)
-        after = bisect_left(self._names, name[:-1] + chr(ord(name[-1]) + 1))
-        some = {s: c[after] - c[first] for s, c in self._counts.items() if c[after] > c[first]}
-        if not some:
+        end = bisect_left(self._names, name[:-1] + chr(ord(name[-1]) + 1))
+        counts = {s: c[end] - c[first] for s, c in self._counts.items() if c[end] > c[first]}
+        if not counts:
             return None
-        if some.keys() <= set(_PASSED):
-            return Status.XFAIL if Status.XFAIL in some else Status.PASSED
-        if some.keys() == {Status.SKIPPED}:
+        if counts.keys() <= set(_PASSED):
+            return Status.XFAIL if Status.XFAIL in counts else Status.PASSED
+        if counts.keys() == {Status.SKIPPED}:
             return Status.SKIPPED
         return Status.FAILED
 
@@ -210,31 +210,31 @@ def swe_reward(report: SweReport, tolerance: int = 0) -> Reward:
         tolerance: how many tests may be broken before that share is 0. A broken test keeps the
             reward below 1.0 in any case.
     """
-    fixed = _share(len(report.fixed), len(report.unfixed))
-    kept = _share(len(report.kept), len(report.broken))
+    fixed_share = _share(len(report.fixed), len(report.unfixed))
+    kept_share = _share(len(report.kept), len(report.broken))
     if len(report.broken) > tolerance:
-        kept = 0.0
+        kept_share = 0.0
     reasons = []
     if report.unfixed:
         reasons.append(
-            f"{len(report.fixed)} of {counted(len(report.fixed) + len(report.unfixed), 'test')} "
-            f"of fail_to_pass pass, not {_shown(report.unfixed[0])}"
+            f"{len(report.fixed)} of {pluralize(len(report.fixed) + len(report.unfixed), 'test')} "
+            f"of fail_to_pass pass, not {_clip_name(report.unfixed[0])}"
         )
     if report.broken:
         reasons.append(
-            f"{counted(len(report.broken), 'test')} that passed before "
-            f"{'does' if len(report.broken) == 1 else 'do'} not: {_shown(report.broken[0])}"
+            f"{pluralize(len(report.broken), 'test')} that passed before "
+            f"{'does' if len(report.broken) == 1 else 'do'} not: {_clip_name(report.broken[0])}"
         )
-    parts = {"fail_to_pass": fixed, "pass_to_pass": kept}
-    return Reward(fixed * kept, parts, "; ".join(reasons))
+    parts = {"fail_to_pass": fixed_share, "pass_to_pass": kept_share}
+    return Reward(fixed_share * kept_share, parts, "; ".join(reasons))
 
 
 def _share(good: int, bad: int) -> float:
     return good / (good + bad) if good + bad else 1.0
 
 
-def _shown(name: str) -> str:
-    return one_line(clipped(name, _SHOWN))
+def _clip_name(name: str) -> str:
+    return one_line(clipped(name, _MAX_NAME_LENGTH))
 
 
 def swe_state(report: SweReport, tolerance: int = 0) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _PASSES = frozenset({"PASSED", "XFAIL", "SKIPPED"})
 _EXCUSED = frozenset({"XFAIL", "SKIPPED"})
 _FAILS = frozenset({"FAILED", "XPASS", "ERROR", "UNKNOWN"})
 _BEGIN, _END = "SWEBench results starts here", "SWEBench results ends here"
-_SHOWN = 5
+_MAX_NAMES = 5  # of failed tests in a reason
 
 
 class NoResults(IntercodeError):
@@ -44,7 +44,7 @@ def excused_results(parser: str, log: str) -> frozenset[str]:
     """
     if parser != "terminal-bench":
         return frozenset()
-    return frozenset(name for name, word in _words(log).items() if word in _EXCUSED)
+    return frozenset(name for name, word in _summary_words(log).items() if word in _EXCUSED)
 
 
 def pytest_results(log: str, excused: Container[str] | None = None) -> dict[str, bool]:
@@ -63,11 +63,11 @@ def pytest_results(log: str, excused: Container[str] | None = None) -> dict[str,
     return {
         name: word in _PASSES
         and not (word in _EXCUSED and excused is not None and name not in excused)
-        for name, word in _words(log).items()
+        for name, word in _summary_words(log).items()
     }
 
 
-def _words(log: str) -> dict[str, str]:
+def _summary_words(log: str) -> dict[str, str]:
     parts = _SUMMARY.split(log, maxsplit=1)
     if len(parts) == 1:
         raise NoResults("pytest never ran to its end: there is no short test summary")
@@ -118,7 +118,7 @@ def terminal_bench_reward(parser: str, log: str, excused: Container[str] | None 
     share = 1 - len(failed) / len(results)
     if not failed:
         return Reward(1.0, {"tests": 1.0})
-    more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-    named = ", ".join(failed[:_SHOWN])
-    reason = f"{len(failed)} of {len(results)} tests failed: {named}{more}"
+    suffix = f" and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
+    names = ", ".join(failed[:_MAX_NAMES])
+    reason = f"{len(failed)} of {len(results)} tests failed: {names}{suffix}"
     return Reward(0.0, {"tests": share}, reason)

@@ -11,45 +11,46 @@ from collections.abc import Sequence
 
 __all__ = ["text_diff"]
 
-_MOST_LINES = 400  # of each side, without those that both begin or end with
-_MOST_KEPT = 200  # lines of a diff
-_LONGEST = 300  # characters of a line
-_CONTEXT = 3
-_NO_END = "\n"  # stands for the end of a text without one: no line has it
-_NO_END_SAID = "\\ No newline at end of file"
+_MAX_LINES = 400  # of each side, without those that both begin or end with
+_MAX_DIFF_LINES = 200  # lines of a diff
+_MAX_LINE_LENGTH = 300  # characters of a line
+_CONTEXT = 3  # equal lines around a difference, as diff prints
+_NO_END = "\n"  # ends the lines of a text without a newline at its end: no line has it
+_NO_END_NOTE = "\\ No newline at end of file"
 
 
-def text_diff(mine: bytes | None, theirs: bytes | None) -> list[str]:
+def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
     """Return the difference of two files as lines of a unified diff, without names.
 
     Args:
-        mine: the agent's file (``+``); None where it has none.
-        theirs: gold's file (``-``); likewise.
+        agent: the agent's file (``+``); None where it has none.
+        gold: gold's file (``-``); likewise.
 
     Returns:
-        Nothing where one of them is no text, where they do not differ, or are too long for a diff.
+        Nothing where one of them is not text, where they do not differ, or are too long for a diff.
     """
-    left, right = _lines(theirs), _lines(mine)
-    if left is None or right is None:
+    old, new = _lines(gold), _lines(agent)
+    if old is None or new is None:
         return []
-    same = 0
-    while same < min(len(left), len(right)) and left[same] == right[same]:
-        same += 1
-    end = 0
-    while end < min(len(left), len(right)) - same and left[-1 - end] == right[-1 - end]:
-        end += 1
-    begin, behind = max(0, same - _CONTEXT), max(0, end - _CONTEXT)
-    left, right = left[begin : len(left) - behind], right[begin : len(right) - behind]
-    if max(len(left), len(right)) > _MOST_LINES:
+    shortest = min(len(old), len(new))
+    head = 0
+    while head < shortest and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    begin, behind = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
+    old, new = old[begin : len(old) - behind], new[begin : len(new) - behind]
+    if max(len(old), len(new)) > _MAX_LINES:
         return []
-    found = _unified(left, right, begin)
-    if len(found) > _MOST_KEPT:
-        found = [*found[:_MOST_KEPT], f"@@ {len(found) - _MOST_KEPT} more lines @@"]
-    return found
+    diff = _format_diff(old, new, begin)
+    if len(diff) > _MAX_DIFF_LINES:
+        diff = [*diff[:_MAX_DIFF_LINES], f"@@ {len(diff) - _MAX_DIFF_LINES} more lines @@"]
+    return diff
 
 
 def _lines(content: bytes | None) -> list[str] | None:
-    """Return the lines of a text; None for what is no text."""
+    """Return the lines of a text; None for what is not text."""
     if not content:
         return []
     try:
@@ -62,21 +63,21 @@ def _lines(content: bytes | None) -> list[str] | None:
     return lines[:-1] if not lines[-1] else [*lines, _NO_END]
 
 
-def _unified(left: Sequence[str], right: Sequence[str], begin: int) -> list[str]:
-    found = []
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+def _format_diff(old: Sequence[str], new: Sequence[str], begin: int) -> list[str]:
+    diff = []
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
-        found.append(f"@@ -{begin + group[0][1] + 1} +{begin + group[0][3] + 1} @@")
+        diff.append(f"@@ -{begin + group[0][1] + 1} +{begin + group[0][3] + 1} @@")
         for kind, a, b, c, d in group:
             if kind == "equal":
-                found += [_marked(" ", line) for line in left[a:b]]
+                diff += [_mark(" ", line) for line in old[a:b]]
                 continue
-            found += [_marked("-", line) for line in left[a:b]]
-            found += [_marked("+", line) for line in right[c:d]]
-    return found
+            diff += [_mark("-", line) for line in old[a:b]]
+            diff += [_mark("+", line) for line in new[c:d]]
+    return diff
 
 
-def _marked(mark: str, line: str) -> str:
+def _mark(mark: str, line: str) -> str:
     if line == _NO_END:
-        return _NO_END_SAID
-    return mark + (line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...")
+        return _NO_END_NOTE
+    return mark + (line if len(line) <= _MAX_LINE_LENGTH else f"{line[:_MAX_LINE_LENGTH]}...")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
 from pytest_intercode.rewards.swe import (
@@ -28,12 +28,12 @@ from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
 
 __all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
 
-_NOT_FOUND = 127
-_OWN = ("reward", "terminal-bench", "terminal-bench-swebench")
+_NOT_FOUND = 127  # the status of a shell that does not find the command
+_OWN_PARSERS = ("reward", "terminal-bench", "terminal-bench-swebench")
 _PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+\s*$", re.M)
 _PASSED = (Status.PASSED, Status.XFAIL)
-_TAIL_LINES = 60
-_TAIL_CHARACTERS = 4000
+_MAX_TAIL_LINES = 60
+_MAX_TAIL_CHARACTERS = 4000
 
 
 class NothingRan(IntercodeError):
@@ -49,8 +49,8 @@ class TestRun:
         ended: how it ended: by itself, by the clock, by its flood of output, or called off.
         log: what it printed.
         reports: the files that it was to write, by their paths; those that are there.
-        passes: a part of the name of the test of ours that must pass; empty where there is none.
-        fails: the same of the test of ours that must fail.
+        passes: a part of the name of the sentinel that must pass; empty where there is none.
+        fails: the same of the sentinel that must fail.
         seal: a secret after the markers that the command printed.
     """
 
@@ -71,12 +71,12 @@ class TestRun:
         It is without the seal. A line before it counts what it lacks; one after it names the
         sentinels that ran among the task's tests.
         """
-        end = self.log[-_TAIL_CHARACTERS:]
-        lines = end.rstrip("\n").split("\n")[-_TAIL_LINES:]
+        end = self.log[-_MAX_TAIL_CHARACTERS:]
+        lines = end.rstrip("\n").split("\n")[-_MAX_TAIL_LINES:]
         tail = "\n".join(lines)
         missing = len(self.log.rstrip("\n")) - len(tail)
         if missing:
-            tail = f"[... {counted(missing, 'character')} before this]\n{tail}"
+            tail = f"[... {pluralize(missing, 'character')} before this]\n{tail}"
         own_lines = [
             f"{name} has to {verb}"
             for name, verb in ((self.passes, "pass"), (self.fails, "fail"))
@@ -90,14 +90,14 @@ class TestRun:
 def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
     """Return which tests of a run neither passed nor failed; see :func:`excused_tests`.
 
-    A command whose status or reward is all that is read does not tell.
+    It is empty for a command of which only the status or the reward is read.
 
     Raises:
         NothingRan: there is no result of any test.
     """
     if verification.parser in ("reward", "status"):
         return frozenset()
-    if verification.parser in _OWN:
+    if verification.parser in _OWN_PARSERS:
         try:
             return excused_results(verification.parser, run.log)
         except NoResults as nothing:
@@ -123,7 +123,7 @@ def reward_of_run(
         raise UngradableState(f"the tests did not end within {verification.timeout:g} s")
     if run.ended != "itself" or run.status is None:
         raise UngradableState("the tests ended the shell that runs them, or printed too much")
-    if verification.parser in _OWN:
+    if verification.parser in _OWN_PARSERS:
         reward = _own_reward(verification, run, excused)
         return reward, {"rewards": {"reward": reward.value, **reward.parts}}
     if verification.parser == "status":
@@ -168,12 +168,12 @@ def _statuses(verification: Verification, run: TestRun) -> Statuses:
 
 
 def _tampering(run: TestRun, statuses: Statuses) -> str:
-    """Return how the results are wrong about the tests of ours; nothing if they are right."""
+    """Return how the results are wrong about the sentinels; nothing if they are right."""
     for name, right in ((run.passes, True), (run.fails, False)):
-        found = {status in _PASSED for test, status in statuses.items() if name in test}
-        if name and not found:
+        verdicts = {status in _PASSED for test, status in statuses.items() if name in test}
+        if name and not verdicts:
             return "a test of ours that was run as well is not in them"
-        if name and found != {right}:
+        if name and verdicts != {right}:
             return f"a test of ours that must {'pass' if right else 'fail'} did not"
     if run.fails and run.status == 0:
         return "a test of ours must fail, and the run ended with status 0"

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent, NeverActed
-from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo, StepResult, Turn
+from pytest_intercode.core.turn import (
+    Command,
+    CommandResult,
+    Observation,
+    SandboxInfo,
+    StepResult,
+    Turn,
+)
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -144,7 +151,7 @@ class AgentRun:
     def stop(self, reason: str) -> None:
         """Let no further action run, stop the one that runs, and ask the agent to end."""
         self._stopped = True
-        self._environment.call_off(reason)
+        self._environment.stop_actions(reason)
         with contextlib.suppress(Exception):
             self._agent.abort()
         if self._tasks is not None:
@@ -166,7 +173,7 @@ class AgentRun:
     def _stop_command(self) -> None:
         with self._gate:
             if self._in_command:
-                self._environment.call_off("budget")
+                self._environment.stop_actions("budget")
 
     def cancel(self, reason: str) -> None:
         """End it without waiting: the turn loop goes on although the agent may not react."""
@@ -280,30 +287,27 @@ class AgentRun:
         """Return where the agent's sandbox is."""
         return self._with_shell("env.sandbox").sandbox_info
 
-    def exec(
-        self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
-    ) -> CommandResult:
+    def exec(self, command: Command) -> CommandResult:
         """Run a command of the agent's own shell."""
-        if not isinstance(command, str):
-            raise AgentError(f"env.exec() was called with {_named(command)}; a command is a str")
+        text = command.text
+        if not isinstance(text, str):
+            raise AgentError(f"env.exec() was called with {_named(text)}; a command is a str")
         environment = self._with_shell("env.exec()")
 
         def act() -> CommandResult:
-            self._in_command = not counts_as_turn
+            self._in_command = not command.counts_as_turn
             try:
-                return environment.run_command(
-                    command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
-                )
+                return environment.run_command(command)
             finally:
                 with self._gate:
                     self._in_command = False
                     if self._command_timer is not None:
                         self._command_timer.cancel()
 
-        result = self._counted(act, takes_turn=counts_as_turn)
-        if not counts_as_turn:
+        result = self._counted(act, takes_turn=command.counts_as_turn)
+        if not command.counts_as_turn:
             status = "no status" if result.status is None else f"status {result.status}"
-            self._ledger.log(f"$ {command}\n{_clipped(result.output)}[{status}]\n")
+            self._ledger.log(f"$ {text}\n{_clipped(result.output)}[{status}]\n")
         return result
 
     def upload(self, path: Path, at: str) -> None:

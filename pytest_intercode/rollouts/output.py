@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.rollouts.isolation import owner
 
 __all__ = [
@@ -199,7 +199,7 @@ def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
     if stream != "log":
         return None
     level, name, created, path, line = fields
-    message, logger, source = map(harmless, (text, name, path))
+    message, logger, source = map(escape_for_terminal, (text, name, path))
     record = logging.LogRecord(logger, level, source, line, message, None, None)
     record.created = created
     return record
@@ -213,4 +213,4 @@ def print_pieces(pieces: Iterable[Sequence[Any]]) -> None:
             logging.getLogger(record.name).handle(record)
         else:
             stream = sys.stdout if piece[1] == "stdout" else sys.stderr
-            stream.write(harmless(piece[2]))
+            stream.write(escape_for_terminal(piece[2]))

@@ -20,7 +20,7 @@ from pytest_intercode.errors import (
     UngradableState,
     UnpackFailed,
 )
-from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.channel import MAX_ADMIN_OUTPUT, Channel, ChannelClosed, Transport
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("CAPABILITIES", "GUARD", "KEEPER_CAPABILITY", "SHM_SIZE"),
-    *("AttachedSandbox", "who_killed"),
+    *("AttachedSandbox", "find_killer"),
 ]
 
 # What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
@@ -52,11 +52,11 @@ KEEPER_CAPABILITY = "SETPCAP"
 SHM_SIZE = 16 * 1024**2
 
 # An image may have a link here that leads nowhere, and an engine may have mounted the file.
-_NAMES = (
+_HOSTS_COMMAND = (
     "printf %s {0} >>/etc/hosts && {{ printf %s {1} >/etc/resolv.conf || "
     "{{ rm -f /etc/resolv.conf && printf %s {1} >/etc/resolv.conf; }}; }}"
 )
-_NAMING = 30.0  # seconds
+_HOSTS_TIMEOUT = 30.0  # seconds
 
 # What the kernel logs as it ends a process for memory: the whole machine's, or a control group's.
 _MEMORY_KILL = re.compile(
@@ -67,7 +67,7 @@ _INITIAL_PIDS = 0xEFFFFFFC  # the namespace whose numbers of processes the kerne
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def who_killed(process: int, since: float, log: str = "/dev/kmsg") -> str:
+def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
     """Say who killed the first process of a sandbox, if it was nobody in the sandbox.
 
     Nothing in there can: the kernel guards that process from signals, and the filter of system
@@ -75,7 +75,7 @@ def who_killed(process: int, since: float, log: str = "/dev/kmsg") -> str:
 
     Args:
         process: its number.
-        since: the time (of the monotonic clock) at which it was started.
+        started_at: the time (of the monotonic clock) at which it was started.
         log: the kernel's log. Where it may not be read, nothing is known.
 
     Returns:
@@ -95,9 +95,9 @@ def who_killed(process: int, since: float, log: str = "/dev/kmsg") -> str:
                 continue
             except BlockingIOError:
                 break
-            found = _MEMORY_KILL.match(entry)
-            if found and int(found[3]) == process and int(found[1]) / 1e6 > since - 1:
-                return "this machine lacked memory" if found[2] == b"Out" else ""
+            match = _MEMORY_KILL.match(entry)
+            if match and int(match[3]) == process and int(match[1]) / 1e6 > started_at - 1:
+                return "this machine lacked memory" if match[2] == b"Out" else ""
             if not entry:
                 break
     except OSError:
@@ -107,7 +107,7 @@ def who_killed(process: int, since: float, log: str = "/dev/kmsg") -> str:
     return "somebody has killed it from outside"
 
 
-def _explained(method: Method) -> Method:
+def _attribute_faults(method: Method) -> Method:
     """Say why the sandbox failed, and whose fault it is."""
 
     @functools.wraps(method)
@@ -120,15 +120,15 @@ def _explained(method: Method) -> Method:
             failed.acted = self._acted
             raise
         except OSError as error:  # its files went away with it
-            gone = SandboxError(f"sandbox {self.name} cannot be read: {error}")
-            raise self._blamed(gone) from error
+            unreadable = SandboxError(f"sandbox {self.name} cannot be read: {error}")
+            raise self._classify(unreadable) from error
         except SandboxError as error:
-            blamed = self._blamed(error)
-            lasting = isinstance(error, ChannelClosed) or method.__name__ == "run"
-            if lasting and isinstance(blamed, SandboxBroken):
-                self.broken = str(blamed)  # no later call is to wait for it
+            fault = self._classify(error)
+            permanent = isinstance(error, ChannelClosed) or method.__name__ == "run"
+            if permanent and isinstance(fault, SandboxBroken):
+                self.broken = str(fault)  # no later call is to wait for it
                 self._channel.close()
-            raise blamed from error
+            raise fault from error
 
     return call  # type: ignore[return-value]
 
@@ -146,7 +146,7 @@ class AttachedSandbox:
         broken: how what ran in it broke it for good; empty while it did not.
         grading: how much is read of it at most, each time that it is graded.
         carried: how much is carried from it to another sandbox at most.
-        outside: what of its files is no part of its disk.
+        outside: what of its files is not a part of its disk.
         volumes: folders of its disk that the engine keeps elsewhere, by their paths in it.
         place: the Docker host that it is on; empty for this machine's own engine.
     """
@@ -181,7 +181,7 @@ class AttachedSandbox:
         if isinstance(self.probe, ListingProbe):
             self._channel.load_lister()  # now, as nothing has acted yet
 
-    @_explained
+    @_attribute_faults
     def run(self, action: str, timeout: float) -> Execution:
         """Run one action in the shell."""
         self._acted = True
@@ -191,19 +191,19 @@ class AttachedSandbox:
         """Note that it gets what acted elsewhere: from now on a fault is the fault of that."""
         self._acted = True
 
-    def _blamed(self, error: SandboxError) -> SandboxError | SandboxBroken:
+    def _classify(self, error: SandboxError) -> SandboxError | SandboxBroken:
         """Return the error as the fault of the machine, or of what acted in the sandbox."""
-        why = str(error)
+        message = str(error)
         if isinstance(error, ChannelClosed):
-            why = f"sandbox {self.name} ended while in use: {error}"
+            message = f"sandbox {self.name} ended while in use: {error}"
         if isinstance(error, UnpackFailed) and not self._acted:
             return error
         if not self._acted or self._ended:
-            return SandboxError(why)
+            return SandboxError(message)
         cause = self.outside_cause()
         if cause:
-            return SandboxError(f"{why} ({cause})")
-        return SandboxBroken(why)
+            return SandboxError(f"{message} ({cause})")
+        return SandboxBroken(message)
 
     def outside_cause(self) -> str:
         """Return what the engine says is the cause of a fault, if it lies outside of the sandbox.
@@ -212,60 +212,62 @@ class AttachedSandbox:
         """
         raise NotImplementedError
 
-    @_explained
-    def admin(self, command: str, timeout: float, most: int = MOST_SAID) -> tuple[int, bytes]:
-        """Run a command of ours outside the shell."""
-        return self._channel.admin(command, timeout, most)
+    @_attribute_faults
+    def admin(
+        self, command: str, timeout: float, max_output: int = MAX_ADMIN_OUTPUT
+    ) -> tuple[int, bytes]:
+        """Run one of our own commands outside the shell."""
+        return self._channel.admin(command, timeout, max_output)
 
-    @_explained
-    def list_files(self, request: bytes, timeout: float, most: int) -> tuple[int, bytes]:
+    @_attribute_faults
+    def list_files(self, request: bytes, timeout: float, max_output: int) -> tuple[int, bytes]:
         """Have the program in the sandbox that reads its files answer a request."""
-        return self._channel.list_files(request, timeout, most)
+        return self._channel.list_files(request, timeout, max_output)
 
-    @_explained
+    @_attribute_faults
     def settle(self, timeout: float) -> bytes:
         """Wait for what runs in the background."""
         return self._channel.settle(timeout)
 
-    @_explained
+    @_attribute_faults
     def unpack(self, archive: bytes) -> None:
         """Unpack a tar archive at the root."""
         self._channel.unpack(archive)
 
-    @_explained
+    @_attribute_faults
     def mark(self) -> None:
         """Remember the state of the file system."""
-        self.probe.mark(self._reading(SETUP_LIMITS))
+        self.probe.mark(self._new_reading(SETUP_LIMITS))
         self._marked = True
 
-    @_explained
+    @_attribute_faults
     def changes(self) -> Changes:
         """Return what changed on disk since the mark."""
         if not self._marked:
             raise SandboxError(f"sandbox {self.name} was never marked")
-        return self.probe.changes(self._reading(self.grading))
+        return self.probe.changes(self._new_reading(self.grading))
 
-    @_explained
+    @_attribute_faults
     def stamps(self) -> Stamps | None:
-        """Return what tells this state of its disk from any other, if the layers can be read."""
+        """Return what distinguishes this state of its disk from others, if layers can be read."""
         probe = self.probe
         if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
             return None
         with contextlib.suppress(UngradableState):
-            return probe.stamps(self._reading(self.grading))
+            return probe.stamps(self._new_reading(self.grading))
         return None
 
-    @_explained
+    @_attribute_faults
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
-        return self.probe.entries(paths, self._reading(self.grading))
+        return self.probe.entries(paths, self._new_reading(self.grading))
 
-    @_explained
+    @_attribute_faults
     def below(self, paths: Iterable[str]) -> list[str]:
         """Return the paths of what stands at the given ones, and of all in these folders."""
-        return self.probe.below(paths, self._reading(self.grading))
+        return self.probe.below(paths, self._new_reading(self.grading))
 
-    @_explained
+    @_attribute_faults
     def archive(
         self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
     ) -> bytes:
@@ -275,9 +277,9 @@ class AttachedSandbox:
             limits = replace(limits, content=min(content, limits.content))
         if seconds is not None:
             limits = replace(limits, seconds=min(seconds, limits.seconds))
-        return self.probe.archive(paths, self._reading(limits))
+        return self.probe.archive(paths, self._new_reading(limits))
 
-    @_explained
+    @_attribute_faults
     def halt(self) -> None:
         """End every process but the keeper."""
         self._channel.halt()
@@ -313,10 +315,12 @@ class AttachedSandbox:
         resolver = shlex.quote(resolver_lines())
         try:
             self._egress = proxy.serve(hosts, self.spec.hostname or self.name, open_sockets)
-            status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)
+            status, output = self._channel.admin(
+                _HOSTS_COMMAND.format(names, resolver), _HOSTS_TIMEOUT
+            )
             if status != 0:
-                why = f"its hosts cannot be written: {said!r:.200}"
-                raise SandboxError(f"sandbox {self.name}: {why}")
+                problem = f"its hosts cannot be written: {output!r:.200}"
+                raise SandboxError(f"sandbox {self.name}: {problem}")
         except BaseException:
             self.close()
             raise
@@ -326,7 +330,7 @@ class AttachedSandbox:
 
         Args:
             inside: where it is, in a folder of the spec's ``mounts``.
-            outside: where it is to be, in the folder of ours.
+            outside: where it is to be, in our folder.
         """
 
     def refused(self) -> list[str]:
@@ -348,5 +352,5 @@ class AttachedSandbox:
             outside = {*self.outside, *self.spec.scratch}
             return ListingProbe(self._channel.list_files, outside, self.volumes)
 
-    def _reading(self, limits: GradingLimits) -> Reading:
+    def _new_reading(self, limits: GradingLimits) -> Reading:
         return Reading(limits, lambda: self._ended)

@@ -45,8 +45,8 @@ FLOOD = 64 * 1024**2
 INPUT_ENDED = 77
 """The status that the keeper ends with where its input has ended; see ``keeper.sh``."""
 
-MOST_SAID = 256 * 1024**2
-"""Bytes that a command of ours may print; it may be a program of the agent's that answers."""
+MAX_ADMIN_OUTPUT = 256 * 1024**2
+"""Bytes that one of our commands may print; it may be one of the agent's programs that answers."""
 
 _STATE = "/proc/self/fd/203"  # where the shell notes its state after each action; see keeper.sh
 
@@ -55,17 +55,17 @@ _FIRST_LINE = 1002
 
 _LINES_PER_ACTION = 3  # at most
 
-_ALONE = 2  # processes: the keeper and the shell
-_MANY = 30  # processes: more than the jobs that an action leaves behind
+_IDLE_PROCESSES = 2  # processes: the keeper and the shell
+_MAX_PROCESSES = 30  # processes: more than the jobs that an action leaves behind
 
-_POLL_FIRST, _POLL_MOST = 0.02, 0.25
-_ROOM = 2.0  # seconds in which the killed processes of a bomb go
-_PATIENCE = 5.0
-_STARTING = 15.0  # seconds that a shell may take to start, all tries together, on a busy machine
-_STATE_LOADING = 2.0  # seconds that a shell which runs already may take over its state
+_MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.02, 0.25  # seconds
+_KILL_TIMEOUT = 2.0  # seconds in which the killed processes of a bomb go
+_ANSWER_TIMEOUT = 5.0  # seconds
+_SHELL_START_TIMEOUT = 15.0  # seconds, all tries together, on a busy machine
+_STATE_TIMEOUT = 2.0  # seconds that a shell which runs already may take over its state
 
-_ANSWER_MOST = 16_384  # bytes of an answer: the longest has a path in it
-_STATUS_MOST = 255
+_MAX_ANSWER = 16_384  # bytes of an answer: the longest has a path in it
+_MAX_STATUS = 255
 # What follows the nonce in an answer of each kind; see keeper.sh.
 _ANSWERS = {
     b"B": re.compile(rb" (\d{1,3})"),
@@ -105,7 +105,7 @@ _SHELL_START = (
 # Beyond ASCII it would matter how a shell counts characters.
 _QUOTED = re.compile(rb"[\x00-\x1f\x7f-\xff'\\]")
 # After `set -v` the shell shows the line that the keeper added, too.
-_SHOWN = re.compile(rb"\n\{ __intercode_end ([\w-]+);.*\n")
+_VERBOSE_LINE = re.compile(rb"\n\{ __intercode_end ([\w-]+);.*\n")
 
 
 class ChannelClosed(SandboxError):
@@ -143,7 +143,7 @@ class Transport(Protocol):
             Whether it was done; if not, the keeper has to do it.
         """
 
-    def written(self) -> bytes | None:
+    def read_output(self) -> bytes | None:
         """Return at once what is written to the keeper's stdout and was not yet received.
 
         None if that is unknown, as something in between carries it in its own time.
@@ -163,14 +163,14 @@ def keeper_script() -> bytes:
 
 def quote(text: bytes) -> bytes:
     """Quote bytes as one word of one line of bash."""
-    return b"$'" + _QUOTED.sub(lambda found: b"\\%03o" % found.group()[0], text) + b"'"
+    return b"$'" + _QUOTED.sub(lambda match: b"\\%03o" % match.group()[0], text) + b"'"
 
 
-def _words(kind: bytes, said: bytes) -> list[str] | None:
+def _parse_answer(kind: bytes, said: bytes) -> list[str] | None:
     """Return the words of an answer; None if an answer of its kind cannot be like that."""
-    found = _ANSWERS[kind].fullmatch(said)
-    words = [word.decode("utf-8", "surrogateescape") for word in found.groups()] if found else None
-    if words and kind in (b"D", b"E", b"P") and int(words[kind == b"P"]) > _STATUS_MOST:
+    match = _ANSWERS[kind].fullmatch(said)
+    words = [word.decode("utf-8", "surrogateescape") for word in match.groups()] if match else None
+    if words and kind in (b"D", b"E", b"P") and int(words[kind == b"P"]) > _MAX_STATUS:
         return None
     return words
 
@@ -208,9 +208,9 @@ class Channel:
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
         self._has_lister = False
-        known = (("lowered", lowered), ("offline", offline), ("python", self.python))
-        settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in known).encode()
-        # Told how much is to come, bash reads it in one piece, and not byte by byte.
+        flags = (("lowered", lowered), ("offline", offline), ("python", self.python))
+        settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in flags).encode()
+        # When it knows how much is to come, bash reads it in one piece, and not byte by byte.
         start = _SHELL_START.encode()
         script = b"%buser=%b\n%b" % (settings, quote(user.encode()), keeper_script())
         transport.send(
@@ -246,7 +246,7 @@ class Channel:
     def _run(self, action: bytes, timeout: float) -> Execution:
         began = time.monotonic()
         nonce = self._next_nonce
-        text = self._text_of(action, nonce.encode())
+        text = self._encode_action(action, nonce.encode())
         self._alone = self._transport.send_to_shell(text, self._new_shell)
         self._new_shell = False
         if not self._alone:
@@ -254,38 +254,38 @@ class Channel:
 
         # What is done from here on, the shell need not wait for.
         self._next_nonce = secrets.token_urlsafe(6)
-        done = b"E %b 0\n" % nonce.encode()  # as most answers are
+        usual_answer = b"E %b 0\n" % nonce.encode()  # as most answers are
         output = Output(self._output_limit)
         if self._pending:
             output.add(bytes(self._pending))
             self._pending.clear()
         self._noise = 0
-        ended: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
+        end_reason: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
         code: int | None = None
         restarted = False
-        interval = _POLL_FIRST
+        interval = _MIN_POLL_INTERVAL
         ask_at = began + interval
         while True:
-            now = time.monotonic()
-            if now - began >= timeout:
-                ended = "timeout"
+            current_time = time.monotonic()
+            if current_time - began >= timeout:
+                end_reason = "timeout"
             elif output.size > FLOOD or self._noise > FLOOD:
-                ended = "flood"
+                end_reason = "flood"
             elif self._interrupted.is_set():
-                ended = "cancelled"
-            if ended != "itself":
-                restarted = self._stop(nonce, output, ended)
+                end_reason = "cancelled"
+            if end_reason != "itself":
+                restarted = self._stop(nonce, output, end_reason)
                 break
-            if now >= ask_at:
+            if current_time >= ask_at:
                 self._send(b"P %b" % nonce.encode())
-                interval = min(interval * 1.5, _POLL_MOST)
-                ask_at = now + interval
-            self._pump(min(began + timeout, ask_at) - now, output)
-            if self._answers == done:
+                interval = min(interval * 1.5, _MAX_POLL_INTERVAL)
+                ask_at = current_time + interval
+            self._pump(min(began + timeout, ask_at) - current_time, output)
+            if self._answers == usual_answer:
                 self._answers.clear()
                 self._status = code = 0
                 break
-            answer = self._answer(nonce)
+            answer = self._take_answer(nonce)
             if answer is None:
                 continue
             kind, words = answer
@@ -297,31 +297,31 @@ class Channel:
             if kind == "P" and words[0] == "dead":
                 code, restarted = int(words[1]), True
                 break
-            if not kind:  # forged, or of a shell that is no bash any more
+            if not kind:  # forged, or of a shell that is not bash any more
                 self._kill()
                 restarted = True
                 break
         self._read_rest(output)
         if output.size and not output.truncated:
-            text = output.kept()
-            shown = self._reworded(nonce, text)
-            if shown != text:
+            text = output.getvalue()
+            cleaned = self._clean_output(nonce, text)
+            if cleaned != text:
                 output = Output(self._output_limit)
-                output.add(shown)
+                output.add(cleaned)
         if restarted:
             self._status, self._flags = 0, ""
             self._start_shell()
-        if ended != "itself":
+        if end_reason != "itself":
             # What was killed in the middle of a write may have come out only now.
             self._read_rest(Output(0))
             self._pending.clear()
         return Execution(
-            output=output.kept(),
+            output=output.getvalue(),
             size=output.size,
             digest=output.digest(),
             status=code,
             cwd=self._cwd,
-            ended=ended,
+            ended=end_reason,
             restarted=restarted,
             state_lost=restarted and not self._has_state,
             seconds=time.monotonic() - began,
@@ -334,7 +334,7 @@ class Channel:
         home = quote(workdir.encode("utf-8", "surrogateescape"))
         self._start_shell(b"[ -d %b ] || mkdir -p -- %b; cd -- %b; " % ((home,) * 3))
 
-    def _text_of(self, action: bytes, nonce: bytes) -> bytes:
+    def _encode_action(self, action: bytes, nonce: bytes) -> bytes:
         """Return the lines that the shell reads for an action."""
         options = "".join(flag for flag in self._flags if flag in "exv")
         prefix = b"set -%b; " % options.encode() if options else b""
@@ -349,15 +349,15 @@ class Channel:
             line = b"__intercode_status %d || %b" % (self._status, line)
         return b"%b{ __intercode_end %b; } 2>/dev/null\n" % (line, nonce)
 
-    def _stop(self, nonce: str, output: Output, why: str) -> bool:
+    def _stop(self, nonce: str, output: Output, reason: str) -> bool:
         """Stop a running action; return whether its shell is lost."""
         self._kill()
         return True
 
-    def _reworded(self, nonce: str, text: bytes) -> bytes:
+    def _clean_output(self, nonce: str, text: bytes) -> bytes:
         """Return what an action printed, without what is not its own."""
-        ours = nonce.encode()
-        text = _SHOWN.sub(lambda found: b"" if found[1] == ours else found[0], text)
+        own_nonce = nonce.encode()
+        text = _VERBOSE_LINE.sub(lambda match: b"" if match[1] == own_nonce else match[0], text)
         return as_bash_c(text, self._actions)
 
     # -- stopping and restarting
@@ -366,22 +366,22 @@ class Channel:
         """Kill what the action started, and earlier jobs too if they are a fork bomb."""
         self._kill_once("all" if self._alone else "")
         # So many processes of earlier actions are a fork bomb, which would come back.
-        if not self._has_room():
+        if not self._wait_for_room():
             self._kill_all()
 
     def _kill_all(self) -> None:
-        if self._kill_once("all") > _MANY:
-            self._has_room(_PATIENCE)
+        if self._kill_once("all") > _MAX_PROCESSES:
+            self._wait_for_room(_ANSWER_TIMEOUT)
 
     def _kill_once(self, scope: Literal["", "all"]) -> int:
         """Kill the shell and what the last action started, or everything; return how many."""
         # For long: the keeper takes commands in order, so nothing else would be done sooner.
-        answer = self._ask("K", scope, 3 * _PATIENCE)
+        answer = self._ask("K", scope, 3 * _ANSWER_TIMEOUT)
         if answer is None:
             raise SandboxError("the sandbox does not answer after a kill")
         return int(answer[0])
 
-    def _has_room(self, seconds: float = _ROOM) -> bool:
+    def _wait_for_room(self, seconds: float = _KILL_TIMEOUT) -> bool:
         """Wait until what was killed is gone, on a busy machine too; False if a bomb is there.
 
         Until then the keeper must start nothing: a bash that cannot fork ends.
@@ -395,7 +395,7 @@ class Channel:
 
     def _has_bomb(self) -> bool:
         try:
-            return self._processes() > _MANY
+            return self._processes() > _MAX_PROCESSES
         except ChannelClosed:
             raise
         except SandboxError:  # there may be too many for an answer
@@ -403,20 +403,20 @@ class Channel:
 
     def _start_shell(self, first: bytes = b"") -> None:
         """Start a shell with the state of the one before, or without it if that stops the shell."""
-        state, limit = b"kept", time.monotonic() + _STARTING
+        state, limit = b"kept", time.monotonic() + _SHELL_START_TIMEOUT
         self._new_shell = True
         for _ in range(3):
             nonce = secrets.token_hex(8)
             self._send(b"S %b %b %b" % (nonce.encode(), state, first))
-            came = self._await_shell(nonce, limit)
-            if came == "D":
+            progress = self._await_shell(nonce, limit)
+            if progress == "D":
                 self._has_state = state == b"kept"
                 self._line = _FIRST_LINE
                 self._actions.clear()
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
-            if came == "U":
+            if progress == "U":
                 state = b"fresh"
             # Or a bomb that an earlier action left behind has taken the new shell's place.
             self._kill_all()
@@ -424,83 +424,86 @@ class Channel:
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
         """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""
-        came: Literal["U", ""] = ""
-        now = time.monotonic()
-        ask_at, looked, until = now + _POLL_FIRST, False, min(limit, now + _PATIENCE)
+        progress: Literal["U", ""] = ""
+        current_time = time.monotonic()
+        ask_at, checked_for_bomb = current_time + _MIN_POLL_INTERVAL, False
+        deadline = min(limit, current_time + _ANSWER_TIMEOUT)
         while not self._interrupted.is_set():
-            now = time.monotonic()
-            if now >= until:
-                if came or looked or self._has_bomb():
+            current_time = time.monotonic()
+            if current_time >= deadline:
+                if progress or checked_for_bomb or self._has_bomb():
                     break
-                looked, until = True, limit  # no bomb, but a busy machine
-            if now >= ask_at:
+                checked_for_bomb, deadline = True, limit  # no bomb, but a busy machine
+            if current_time >= ask_at:
                 self._send(f"P {nonce}".encode())
-                ask_at = now + _POLL_MOST
-            kind, words = self._answer(nonce) or (None, [])
+                ask_at = current_time + _MAX_POLL_INTERVAL
+            kind, words = self._take_answer(nonce) or (None, [])
             if kind == "D":
                 self._cwd = words[2]
-                # It tells whether a file was read that may define anything ($BASH_ENV).
+                # It shows whether a file was read that may define anything ($BASH_ENV).
                 self._defines = self._defines or words[0] != "0"
                 return "D"
             if kind == "U":
-                came, until = "U", min(limit, now + _STATE_LOADING)
+                progress, deadline = "U", min(limit, current_time + _STATE_TIMEOUT)
             elif kind == "P" and words[0] == "dead":
                 break
             elif kind is None:
-                self._pump(min(ask_at, until) - time.monotonic())
-        return came
+                self._pump(min(ask_at, deadline) - time.monotonic())
+        return progress
 
     def _read_rest(self, output: Output) -> None:
         """Add what the keeper's stdout holds by now."""
-        written = self._transport.written()
-        if written is not None:
-            output.add(written)
+        rest = self._transport.read_output()
+        if rest is not None:
+            output.add(rest)
             return
         marker = secrets.token_hex(16).encode()
         self._send(b"M " + marker)
         window = bytearray()
-        found = False
-        limit = time.monotonic() + _PATIENCE + 25
+        marker_found = False
+        limit = time.monotonic() + _ANSWER_TIMEOUT + 25
         while time.monotonic() < limit:
             for chunk in self._transport.receive(1.0):
                 if chunk.stream == "answers":
                     self._answers += chunk.data
                     continue
-                if found:  # a background job has printed it since
+                if marker_found:  # a background job has printed it since
                     self._pending += chunk.data
                     continue
                 window += chunk.data
-                at = window.find(marker)
-                if at >= 0:
-                    output.add(bytes(window[:at]))
-                    self._pending += window[at + len(marker) :]
-                    found = True
+                index = window.find(marker)
+                if index >= 0:
+                    output.add(bytes(window[:index]))
+                    self._pending += window[index + len(marker) :]
+                    marker_found = True
                 elif len(window) > len(marker):
                     output.add(bytes(window[: -len(marker)]))
                     del window[: -len(marker)]
-            if found:
+            if marker_found:
                 return
         raise SandboxError("the sandbox does not answer")
 
-    # -- commands of ours
+    # -- our own commands
 
-    def admin(self, command: str, timeout: float, most: int = MOST_SAID) -> tuple[int, bytes]:
+    def admin(
+        self, command: str, timeout: float, max_output: int = MAX_ADMIN_OUTPUT
+    ) -> tuple[int, bytes]:
         """Run a command outside the shell; its output travels with the answers.
 
         Args:
             command: the command, in bash.
             timeout: seconds that it has.
-            most: bytes that it may print.
+            max_output: bytes that it may print.
 
         Returns:
             Its status and what it printed.
 
         Raises:
             CommandFailed: it did not end, or printed more. It was killed, and the shell, which
-                could not be told from it, was replaced.
+                cannot be distinguished from it, was replaced.
         """
         code = quote(command.encode("utf-8", "surrogateescape"))
-        return self._ask_at_length(b"X", code, timeout, most, command)
+        return self._ask_for_output(b"X", code, timeout, max_output, command)
 
     def load_lister(self) -> None:
         """Give the keeper the program that reads the sandbox's files, before the agent acts.
@@ -511,28 +514,28 @@ class Channel:
         with self._lock:
             if self._has_lister:
                 return
-            machine = " ".join(self._ask("V", "", _STARTING) or ["?"])
+            machine = " ".join(self._ask("V", "", _SHELL_START_TIMEOUT) or ["?"])
             if machine not in lister.MACHINES:
                 machines = " and ".join(lister.MACHINES)
                 raise SandboxError(
                     f"a sandbox on {machine} cannot be graded: the program that reads its files "
                     f"is there for {machines} only"
                 )
-            text = lister.written(machine)
-            if self._ask("B", f"{len(text)}", _STARTING, text) != ["0"]:
+            text = lister.escape_program(machine)
+            if self._ask("B", f"{len(text)}", _SHELL_START_TIMEOUT, text) != ["0"]:
                 raise SandboxError(
                     "the sandbox's bash cannot load the program that reads its files: it has to "
                     "know `enable -f`, and to be allowed to write to / and run what is there"
                 )
             self._has_lister = True
 
-    def list_files(self, request: bytes, timeout: float, most: int) -> tuple[int, bytes]:
+    def list_files(self, request: bytes, timeout: float, max_output: int) -> tuple[int, bytes]:
         """Have the lister answer a request (see ``lister.c``).
 
         Args:
             request: the request.
             timeout: seconds that it has.
-            most: bytes that the answer may have.
+            max_output: bytes that the answer may have.
 
         Returns:
             Its status, and its answer, to which other processes may have added.
@@ -541,10 +544,10 @@ class Channel:
             CommandFailed: as :meth:`admin` does.
         """
         self.load_lister()
-        return self._ask_at_length(b"L", request, timeout, most, "reading its files")
+        return self._ask_for_output(b"L", request, timeout, max_output, "reading its files")
 
-    def _ask_at_length(
-        self, kind: bytes, text: bytes, timeout: float, most: int, what: str
+    def _ask_for_output(
+        self, kind: bytes, text: bytes, timeout: float, max_output: int, label: str
     ) -> tuple[int, bytes]:
         """Send the keeper a command that is answered by a status and any output."""
         with self._lock:
@@ -552,29 +555,29 @@ class Channel:
             self._answers.clear()
             self._transport.send(b"%b %b %d\n%b" % (kind, nonce, len(text), text))
             begin, end = b"%b %b\n" % (kind, nonce), b"\n%b %b " % (kind, nonce)
-            answers, seen = self._answers, 0  # bytes in which the end was looked for
+            answers, searched = self._answers, 0  # bytes in which the end was looked for
             limit = time.monotonic() + timeout
-            while (left := limit - time.monotonic()) > 0 and len(answers) <= most:
-                self._pump(min(1.0, left))
-                at = answers.find(end, max(0, seen - len(end)))
-                if at < 0:
-                    seen = len(answers)
+            while (remaining := limit - time.monotonic()) > 0 and len(answers) <= max_output:
+                self._pump(min(1.0, remaining))
+                index = answers.find(end, max(0, searched - len(end)))
+                if index < 0:
+                    searched = len(answers)
                     continue
-                seen = at
-                status, ended, _ = answers[at + len(end) :].partition(b"\n")
-                start = answers.find(begin, 0, at + 1)
-                if ended and start >= 0 and re.fullmatch(rb"\d{1,3}", status):
-                    output = bytes(answers[start + len(begin) : at])
+                searched = index
+                status, newline, _ = answers[index + len(end) :].partition(b"\n")
+                start = answers.find(begin, 0, index + 1)
+                if newline and start >= 0 and re.fullmatch(rb"\d{1,3}", status):
+                    output = bytes(answers[start + len(begin) : index])
                     answers.clear()
                     return int(status), output
-            said = f"did not finish within {timeout:g} s"
-            if len(answers) > most:
-                said = f"printed more than {most} bytes"
+            failure = f"did not finish within {timeout:g} s"
+            if len(answers) > max_output:
+                failure = f"printed more than {max_output} bytes"
             answers.clear()
             self._kill()
             self._status, self._flags = 0, ""
             self._start_shell()
-            raise CommandFailed(f"{said}: {what[:200]}")
+            raise CommandFailed(f"{failure}: {label[:200]}")
 
     def halt(self) -> None:
         """Kill everything but the keeper; the shell is not started again."""
@@ -590,17 +593,17 @@ class Channel:
         limit = time.monotonic() + timeout
         with self._lock:
             while True:
-                if self._processes() <= _ALONE or time.monotonic() >= limit:
+                if self._processes() <= _IDLE_PROCESSES or time.monotonic() >= limit:
                     break
                 time.sleep(0.01)
             late = Output(self._output_limit)
             self._read_rest(late)
-            self._pending += late.kept()
+            self._pending += late.getvalue()
             self._pending[:] = as_bash_c(bytes(self._pending), self._actions)
             return bytes(self._pending)
 
     def _processes(self) -> int:
-        answer = self._ask("N", "", _PATIENCE)
+        answer = self._ask("N", "", _ANSWER_TIMEOUT)
         if answer is None:
             raise SandboxError("the sandbox does not answer")
         return int(answer[0])
@@ -629,7 +632,7 @@ class Channel:
                 self._pending += chunk.data
                 del self._pending[: -self._output_limit]
 
-    def _answer(self, nonce: str) -> tuple[str, list[str]] | None:
+    def _take_answer(self, nonce: str) -> tuple[str, list[str]] | None:
         """Take the next whole answer that carries ``nonce``; drop what carries another.
 
         Returns:
@@ -637,38 +640,38 @@ class Channel:
             answer yet.
         """
         buffer, mark = self._answers, b" %b" % nonce.encode()
-        while (at := buffer.find(mark)) >= 0:
-            begin, rest = max(0, at - 1), at + len(mark)
+        while (index := buffer.find(mark)) >= 0:
+            begin, rest = max(0, index - 1), index + len(mark)
             end = buffer.find(b"\n", rest)
-            if end < 0 and len(buffer) - rest <= _ANSWER_MOST:
-                self._drop(begin)
+            if end < 0 and len(buffer) - rest <= _MAX_ANSWER:
+                self._discard(begin)
                 return None
-            kind, said = bytes(buffer[begin:at]), bytes(buffer[rest : max(rest, end)])
-            self._drop(len(buffer) if end < 0 else end + 1)
+            kind, content = bytes(buffer[begin:index]), bytes(buffer[rest : max(rest, end)])
+            self._discard(len(buffer) if end < 0 else end + 1)
             if kind in _ANSWERS:
-                words = _words(kind, said) if 0 <= end <= rest + _ANSWER_MOST else None
+                words = _parse_answer(kind, content) if 0 <= end <= rest + _MAX_ANSWER else None
                 if words is None:
                     return "", []
                 if words[:1] != ["alive"]:
                     return kind.decode(), words
         # What may be the beginning of an answer stays.
-        self._drop(max(0, len(buffer) - len(mark)))
+        self._discard(max(0, len(buffer) - len(mark)))
         return None
 
-    def _drop(self, count: int) -> None:
+    def _discard(self, count: int) -> None:
         """Drop the first bytes of what arrived as answers."""
         self._noise += count
         del self._answers[:count]
 
-    def _ask(self, kind: str, words: str, timeout: float, more: bytes = b"") -> list[str] | None:
+    def _ask(self, kind: str, words: str, timeout: float, payload: bytes = b"") -> list[str] | None:
         """Send the keeper a command, and what follows it; return the words of its answer."""
         nonce = secrets.token_hex(8)
         self._send(f"{kind} {nonce} {words}".encode())
-        self._transport.send(more)
+        self._transport.send(payload)
         limit = time.monotonic() + timeout
-        while (left := limit - time.monotonic()) > 0:
-            answer = self._answer(nonce)
+        while (remaining := limit - time.monotonic()) > 0:
+            answer = self._take_answer(nonce)
             if answer is not None and answer[0] == kind:
                 return answer[1]
-            self._pump(min(left, 1.0))
+            self._pump(min(remaining, 1.0))
         return None

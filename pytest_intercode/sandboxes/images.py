@@ -1,6 +1,6 @@
 """The images of one process: each is made once, in the background, and waited for by its users.
 
-Nobody waits for an image that he does not need, and whoever waits can be called off: what is built
+Nobody waits for an image without need, and a waiting episode can be called off: what is built
 goes on, as others may need it, until the run is over.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 RUN_IS_OVER = "the run is over, and no image is waited for any more"
-_PATIENCE = 5.0  # seconds that builds have to end when the run is over
+_BUILD_END_TIMEOUT = 5.0  # seconds that builds have to end when the run is over
 
 
 class Images(Protocol):
@@ -38,10 +38,10 @@ class Images(Protocol):
         """Return the name of an image that is there; make it first if need be."""
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry for ever, or nothing."""
+        """Return what names an image in its registry permanently, or nothing."""
 
     def identity(self, name: str) -> str:
-        """Return what stands for the content of an image, or nothing."""
+        """Return what identifies the content of an image, or nothing."""
 
     def stop_builds(self) -> None:
         """End what `resolve` does in other threads."""
@@ -56,7 +56,7 @@ class ImageWait:
 
     Args:
         task: the task's id, for messages.
-        key: what tells its episode from others; those of one key are given the same errors.
+        key: what distinguishes its episode from others; those of one key are given the same errors.
     """
 
     def __init__(self, task: str = "", key: object = None) -> None:
@@ -176,12 +176,12 @@ class ReadyImages:
         return image.result()
 
     def close(self) -> None:
-        """Call off whoever waits, and end what is made."""
+        """Call off all waiting, and end what is made."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._images.stop_builds()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _BUILD_END_TIMEOUT
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -203,23 +203,23 @@ class ReadyImages:
             thread.start()
         return image
 
-    def _make(self, made: Future[str], source: ImageSource, task: str) -> None:
+    def _make(self, image: Future[str], source: ImageSource, task: str) -> None:
         try:
-            made.set_result(self._images.resolve(source, task))
+            image.set_result(self._images.resolve(source, task))
         except BaseException as error:
-            made.set_exception(error)
+            image.set_exception(error)
         self.wake()
 
-    def _wait_for(self, made: Future[str], wait: ImageWait) -> None:
+    def _wait_for(self, image: Future[str], wait: ImageWait) -> None:
         while True:
             with self._changed:
-                while not (made.done() or self._lines or wait.cancelled or self._closed):
+                while not (image.done() or self._lines or wait.cancelled or self._closed):
                     self._changed.wait()
                 if self._closed:
                     raise SandboxError(RUN_IS_OVER)
-                if wait.cancelled and not made.done():
+                if wait.cancelled and not image.done():
                     raise SandboxError("the image is no longer waited for")
-                if made.done():
+                if image.done():
                     return
             self._show()
 

@@ -1,4 +1,4 @@
-"""The text of modules of ours that run inside sandboxes, ready to be sent there.
+"""The text of our modules that run inside sandboxes, ready to be sent there.
 
 Such a module is written like any other, so that linters, type checkers and unit tests see it; only
 its text is used. It may import the standard library alone, and other such modules by name.
@@ -31,11 +31,11 @@ def text_of(package: str, *modules: str) -> str:
         source = resources.files(package).joinpath(path).read_text("utf-8")
         with _PARSING:
             nodes = ast.parse(source).body
-        own = source.split("\n")
+        source_lines = source.split("\n")
         for node in reversed(nodes):  # from the end, as the numbers of lines change behind it
             if not _is_needed(node):
-                del own[node.lineno - 1 : node.end_lineno]
-        lines += own
+                del source_lines[node.lineno - 1 : node.end_lineno]
+        lines += source_lines
     return "\n".join([*lines, ""])
 
 

@@ -35,7 +35,7 @@ set -m # else what is started here would ignore SIGINT
 if [ -z "$python" ]; then
   # The engine may have opened it, without a name: that saves a process.
   [ -e /proc/self/fd/203 ] || exec 203<>/dev/shm/.intercode
-  [ -z "$user" ] || chmod 666 /proc/self/fd/203 /proc/self/fd/1 </dev/null # opened anew by it
+  [ -z "$user" ] || chmod 666 /proc/self/fd/203 /proc/self/fd/1 </dev/null # opened again by it
   if [ -e /dev/shm/.intercode ]; then rm -f /dev/shm/.intercode </dev/null & fi
 fi
 shell=0 before=
@@ -77,7 +77,7 @@ others() { # all processes but these
 # A fork that is under way when its process is stopped goes on where the machine is busy, and its
 # child comes after the list was read. No fork goes on after SIGKILL: only when no other process was
 # found after all were killed, none is left.
-slaughter() { # only builtins: a fork bomb leaves no room for another process
+kill_all() { # only builtins: a fork bomb leaves no room for another process
   killed=' '
   local p parent round spared=" 1 $1 " jobs=" $1 "
   jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
@@ -153,8 +153,8 @@ while IFS= read -r line; do
     ;;
   K)
     case $rest in
-    all) slaughter '' ;;
-    *) slaughter "$before" ;;
+    all) kill_all '' ;;
+    *) kill_all "$before" ;;
     esac
     set -- $killed
     echo "K $nonce $#" >&201

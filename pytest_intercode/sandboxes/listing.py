@@ -1,4 +1,4 @@
-"""What changed on disk, read from the inside: two listings and some digests, by a program of ours.
+"""What changed on disk, read from the inside: two listings and some digests, by our own program.
 
 For every backend whose files cannot be read from the host. The program (``lister/lister.c``) is a
 part of the sandbox's keeper: no program, library or setting of the sandbox's takes part, and its
@@ -30,9 +30,9 @@ Lister: TypeAlias = Callable[[bytes, float, int], "tuple[int, bytes]"]
 
 _KEY = 32  # bytes
 _MAC = 32
-_ABOUT_ENTRY = 200  # bytes of a record at most, besides names and content
-_ABOUT_FOLDER = 16384  # bytes of an answer at most, besides entries and content
-_GRACE = 1.0  # seconds by which the program's own limit comes first
+_MAX_RECORD = 200  # bytes of a record at most, besides names and content
+_ANSWER_OVERHEAD = 16384  # bytes of an answer at most, besides entries and content
+_GRACE_PERIOD = 1.0  # seconds by which the program's own limit comes first
 
 # The records, as lister.c describes them.
 _FOLDER = struct.Struct("<II")
@@ -123,7 +123,7 @@ class ListingProbe:
         current = dict(self._ask("tree", self._disk, reading))
         # What was written just before the mark is read again, as times need not show a change.
         touched = [path for path, new in current.items() if self._base.get(path) != new]
-        for path, item in self._look(
+        for path, item in self._query(
             [p for p in touched if current[p].type == "f"], reading
         ).items():
             if item is None:  # it was removed meanwhile
@@ -131,41 +131,41 @@ class ListingProbe:
             else:
                 current[path] = item
         entries: dict[str, Entry | None] = {}
-        before: dict[str, Entry | None] = {}
+        old_entries: dict[str, Entry | None] = {}
         for path in touched:
             new, old = current.get(path), self._base.get(path)
             if new is None or (old is not None and old.known and new.entry == old.entry):
                 continue
             entries[path] = new.entry
             if old is None or old.known:
-                before[path] = old and old.entry
+                old_entries[path] = old and old.entry
         for path, old in self._base.items():
-            # What lay in a folder that is gone, or is no folder now, went with it.
+            # What lay in a folder that is gone, or is not a folder now, went with it.
             if path not in current and _is_folder(current, path.rpartition("/")[0]):
                 entries[path] = None
                 if old.known:
-                    before[path] = old.entry
-        return Changes(entries, before)
+                    old_entries[path] = old.entry
+        return Changes(entries, old_entries)
 
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
         """List the given paths alone."""
-        results = self._look(list(paths), reading or Reading())
+        results = self._query(list(paths), reading or Reading())
         return {path: item and item.entry for path, item in results.items()}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
         """Return a tar archive of what stands at ``paths`` now."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for path, item in self._look(list(paths), reading, "content").items():
+            for path, item in self._query(list(paths), reading, "content").items():
                 if item is not None:
                     _pack(archive, path, item)
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
         """List what stands at ``tops`` now, and all that is in these folders."""
-        top_paths = [_checked(top) for top in tops]
+        top_paths = [_normalize(top) for top in tops]
         inner = [
             volume
             for volume in self._volumes
@@ -173,17 +173,17 @@ class ListingProbe:
         ]
         return list(dict(self._ask("below", [*top_paths, *inner], reading)))
 
-    def _look(
-        self, paths: list[str], reading: Reading, what: str = "digest"
+    def _query(
+        self, paths: list[str], reading: Reading, command: str = "digest"
     ) -> dict[str, _Listed | None]:
         """Return what stands at paths, with the digests or the contents of files."""
-        unique = list(dict.fromkeys(map(_checked, paths)))
-        if what == "digest":  # the paths are those of a listing, or of gold
+        unique = list(dict.fromkeys(map(_normalize, paths)))
+        if command == "digest":  # the paths are those of a listing, or of gold
             reading.spare(len(unique), sum(len(os.fsencode(path)) for path in unique))
         results: dict[str, _Listed | None] = dict.fromkeys(unique)
         if unique:
-            results.update(self._ask(what, unique, reading))
-        return {path: results[_checked(path)] for path in paths}
+            results.update(self._ask(command, unique, reading))
+        return {path: results[_normalize(path)] for path in paths}
 
     def _ask(
         self, command: str, paths: Iterable[str], reading: Reading
@@ -191,12 +191,12 @@ class ListingProbe:
         """Send a request; return the entries of its answer, by their paths."""
         reading.check()
         key = secrets.token_hex(_KEY).encode()
-        words = [*map(str, reading.left), str(int(1000 * reading.seconds_left)), command]
-        request = b" ".join([key, *map(str.encode, words), *map(_quoted, paths)])
-        limit = reading.listing_left(_ABOUT_ENTRY) + _ABOUT_FOLDER
-        limit += reading.left[2] if command == "content" else 0
+        words = [*map(str, reading.remaining), str(int(1000 * reading.remaining_seconds)), command]
+        request = b" ".join([key, *map(str.encode, words), *map(_quote, paths)])
+        limit = reading.max_listing(_MAX_RECORD) + _ANSWER_OVERHEAD
+        limit += reading.remaining[2] if command == "content" else 0
         try:
-            status, answer = self._lister(request, reading.seconds_left + _GRACE, limit)
+            status, answer = self._lister(request, reading.remaining_seconds + _GRACE_PERIOD, limit)
         except CommandFailed as failed:
             reading.check()
             raise UngradableState(f"the files could not be listed: {failed}") from None
@@ -247,7 +247,7 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
             elif form == stat.S_IFDIR and not whole:
                 stamp = b""
             elif form == stat.S_IFREG and whole:
-                data, index = _joined(answer, index)
+                data, index = _join_parts(answer, index)
                 data = None if flags & _UNREADABLE else data
             names += len(path) + target
             count += 1
@@ -256,15 +256,15 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
     reading.content(content_read)
 
 
-def _joined(answer: bytes, at: int) -> tuple[bytes, int]:
+def _join_parts(answer: bytes, index: int) -> tuple[bytes, int]:
     """Return the parts of a content, and the place behind them."""
     parts: list[bytes] = []
     while True:
-        (length,) = _PART.unpack_from(answer, at + 1)  # each begins with a `c`
-        at += 1 + _PART.size + length
+        (length,) = _PART.unpack_from(answer, index + 1)  # each begins with a `c`
+        index += 1 + _PART.size + length
         if not length:
-            return b"".join(parts), at
-        parts.append(answer[at - length : at])
+            return b"".join(parts), index
+        parts.append(answer[index - length : index])
 
 
 def _pack(archive: tarfile.TarFile, path: str, listed: _Listed) -> None:
@@ -283,11 +283,11 @@ def _pack(archive: tarfile.TarFile, path: str, listed: _Listed) -> None:
         archive.addfile(member, io.BytesIO(listed.data))
 
 
-def _checked(path: str) -> str:
+def _normalize(path: str) -> str:
     return "/" + "/".join(path_parts(path))
 
 
-def _quoted(path: str) -> bytes:
+def _quote(path: str) -> bytes:
     return _SPECIAL.sub(lambda byte: b"%%%02x" % byte[0][0], os.fsencode(path))
 
 

@@ -1,6 +1,6 @@
-"""Messages between our processes: one JSON object each, with descriptors beside it.
+"""Messages between our processes: one JSON object each, with descriptors next to it.
 
-Its text is sent to processes that have no package of ours, so it imports the standard library
+Its text is sent to processes that do not have our package, so it imports the standard library
 alone.
 """
 
@@ -25,10 +25,10 @@ def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]
 def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """Return the next message and its descriptors; None when the other end is closed."""
     # Not socket.recv_fds, which ignores the flag.
-    room = socket.CMSG_SPACE(_DESCRIPTORS * _INT)
-    data, beside, _, _ = channel.recvmsg(_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
+    ancillary_size = socket.CMSG_SPACE(_DESCRIPTORS * _INT)
+    data, ancillary, _, _ = channel.recvmsg(_MESSAGE, ancillary_size, socket.MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
-    for level, kind, content in beside:
+    for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             count = len(content) // _INT
             descriptors += struct.unpack(f"={count}i", content[: count * _INT])

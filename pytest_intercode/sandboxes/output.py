@@ -50,7 +50,7 @@ class Output:
         """Whether more was added than is kept."""
         return self.size > self._limit
 
-    def kept(self) -> bytes:
+    def getvalue(self) -> bytes:
         """Return the beginning and the end."""
         if not self.truncated:
             return bytes(self._head + self._tail)
@@ -73,15 +73,15 @@ def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
     """
 
     def number(line: bytes) -> int:
-        for first, more in reversed(actions):
-            if 0 <= int(line) - first <= more + 1:
+        for first, line_count in reversed(actions):
+            if 0 <= int(line) - first <= line_count + 1:
                 return int(line) - first + 1
         return int(line)
 
-    def renumber(found: re.Match[bytes]) -> bytes:
-        name, evaluated, line, here_document, beginning = found.groups()
+    def renumber(match: re.Match[bytes]) -> bytes:
+        name, evaluated, line, here_document, beginning = match.groups()
         if number(line) == int(line):
-            return found[0]
+            return match[0]
         # Inside of functions bash names the place of their definition.
         name = b"environment" if name == b"main" else name
         changed = b"%b: %bline %d: " % (name, b"-c: " if evaluated else b"", number(line))

@@ -37,8 +37,8 @@ _REPLACED = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
     *(errno.EINVAL, errno.ENXIO, errno.EAGAIN, errno.ESTALE, errno.ESPIPE),
 )
-_OPEN = 32  # folders above the present one that a walk keeps open
-_TICKS = 5  # the clock CLOCK_REALTIME_COARSE
+_MAX_OPEN_FOLDERS = 32  # folders above the present one that a walk keeps open
+_COARSE_CLOCK = 5  # the clock CLOCK_REALTIME_COARSE
 _FEATURES = ("redirect_dir", "metacopy")
 
 
@@ -47,13 +47,13 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Record:
     """One entry of the upper folder."""
 
     entry: Entry | None  # None for a whiteout
     stamp: tuple[int, ...]  # unequal stamps mean a changed entry
     opaque: bool = False  # a folder that hides the layers below
-    sure: bool = True  # and equal stamps mean an unchanged one
+    reliable: bool = True  # and equal stamps mean an unchanged one
 
 
 class OverlayProbe:
@@ -96,7 +96,7 @@ class OverlayProbe:
         self._mounted = dict(mounted or {})
         self._skipped = {*outside, *self._mounted}
         self._timely = timely
-        self._base: dict[str, _Seen] = {}
+        self._base: dict[str, _Record] = {}
         self._names = 0  # characters of the base's paths
 
     def mark(self, reading: Reading | None = None) -> None:
@@ -108,55 +108,55 @@ class OverlayProbe:
         """Compare the container with how it was at the mark."""
         reading = reading or Reading()
         reading.spare(len(self._base), self._names)
-        now = self._walk(self._base, reading)
+        current = self._walk(self._base, reading)
         touched: dict[str, Entry | None] = {}
-        for path, seen in now.items():
+        for path, record in current.items():
             old = self._base.get(path)
-            if old is None or old.stamp != seen.stamp or old.entry != seen.entry:
-                touched[path] = seen.entry
-            if seen.opaque and not (old and old.opaque):
-                touched.update(dict.fromkeys(self._hidden(path, now, reading)))
+            if old is None or old.stamp != record.stamp or old.entry != record.entry:
+                touched[path] = record.entry
+            if record.opaque and not (old and old.opaque):
+                touched.update(dict.fromkeys(self._find_hidden(path, current, reading)))
         for path in self._base:
-            if path not in now:
+            if path not in current:
                 touched[path] = None
         entries: dict[str, Entry | None] = {}
-        before: dict[str, Entry | None] = {}
+        old_entries: dict[str, Entry | None] = {}
         fresh: set[str] = set()  # paths below which nothing was
         for path, entry in touched.items():
-            above = os.path.dirname(path)
-            if above in fresh and path not in self._base:
+            parent = os.path.dirname(path)
+            if parent in fresh and path not in self._base:
                 old_entry = None
             else:
-                old_entry = self._before(path, reading)
+                old_entry = self._entry_at_mark(path, reading)
             if not _is_folder(old_entry):
                 fresh.add(path)
             if entry == old_entry:
                 continue
-            if entry is None and above in touched and not _is_folder(touched[above]):
+            if entry is None and parent in touched and not _is_folder(touched[parent]):
                 continue  # it went with the folder that it was in
             entries[path] = entry
-            before[path] = old_entry
-        return Changes(entries, before)
+            old_entries[path] = old_entry
+        return Changes(entries, old_entries)
 
     def stamps(self, reading: Reading) -> Stamps:
-        """Return what tells this state of the upper folder from any other; no content is read."""
-        tick = time.clock_gettime_ns(_TICKS)
-        found: Stamps = {}
-        for mount, top in self._tops():
-            with _Way(top) as way:
-                itself = [("", "", os.fstat(way.here()))] if mount else []
-                entries = way.entries(self._skipped_below(mount), reading)
+        """Return what distinguishes this state of the upper folder; no content is read."""
+        tick = time.clock_gettime_ns(_COARSE_CLOCK)
+        stamps: Stamps = {}
+        for mount, top in self._mounts():
+            with _Walker(top) as walker:
+                itself = [("", "", os.fstat(walker.here()))] if mount else []
+                entries = walker.entries(self._skipped_below(mount), reading)
                 for path, _, status in chain(itself, entries):
                     stamp = _stamp(status)
-                    found[mount + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
-        return found
+                    stamps[mount + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
+        return stamps
 
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
         """Read the entries that stand at ``paths`` now."""
         reading = reading or Reading()
-        return {path: self._now(path, reading) for path in paths}
+        return {path: self._current_entry(path, reading) for path in paths}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
         """Return a tar archive of what stands at ``paths`` now."""
@@ -165,19 +165,20 @@ class OverlayProbe:
             tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
             contextlib.ExitStack() as stack,
         ):
-            roots: dict[str, _Way] = {}  # that of a sandbox that is gone must not pass for no file
+            # The root of a sandbox that is gone must not pass for no file.
+            roots: dict[str, _Walker] = {}
             for path in paths:
                 reading.entry(len(path))
-                whole, inner = self._whole(path)
+                folder, inner = self._locate(path)
                 *folders, name = path_parts(inner)
                 if path in self._mounted:
                     _pack(archive, None, self._mounted[path], path, reading)
                     continue
-                if whole not in roots:
-                    roots[whole] = stack.enter_context(_Way(whole))
+                if folder not in roots:
+                    roots[folder] = stack.enter_context(_Walker(folder))
                 try:
-                    with _Way(".", roots[whole].here()) as way:
-                        _pack(archive, way.go("/".join(folders)), name, path, reading)
+                    with _Walker(".", roots[folder].here()) as walker:
+                        _pack(archive, walker.go("/".join(folders)), name, path, reading)
                 except OSError as error:
                     if error.errno not in _REPLACED:
                         raise
@@ -187,25 +188,25 @@ class OverlayProbe:
         """Return the paths of what stands at ``tops`` now, and of all that is in these folders."""
         paths: list[str] = []
         for top in tops:
-            if self._now(top, reading) is None:
+            if self._current_entry(top, reading) is None:
                 continue
             paths.append(top)
             within = top.rstrip("/")
             inner = [mount for mount in self._volumes if mount.startswith(f"{within}/")]
             try:
                 for mount in (within, *inner):
-                    whole, path_in_it = self._whole(f"{mount}/")
+                    folder, path_in_it = self._locate(f"{mount}/")
                     hidden = frozenset(volume[len(mount) :] for volume in inner)
-                    with _Way(whole) as way:
-                        way.go(path_in_it)
+                    with _Walker(folder) as walker:
+                        walker.go(path_in_it)
                         paths += [mount] * (mount in inner)
-                        paths += (f"{mount}{path}" for path, *_ in way.entries(hidden, reading))
+                        paths += (f"{mount}{path}" for path, *_ in walker.entries(hidden, reading))
             except OSError as error:
                 if error.errno not in _REPLACED:
                     raise
         return paths
 
-    def _whole(self, path: str) -> tuple[str, str]:
+    def _locate(self, path: str) -> tuple[str, str]:
         """Return a folder that shows what is at a path, and where it is in that folder."""
         if not self._volumes:
             return self._merged, path
@@ -215,54 +216,58 @@ class OverlayProbe:
                 return self._volumes[volume], path[len(volume) :]
         return self._merged, path
 
-    def _tops(self) -> Iterator[tuple[str, str]]:
+    def _mounts(self) -> Iterator[tuple[str, str]]:
         """Yield the folders that hold what was written, by the paths that they are mounted at."""
         yield "", self._upper
         yield from self._volumes.items()
 
     def _skipped_below(self, at: str) -> Set[str]:
-        """Return what of the folder that is mounted at a path is not seen in it, or is no part."""
+        """Return what of the folder that is mounted at a path is not seen in it, or not a part."""
         skipped = (*self._skipped, *self._volumes)
         return {path[len(at) :] for path in skipped if path.startswith(f"{at}/")}
 
-    def _now(self, path: str, reading: Reading) -> Entry | None:
+    def _current_entry(self, path: str, reading: Reading) -> Entry | None:
         reading.check()
         if path in self._mounted:
-            place = self._mounted[path]
-            return _entry(None, place, os.lstat(place), reading)
+            host_path = self._mounted[path]
+            return _read_entry(None, host_path, os.lstat(host_path), reading)
         if path in self._volumes:
-            return _plain(os.lstat(self._volumes[path]))
-        return _find(*self._whole(path), reading)[0]
+            return _make_entry(os.lstat(self._volumes[path]))
+        return _find_in_layer(*self._locate(path), reading)[0]
 
     # -- the upper folder
 
-    def _walk(self, known: dict[str, _Seen], reading: Reading) -> dict[str, _Seen]:
+    def _walk(self, previous: dict[str, _Record], reading: Reading) -> dict[str, _Record]:
         """Return every entry by its path, of which an earlier walk has found the known ones."""
         # By the clock that files get their times from: a change at a later tick shows in them.
-        tick = time.clock_gettime_ns(_TICKS)
-        found: dict[str, _Seen] = {}
+        tick = time.clock_gettime_ns(_COARSE_CLOCK)
+        records: dict[str, _Record] = {}
         # The path of a file that the engine keeps elsewhere is not looked up in a folder.
-        mounted = ((path, place, os.lstat(place)) for path, place in self._mounted.items())
-        for mount, top in self._tops():
-            with _Way(top) as way:
+        mounted = (
+            (path, host_path, os.lstat(host_path)) for path, host_path in self._mounted.items()
+        )
+        for mount, top in self._mounts():
+            with _Walker(top) as walker:
                 if mount:
-                    status = os.fstat(way.here())
-                    found[mount] = _Seen(_plain(status), _stamp(status))
-                entries = way.entries(self._skipped_below(mount), reading)
+                    status = os.fstat(walker.here())
+                    records[mount] = _Record(_make_entry(status), _stamp(status))
+                entries = walker.entries(self._skipped_below(mount), reading)
                 for relative, name, status in entries if mount else chain(mounted, entries):
                     path = mount + relative
-                    stamp, old = _stamp(status), known.get(path)
-                    if old is not None and old.stamp == stamp and old.sure:
-                        found[path] = old
+                    stamp, old = _stamp(status), previous.get(path)
+                    if old is not None and old.stamp == stamp and old.reliable:
+                        records[path] = old
                         continue
                     try:
-                        found[path] = self._seen(way.here(), name, status, stamp, tick, reading)
+                        records[path] = self._make_record(
+                            walker.here(), name, status, stamp, tick, reading
+                        )
                     except OSError as error:
                         if error.errno not in _REPLACED:
                             raise
-        return found
+        return records
 
-    def _seen(
+    def _make_record(
         self,
         folder: int,
         name: str,
@@ -270,55 +275,59 @@ class OverlayProbe:
         stamp: tuple[int, ...],
         tick: int,
         reading: Reading,
-    ) -> _Seen:
+    ) -> _Record:
         if stat.S_ISDIR(status.st_mode):
-            return _Seen(_plain(status), stamp, _is_opaque(folder))
+            return _Record(_make_entry(status), stamp, _is_opaque(folder))
         if _is_whiteout(status):
-            return _Seen(None, stamp)
-        sure = status.st_ctime_ns < tick and (
+            return _Record(None, stamp)
+        reliable = status.st_ctime_ns < tick and (
             self._timely or not stat.S_ISREG(status.st_mode) or status.st_size == 0
         )
-        return _Seen(_entry(folder, name, status, reading), stamp, sure=sure)
+        return _Record(_read_entry(folder, name, status, reading), stamp, reliable=reliable)
 
     # -- the layers below
 
-    def _before(self, path: str, reading: Reading) -> Entry | None:
+    def _entry_at_mark(self, path: str, reading: Reading) -> Entry | None:
         """Return the entry that stood at ``path`` at the mark."""
         reading.check()
         if path in self._base:
             return self._base[path].entry
-        if self._whole(path)[0] != self._merged:  # no layer is below a volume
+        if self._locate(path)[0] != self._merged:  # no layer is below a volume
             return None
-        above = os.path.dirname(path)
-        while above != "/":
-            seen = self._base.get(above)
-            if seen is not None and (seen.opaque or seen.entry is None or seen.entry.type != "d"):
+        parent = os.path.dirname(path)
+        while parent != "/":
+            ancestor = self._base.get(parent)
+            if ancestor is not None and (
+                ancestor.opaque or ancestor.entry is None or ancestor.entry.type != "d"
+            ):
                 return None
-            above = os.path.dirname(above)
+            parent = os.path.dirname(parent)
         for layer in self._lower:
-            entry, final = _find(layer, path, reading)
+            entry, final = _find_in_layer(layer, path, reading)
             if entry is not None or final:
                 return entry
         return None
 
-    def _hidden(self, path: str, now: dict[str, _Seen], reading: Reading) -> Iterator[str]:
+    def _find_hidden(
+        self, path: str, current: dict[str, _Record], reading: Reading
+    ) -> Iterator[str]:
         """Name what lay below the folder ``path`` at the mark and is hidden by its new self."""
         names: set[str] = set()
         for layer in self._lower:
             try:
-                with _Way(layer) as way:
-                    names.update(os.listdir(way.go(path)))  # noqa: PTH208
+                with _Walker(layer) as walker:
+                    names.update(os.listdir(walker.go(path)))  # noqa: PTH208
             except OSError:
                 continue
         for name in sorted(names):
             child = f"{path}/{name}"
             reading.entry(len(child))
-            if self._before(child, reading) is None:
+            if self._entry_at_mark(child, reading) is None:
                 continue
-            if child not in now:
+            if child not in current:
                 yield child
-            elif _is_folder(now[child].entry):
-                yield from self._hidden(child, now, reading)
+            elif _is_folder(current[child].entry):
+                yield from self._find_hidden(child, current, reading)
 
 
 @cache
@@ -352,7 +361,7 @@ def _is_opaque(folder: int) -> bool:
         return False
 
 
-class _Way:
+class _Walker:
     """The way from a folder down to one below it, step by step and through no link.
 
     A few of the folders in between stay open, and no more, however deep it goes: the others are
@@ -360,11 +369,11 @@ class _Way:
 
     Args:
         top: the path of the folder that it begins at.
-        above: a descriptor of the folder that a relative path begins at.
+        parent: a descriptor of the folder that a relative path begins at.
     """
 
-    def __init__(self, top: str, above: int | None = None) -> None:
-        self._top = os.open(top, _FOLDER, dir_fd=above)
+    def __init__(self, top: str, parent: int | None = None) -> None:
+        self._top = os.open(top, _FOLDER, dir_fd=parent)
         self._parts: list[str] = []
         self._folders: list[int | None] = []  # None for one that was closed again
 
@@ -373,14 +382,14 @@ class _Way:
         if not self._folders:
             return self._top
         last = self._folders[-1]
-        return self._opened_again() if last is None else last
+        return self._reopen() if last is None else last
 
     def enter(self, name: str) -> int:
         """Go on to a folder in the present one, and return it."""
         inner = os.open(name, _FOLDER, dir_fd=self.here())
         self._parts.append(name)
         self._folders.append(inner)
-        self._close(len(self._folders) - 1 - _OPEN)
+        self._close(len(self._folders) - 1 - _MAX_OPEN_FOLDERS)
         return inner
 
     def leave(self) -> None:
@@ -407,12 +416,12 @@ class _Way:
             skipped: paths that are left out.
             reading: what is read counts here.
         """
-        ahead = [("", self._names("", reading))]
-        while ahead:
-            path, names = ahead[-1]
+        stack = [("", self._names("", reading))]
+        while stack:
+            path, names = stack[-1]
             name = next(names, None)
             if name is None:
-                ahead.pop()
+                stack.pop()
                 self.leave()
                 continue
             child = f"{path}/{name}"
@@ -422,28 +431,28 @@ class _Way:
                 status = os.stat(name, dir_fd=self.here(), follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     self.enter(name)
-                    ahead.append((child, iter(())))
+                    stack.append((child, iter(())))
                 yield child, name, status
                 if stat.S_ISDIR(status.st_mode):
-                    ahead[-1] = child, self._names(child, reading)
+                    stack[-1] = child, self._names(child, reading)
             except OSError as error:
                 if error.errno not in _REPLACED:
                     raise  # else a process in the container changes it now
 
     def _names(self, path: str, reading: Reading) -> Iterator[str]:
         """Return the names in the present folder, whose path is ``path``."""
-        found = os.listdir(self.here())  # noqa: PTH208
-        reading.entry((len(path) + 1) * len(found) + sum(map(len, found)), len(found))
-        return iter(found)
+        names = os.listdir(self.here())  # noqa: PTH208
+        reading.entry((len(path) + 1) * len(names) + sum(map(len, names)), len(names))
+        return iter(names)
 
-    def _opened_again(self) -> int:
+    def _reopen(self) -> int:
         current = self._top
-        for at, part in enumerate(self._parts):
-            folder = self._folders[at]
+        for index, part in enumerate(self._parts):
+            folder = self._folders[index]
             if folder is None:
-                folder = self._folders[at] = os.open(part, _FOLDER, dir_fd=current)
+                folder = self._folders[index] = os.open(part, _FOLDER, dir_fd=current)
             current = folder
-            self._close(at - _OPEN)
+            self._close(index - _MAX_OPEN_FOLDERS)
         return current
 
     def _close(self, at: int) -> None:
@@ -452,21 +461,21 @@ class _Way:
             self._folders[at] = None
             os.close(folder)
 
-    def __enter__(self) -> _Way:
+    def __enter__(self) -> _Walker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for at in range(len(self._folders)):
-            self._close(at)
+        for index in range(len(self._folders)):
+            self._close(index)
         os.close(self._top)
 
 
-def _plain(status: os.stat_result, content: str = "") -> Entry:
+def _make_entry(status: os.stat_result, content: str = "") -> Entry:
     kind = stat.filemode(status.st_mode)[0].replace("-", "f")
     return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content)
 
 
-def _entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
+def _read_entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
     content = ""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(name, dir_fd=folder)
@@ -479,7 +488,7 @@ def _entry(folder: int | None, name: str, status: os.stat_result, reading: Readi
             os.close(descriptor)
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
         content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    return _plain(status, content)
+    return _make_entry(status, content)
 
 
 def _open_file(name: str, folder: int | None) -> int:
@@ -517,7 +526,7 @@ def _pack(
         archive.addfile(member, io.BytesIO(content))
 
 
-def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
+def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     """Look ``path`` up in one layer.
 
     Returns:
@@ -525,17 +534,17 @@ def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     """
     *folders, name = path_parts(path)
     final = False
-    with _Way(layer) as way:
+    with _Walker(layer) as walker:
         try:
             for part in folders:
-                status = os.stat(part, dir_fd=way.here(), follow_symlinks=False)
+                status = os.stat(part, dir_fd=walker.here(), follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     return None, True
-                final = _is_opaque(way.enter(part)) or final
-            status = os.stat(name, dir_fd=way.here(), follow_symlinks=False)
+                final = _is_opaque(walker.enter(part)) or final
+            status = os.stat(name, dir_fd=walker.here(), follow_symlinks=False)
             if _is_whiteout(status):
                 return None, True
-            return _entry(way.here(), name, status, reading), True
+            return _read_entry(walker.here(), name, status, reading), True
         except OSError as error:
             if error.errno not in _REPLACED:
                 raise

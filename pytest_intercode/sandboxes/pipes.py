@@ -16,9 +16,9 @@ from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 
 __all__ = ["PipeStreams"]
 
-_BLOCK = 262144
-_AT_ONCE = select.PIPE_BUF  # bytes that are written to a pipe at once or not at all
-_SHELL = 202  # the keeper's descriptor of the shell's input; see keeper.sh
+_BLOCK_SIZE = 262144
+_MAX_ATOMIC_WRITE = select.PIPE_BUF  # bytes that are written to a pipe at once or not at all
+_SHELL_DESCRIPTOR = 202  # the keeper's descriptor of the shell's input; see keeper.sh
 
 
 class PipeStreams:
@@ -32,7 +32,7 @@ class PipeStreams:
 
     Attributes:
         inside: these, until :meth:`close_inside`.
-        hopeless: tells whether nothing will come any more; asked when nothing came in time.
+        hopeless: returns whether nothing will come any more; asked when nothing came in time.
         past_keeper: the keeper's number, and a descriptor of how many processes there are in its
             control group, which is closed with this; None where its own cannot be opened.
     """
@@ -43,7 +43,7 @@ class PipeStreams:
         inside: Iterable[int] = (),
         lifeline: int | None = None,
     ) -> None:
-        self.hopeless: Callable[[], bool] | None = None
+        self.is_hopeless: Callable[[], bool] | None = None
         self.past_keeper: tuple[int, int] | None = None
         self._shell = -1  # the shell's input
         self.inside = list(inside)
@@ -60,16 +60,18 @@ class PipeStreams:
             self._poll.register(lifeline, select.POLLRDHUP)
         self._writing = False
         self._closed = False
-        self._using = threading.RLock()  # held while reading or writing; a close waits for it
+        self._use_lock = threading.RLock()  # held while reading or writing; a close waits for it
         self._waker = os.eventfd(0)  # and ends the wait
         self._poll.register(self._waker, select.POLLIN)
         close_in_children(self)
 
     @classmethod
-    def fresh(cls) -> PipeStreams:
+    def create(cls) -> PipeStreams:
         """Return streams with pipes that nobody has yet."""
-        (keeper, to), (output, printed), (answers, answered) = (os.pipe() for _ in range(3))
-        return cls((to, output, answers), (keeper, printed, answered))
+        (keeper, to_keeper), (output, from_keeper), (answers, keeper_answers) = (
+            os.pipe() for _ in range(3)
+        )
+        return cls((to_keeper, output, answers), (keeper, from_keeper, keeper_answers))
 
     def close_inside(self) -> None:
         """Close our copies of what the sandbox has now."""
@@ -79,22 +81,26 @@ class PipeStreams:
 
     def send(self, data: bytes) -> None:
         """Queue bytes and write as many as the pipe takes now."""
-        with self._using:
+        with self._use_lock:
             self._outgoing += data
             self._flush()
 
     def send_to_shell(self, data: bytes, new: bool) -> bool:
         """Write straight to the shell's input, if nothing but keeper and shell runs."""
-        with self._using:
+        with self._use_lock:
             if self.past_keeper is None or self._closed:
                 return False
             keeper, count = self.past_keeper
             try:
                 if new:
                     self._close_shell()
-                    place = f"/proc/{keeper}/fd/{_SHELL}"
-                    self._shell = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                if self._outgoing or len(data) > _AT_ONCE or os.pread(count, 8, 0) != b"2\n":
+                    path = f"/proc/{keeper}/fd/{_SHELL_DESCRIPTOR}"
+                    self._shell = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if (
+                    self._outgoing
+                    or len(data) > _MAX_ATOMIC_WRITE
+                    or os.pread(count, 8, 0) != b"2\n"
+                ):
                     return False
                 return os.write(self._shell, data) > 0
             except OSError:
@@ -107,7 +113,7 @@ class PipeStreams:
 
     def receive(self, timeout: float) -> list[Chunk]:
         """Wait for bytes; write what is queued meanwhile."""
-        with self._using:
+        with self._use_lock:
             if self.hung_up():
                 raise ChannelClosed("the sandbox has ended")
             if self._writing != bool(self._outgoing):
@@ -124,7 +130,7 @@ class PipeStreams:
                     chunks += self._read(descriptor)
                 elif descriptor == self._lifeline:
                     self._open.clear()
-            if self.hung_up() or (not chunks and self.hopeless and self.hopeless()):
+            if self.hung_up() or (not chunks and self.is_hopeless and self.is_hopeless()):
                 raise ChannelClosed("the sandbox has ended")
             return chunks
 
@@ -132,19 +138,19 @@ class PipeStreams:
         """Whether the other ends are closed, as far as was seen by now."""
         return self._closed or not self._open
 
-    def written(self) -> bytes:
+    def read_output(self) -> bytes:
         """Return what is in the pipe of the keeper's output; nothing lies in between."""
-        with self._using:
+        with self._use_lock:
             if self._closed or self._output not in self._open:
                 raise ChannelClosed("the sandbox has ended")
-            # No more than is there now: a background job may print for ever.
+            # No more than is there now: a background job may print endlessly.
             count = array("i", [0])
             fcntl.ioctl(self._output, termios.FIONREAD, count)
             return os.read(self._output, count[0]) if count[0] else b""
 
     def _read(self, descriptor: int) -> list[Chunk]:
         try:
-            data = os.read(descriptor, _BLOCK)
+            data = os.read(descriptor, _BLOCK_SIZE)
         except (BlockingIOError, InterruptedError):
             return []
         except OSError:
@@ -158,8 +164,8 @@ class PipeStreams:
     def _flush(self) -> None:
         try:
             while self._outgoing and not self._closed:
-                sent = os.write(self._input, self._outgoing[:_BLOCK])
-                del self._outgoing[:sent]
+                count = os.write(self._input, self._outgoing[:_BLOCK_SIZE])
+                del self._outgoing[:count]
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
@@ -175,7 +181,7 @@ class PipeStreams:
         if not self._closed:
             self._closed = True
             os.eventfd_write(self._waker, 1)
-            with self._using:
+            with self._use_lock:
                 if last and not self._outgoing:
                     with contextlib.suppress(OSError):
                         os.write(self._input, last)
@@ -188,10 +194,10 @@ class PipeStreams:
             self._close_all()
 
     def _close_all(self) -> None:
-        mine = [self._input, self._output, self._answers, self._waker]
-        mine += [self.past_keeper[1]] if self.past_keeper else []
+        descriptors = [self._input, self._output, self._answers, self._waker]
+        descriptors += [self.past_keeper[1]] if self.past_keeper else []
         self._close_shell()
-        for descriptor in (*mine, *self.inside):
+        for descriptor in (*descriptors, *self.inside):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self.inside = []

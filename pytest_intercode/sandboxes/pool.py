@@ -22,24 +22,24 @@ from pytest_intercode.sandboxes.stock import Order, Stock
 
 __all__ = ["RUN_IS_OVER", "Pool", "fill"]
 
-_PATIENCE = 10.0
+_CLOSE_TIMEOUT = 10.0
 """Seconds that starts have to end when the pool closes; the engine ends what is left."""
 
-_FILLING = 60.0  # seconds
+_FILL_TIMEOUT = 60.0  # seconds
 
 RUN_IS_OVER = "the run is over, and no sandbox is started any more"
 
 
 def fill(sandbox: Sandbox, archive: bytes, command: str) -> None:
-    """Unpack an archive in a sandbox, and run a command of ours.
+    """Unpack an archive in a sandbox, and run one of our commands.
 
     Raises:
         SandboxError: it does not take it.
     """
     sandbox.unpack(archive)
-    failed, said = sandbox.admin(command, _FILLING)
+    failed, output = sandbox.admin(command, _FILL_TIMEOUT)
     if failed:
-        raise SandboxError(f"sandbox {sandbox.name} cannot be made ready: {said[-300:]!r}")
+        raise SandboxError(f"sandbox {sandbox.name} cannot be made ready: {output[-300:]!r}")
 
 
 class Pool:
@@ -66,7 +66,7 @@ class Pool:
     # -- for episodes
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Say what will be asked for from now on, in order; idle sandboxes beside it are closed.
+        """Say what will be asked for from now on, in order; other idle sandboxes are closed.
 
         What an episode that has begun is about to ask for may be among it or not; what was ordered
         already must not. Of calls at the same time, the one that began last counts.
@@ -76,8 +76,8 @@ class Pool:
         """
         with self._changed:
             number = next(self._numbers)
-            most = self._stock.useful(time.monotonic())
-        expected = list(islice(specs, most))  # without the lock, as it may take a while
+            limit = self._stock.useful(time.monotonic())
+        expected = list(islice(specs, limit))  # without the lock, as it may take a while
         with self._changed:
             if number > self._latest and not self._closed.is_set():
                 self._latest = number
@@ -145,9 +145,9 @@ class Pool:
             if sandbox is None:
                 break
             sandbox.close()
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     # -- starters
 
@@ -155,7 +155,7 @@ class Pool:
         """Start and wake as many starters as there is work for; with the lock held."""
         if not self._closed.is_set() and len(self._threads) < self._launcher.starters:
             free = len(self._threads) - self._stock.starting
-            lacking = len(self._stock.wanted(time.monotonic())) - free
+            lacking = len(self._stock.next_starts(time.monotonic())) - free
             for _ in range(min(lacking, self._launcher.starters - len(self._threads))):
                 name = f"intercode-pool-{len(self._threads) + 1}"
                 # A daemon: a process that forgets to close the pool ends all the same, and its
@@ -168,16 +168,18 @@ class Pool:
     def _work(self) -> None:
         while True:
             with self._changed:
-                now = time.monotonic()
-                surplus = self._stock.take_surplus(now)
+                current_time = time.monotonic()
+                surplus = self._stock.take_surplus(current_time)
                 if surplus is None:
                     if self._closed.is_set():
                         return
                     # One at a time waits for a slot; the next one does when that has got it.
-                    most = 1 if self._slots else len(self._threads)
-                    if self._waiting >= min(most, len(self._stock.wanted(now))):
-                        until = self._stock.next_surplus()
-                        self._changed.wait(None if until is None else max(0.0, until - now))
+                    limit = 1 if self._slots else len(self._threads)
+                    if self._waiting >= min(limit, len(self._stock.next_starts(current_time))):
+                        surplus_time = self._stock.next_surplus()
+                        self._changed.wait(
+                            None if surplus_time is None else max(0.0, surplus_time - current_time)
+                        )
                         continue
                     self._waiting += 1
                 self._changed.notify()
@@ -198,13 +200,13 @@ class Pool:
             problem = SandboxError(f"the slots that bound how many sandboxes start: {error}")
         with self._changed:
             self._waiting -= 1
-            wanted = [] if self._closed.is_set() else self._stock.wanted(time.monotonic())
-            if wanted:
-                self._stock.begin(wanted[0])
+            specs = [] if self._closed.is_set() else self._stock.next_starts(time.monotonic())
+            if specs:
+                self._stock.begin(specs[0])
             self._changed.notify()
         try:
-            if wanted:
-                self._launch(wanted[0], problem)
+            if specs:
+                self._launch(specs[0], problem)
         finally:
             if slot is not None and self._slots is not None:
                 self._slots.give_back(slot)

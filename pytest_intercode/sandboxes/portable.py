@@ -20,19 +20,19 @@ from pytest_intercode.errors import FetchError
 
 __all__ = ["copy_program", "copy_python", "find_reason", "run_installer", "write_program"]
 
-_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
+_EXCLUDED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
-_SECONDS = 1800.0
+_INSTALL_TIMEOUT = 1800.0  # seconds
 _MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
-_REASONS = 4  # rows of an error that are shown
-_LONGEST = 160  # characters of such a row
+_MAX_REASONS = 4  # rows of an error that are shown
+_MAX_ROW_LENGTH = 160  # characters of such a row
 
 
-def run_installer(what: str, *words: str) -> None:
+def run_installer(purpose: str, *words: str) -> None:
     """Run pip or npm.
 
     Args:
-        what: for the message, what it is run for.
+        purpose: for the message, what it is run for.
         words: ``pip`` or ``npm``, and the arguments.
 
     Raises:
@@ -41,20 +41,19 @@ def run_installer(what: str, *words: str) -> None:
     program, *arguments = words
     line = [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check"]
     if program != "pip":
-        found = shutil.which(program)
-        if found is None:
-            raise FetchError(f"{what}: {program} is needed, and is not on the PATH")
-        line = [found, *arguments]
+        executable = shutil.which(program)
+        if executable is None:
+            raise FetchError(f"{purpose}: {program} is needed, and is not on the PATH")
+        line = [executable, *arguments]
     try:
-        ran = subprocess.run(
-            line, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        result = subprocess.run(
+            line, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FetchError(f"{what}: {program} {arguments[0]} failed: {error}") from None
-    if ran.returncode:
-        raise FetchError(
-            f"{what}: {program} {arguments[0]} failed: {find_reason(ran.stderr, ran.stdout)}"
-        )
+        raise FetchError(f"{purpose}: {program} {arguments[0]} failed: {error}") from None
+    if result.returncode:
+        reason = find_reason(result.stderr, result.stdout)
+        raise FetchError(f"{purpose}: {program} {arguments[0]} failed: {reason}")
 
 
 def find_reason(errors: str, output: str = "") -> str:
@@ -66,14 +65,16 @@ def find_reason(errors: str, output: str = "") -> str:
     """
     rows = [row.strip() for row in errors.splitlines() if row.strip()]
     marked = [_MARK.sub("", row) for row in rows if _MARK.match(row)]
-    reasons = [row for row in marked if row and not row.startswith("at ")][:_REASONS]
+    reasons = [row for row in marked if row and not row.startswith("at ")][:_MAX_REASONS]
     if rows and not _MARK.match(rows[-1]):  # a traceback has its reason at the end
         reasons.append(rows[-1])
     _, conflict, causes = output.partition("The conflict is caused by:")
     if conflict:
         causes = causes.partition("To fix this")[0]
-        reasons += [row.strip() for row in causes.splitlines() if row.strip()][:_REASONS]
-    lines = (row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..." for row in reasons)
+        reasons += [row.strip() for row in causes.splitlines() if row.strip()][:_MAX_REASONS]
+    lines = (
+        row if len(row) <= _MAX_ROW_LENGTH else f"{row[:_MAX_ROW_LENGTH]}..." for row in reasons
+    )
     return "; ".join(dict.fromkeys(lines)) or "no reason given"
 
 
@@ -83,12 +84,12 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def copy_python(target: Path, at: str, programs: Iterable[Path] = ()) -> None:
+def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) -> None:
     """Copy this process's Python: the interpreter and its standard library, without packages.
 
     Args:
         target: the folder to make; ``bin/python3`` starts it.
-        at: where a sandbox will see that folder.
+        mount_path: where a sandbox will see that folder.
         programs: further programs that are put into ``bin``, which find their libraries there.
 
     Raises:
@@ -99,39 +100,39 @@ def copy_python(target: Path, at: str, programs: Iterable[Path] = ()) -> None:
     program = Path(os.path.realpath(sys.executable))
     shutil.copy(program, part / "bin" / "python")
     library = part / "lib" / version
-    ignored = shutil.ignore_patterns(*_LEFT_OUT, "config-*", "dist-packages")
+    ignored = shutil.ignore_patterns(*_EXCLUDED, "config-*", "dist-packages")
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=ignored)
     (library / "site-packages").mkdir()
-    needed = [program, *library.rglob("*.so"), *programs]
+    dependents = [program, *library.rglob("*.so"), *programs]
     for path in programs:
         shutil.copy(path, part / "bin" / path.name)
-    _copy_libraries(needed, part, "Python")
-    _write_wrapper(part / "bin" / "python3", at, "python")
+    _copy_libraries(dependents, part, "Python")
+    _write_wrapper(part / "bin" / "python3", mount_path, "python")
     words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
     compiled = [sys.executable, "-m", "compileall", *words]
-    subprocess.run(compiled, capture_output=True, timeout=_SECONDS)
+    subprocess.run(compiled, capture_output=True, timeout=_INSTALL_TIMEOUT)
     _end(part, target)
 
 
-def copy_program(name: str, target: Path, at: str) -> None:
+def copy_program(name: str, target: Path, mount_path: str) -> None:
     """Copy a program of this machine.
 
     Args:
         name: the program, as the PATH knows it.
         target: the folder to make; ``bin/NAME`` starts it.
-        at: where a sandbox will see that folder.
+        mount_path: where a sandbox will see that folder.
 
     Raises:
         FetchError: there is none, or it cannot be copied.
     """
-    found = shutil.which(name)
-    if found is None:
+    executable = shutil.which(name)
+    if executable is None:
         raise FetchError(f"{name} is needed, and is not on the PATH")
     part = _begin(target)
-    program = Path(os.path.realpath(found))
+    program = Path(os.path.realpath(executable))
     shutil.copy(program, part / "bin" / f".{name}")
     _copy_libraries([program], part, name)
-    _write_wrapper(part / "bin" / name, at, f".{name}")
+    _write_wrapper(part / "bin" / name, mount_path, f".{name}")
     _end(part, target)
 
 
@@ -149,27 +150,27 @@ def _end(part: Path, target: Path) -> None:
     part.rename(target)
 
 
-def _write_wrapper(path: Path, at: str, program: str) -> None:
+def _write_wrapper(path: Path, mount_path: str, program: str) -> None:
     write_program(
         path,
-        f'#!/bin/sh\nexec {at}/lib/ld.so --library-path {at}/lib --argv0 "$0" '
-        f'{at}/bin/{program} "$@"\n',
+        f'#!/bin/sh\nexec {mount_path}/lib/ld.so --library-path {mount_path}/lib --argv0 "$0" '
+        f'{mount_path}/bin/{program} "$@"\n',
     )
 
 
-def _copy_libraries(programs: Sequence[Path], part: Path, what: str) -> None:
-    for path in _libraries(programs):
+def _copy_libraries(programs: Sequence[Path], part: Path, purpose: str) -> None:
+    for path in _find_libraries(programs):
         shutil.copy(path, part / "lib" / path.name)
         if path.name.startswith("ld-"):
             shutil.copy(path, part / "lib" / "ld.so")
     if not (part / "lib" / "ld.so").is_file():
-        raise FetchError(f"this machine's {what} is of no use elsewhere (no ldd)")
+        raise FetchError(f"this machine's {purpose} is of no use elsewhere (no ldd)")
 
 
-def _libraries(programs: Iterable[Path]) -> set[Path]:
+def _find_libraries(programs: Iterable[Path]) -> set[Path]:
     """Return the shared libraries that programs need, and those that these need."""
-    found: set[Path] = set()
+    libraries: set[Path] = set()
     for path in programs:
-        ran = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
-        found.update(Path(name) for name in _LIBRARY.findall(ran.stdout))
-    return found
+        result = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
+        libraries.update(Path(name) for name in _LIBRARY.findall(result.stdout))
+    return libraries

@@ -45,7 +45,7 @@ class SandboxSpec:
         guarded: keep the shell from looking into the sandbox's first process, by which it could
             forge answers. The price: ``find /`` complains about ``/proc/1``.
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
-            path inside; for servers of ours, never for what an agent acts in.
+            path inside; for our own servers, never for what an agent acts in.
         readonly: folders of the host that the sandbox may read, as such pairs.
         scratch: folders in memory that anybody in the sandbox may write. They count as its memory,
             are no part of its disk, and nothing in them is graded.
@@ -53,7 +53,7 @@ class SandboxSpec:
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.
         content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, be it
-            needed only later, and a command of ours that is run then.
+            needed only later, and one of our commands that is run then.
     """
 
     image: str
@@ -170,7 +170,7 @@ class Sandbox(Protocol):
         """Run one action in the shell; after ``timeout`` seconds it and its children are killed."""
 
     def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
-        """Run a command of ours outside the shell; return its exit status and its output."""
+        """Run one of our own commands outside the shell; return its exit status and its output."""
 
     def settle(self, timeout: float) -> bytes:
         """Wait until nothing runs but the shell; return what was printed since the last action."""
@@ -189,9 +189,9 @@ class Sandbox(Protocol):
         """Return what changed on disk since :meth:`mark`."""
 
     def stamps(self) -> dict[str, tuple[int, ...]] | None:
-        """Return what tells this state of its disk from any other; None where that takes long.
+        """Return what distinguishes this state of its disk; None where that takes long.
 
-        Times tell it: a file that is written to through memory may look as before.
+        Times show it: a file that is written to through memory may look as before.
         """
 
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
@@ -215,7 +215,7 @@ class Sandbox(Protocol):
     def expose(self) -> None:
         """Note that it gets what an agent left elsewhere.
 
-        From now on its end, or a command of ours that fails, counts against whoever left that, as
+        From now on its end, or one of our commands that fails, counts against what left that, as
         if it had acted here, unless the engine knows of another cause.
         """
 

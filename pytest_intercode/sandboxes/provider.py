@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.images import Images, ReadyImages
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
-from pytest_intercode.sandboxes.stock import SMALLEST, Order
+from pytest_intercode.sandboxes.stock import MIN_STOCK, Order
 from pytest_intercode.suites.loader import bundled_folder
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class SandboxProvider:
         slots: a file that they share, of this machine and of their own; it bounds how many
             sandboxes start at the same time in all of them. It is the callers' to remove.
         sandbox: the backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
-        rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).
+        rootfs: what bubblewrap uses instead of images (``--intercode-rootfs``).
         runtime: what Docker starts sandboxes with (``--intercode-runtime``); None for the engine's
             own. Where one is given, the backend is Docker.
         docker_hosts: the hosts whose Docker engines start the sandboxes
             (``--intercode-docker-host``), each as ``sandboxes.hosts.parse_host`` reads it; none
             for the engine that the environment names. Where one is given, the backend is Docker.
-        registry: where images of ours are looked for before they are built, and pushed to
+        registry: where our images are looked for before they are built, and pushed to
             (``--intercode-registry``), as ``sandboxes.hosts.parse_registry`` reads it; Docker's.
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
         readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
@@ -99,7 +99,7 @@ class SandboxProvider:
         self._base_images = dict(base_images or {})
         self._progress = progress
         self._verbosity = verbosity
-        self._pool_size = max(SMALLEST, pool_size // processes)
+        self._pool_size = max(MIN_STOCK, pool_size // processes)
         self._slots = slots
         self._lock = threading.Lock()
         self._engine: Launcher
@@ -171,8 +171,8 @@ class SandboxProvider:
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
         from pytest_intercode.sandboxes.bubblewrap.images import Images
 
-        ours = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
-        engine = Bubblewrap([*map(str, ours), *self._hidden])
+        own_folders = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
+        engine = Bubblewrap([*map(str, own_folders), *self._hidden])
         engine.sweep()
         dockerfiles = bundled_folder("dockerfiles")
         self._images = Images(
@@ -205,17 +205,17 @@ class SandboxProvider:
         """
         if self._runtime is None or self._hosts:  # each host is asked by `check_hosts`
             return
-        shown = f"{option}={self._runtime}"
+        setting = f"{option}={self._runtime}"
         if self.choice.backend != "docker":
             raise ConfigurationError(
-                f"{shown}: {self.choice.backend} has no runtimes, only docker has; leave it out"
+                f"{setting}: {self.choice.backend} has no runtimes, only docker has; leave it out"
             )
         from pytest_intercode.sandboxes.docker.engine import connect, runtime_problem
 
         with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
             problem = runtime_problem(api.info(), self._runtime)
             if problem:
-                raise ConfigurationError(f"{shown}: {problem}")
+                raise ConfigurationError(f"{setting}: {problem}")
 
     def check_hosts(self, option: str) -> None:
         """See that Docker's hosts answer and can do what sandboxes need, if any are given.
@@ -259,10 +259,10 @@ class SandboxProvider:
         """
         if self._registry is None or self._hosts:  # `check_hosts` has each host ask it
             return
-        shown = f"{option}={self._registry}"
+        setting = f"{option}={self._registry}"
         if self._wanted == "bubblewrap":
             raise ConfigurationError(
-                f"{shown}: bubblewrap has no images, only docker has; leave it out"
+                f"{setting}: bubblewrap has no images, only docker has; leave it out"
             )
         if self.choice.backend != "docker":
             return
@@ -272,7 +272,7 @@ class SandboxProvider:
         with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
             problem = Registry(api, self._registry).problem()
             if problem:
-                raise ConfigurationError(f"{shown}: {problem}")
+                raise ConfigurationError(f"{setting}: {problem}")
 
     @property
     def servers(self) -> int:
@@ -284,7 +284,7 @@ class SandboxProvider:
 
         Raises:
             ImageError: it cannot be had. Of several episodes that need it, the first one that asks
-                is told why, and the others get an ``ImageMissing``.
+                is given the reason, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
             ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """
@@ -298,7 +298,7 @@ class SandboxProvider:
             self._ready.wake()
 
     def pinned_image(self, name: str) -> str:
-        """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
+        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
 
         Args:
             name: what :meth:`image` returned.
@@ -306,9 +306,9 @@ class SandboxProvider:
         return self._images.pinned(name) if self._started else ""
 
     def identity(self, image: str) -> str:
-        """Return what stands for the content of an image, as far as that can be told.
+        """Return what identifies the content of an image, as far as that is known.
 
-        It is as good in another run; where it cannot be told, it is good for this provider alone.
+        It is as good in another run; where it is not known, it is good for this provider alone.
 
         Args:
             image: what :meth:`image` returned.
@@ -318,7 +318,7 @@ class SandboxProvider:
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
         """Have sandboxes started before they are asked for; see :meth:`Pool.expect`.
 
-        An error of ours that ``specs`` raises ends it; the episode that needs the sandbox meets it.
+        An ``IntercodeError`` of ``specs`` ends it; the episode that needs the sandbox meets it.
         """
         coming = _until_error(specs)
         first = list(itertools.islice(coming, 1))
@@ -371,8 +371,8 @@ class SandboxProvider:
                 if closed:
                     _close(value)
                     raise SandboxError(RUN_IS_OVER)
-            found: Result = self._shared[name]
-            return found
+            result: Result = self._shared[name]
+            return result
 
     def close(self) -> None:
         """End every sandbox; may be called twice. Does nothing in a forked child."""

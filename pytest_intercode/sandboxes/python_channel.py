@@ -1,4 +1,4 @@
-"""The command channel to a Python interpreter in place of a shell.
+"""The command channel to a Python interpreter instead of a shell.
 
 The keeper, the marker, the limits and the kill are those of ``channel.py``. What differs: an action
 is one line with a Python literal; a running action is interrupted first, so that the interpreter
@@ -17,12 +17,12 @@ from pytest_intercode.sandboxes.output import Output
 
 __all__ = ["PythonChannel"]
 
-_GRACE = (0.1, 0.3, 0.6)  # seconds that an action has after each KeyboardInterrupt
-_PATIENCE = 10.0
+_INTERRUPT_TIMEOUTS = (0.1, 0.3, 0.6)  # seconds that an action has after each KeyboardInterrupt
+_START_TIMEOUT = 10.0  # seconds, on a busy machine
 
 # Our copy of the builtins is taken before the agent can change them. The empty entry of the path
 # is the current directory, whose modules must not take the place of the standard library's here.
-_BEGINNING = (
+_START_SCRIPT = (
     "import sys; sys.path[:] = filter(None, sys.path); "
     "exec(compile({text}, '<worker>', 'exec'), "
     "{{'__builtins__': {{**vars(__builtins__)}}, '__name__': 'worker'}})"
@@ -46,7 +46,7 @@ class PythonChannel(Channel):
         for _ in range(2):
             nonce = secrets.token_hex(8)
             call = f"main({self._workdir!a}, {nonce!r}, {self._count})\n"
-            self._send(b"S " + ascii(_BEGINNING.format(text=ascii(text + call))).encode("ascii"))
+            self._send(b"S " + ascii(_START_SCRIPT.format(text=ascii(text + call))).encode("ascii"))
             if self._has_started(nonce):
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
@@ -56,49 +56,49 @@ class PythonChannel(Channel):
         raise SandboxError("the sandbox starts no Python interpreter (it needs python3)")
 
     def _has_started(self, nonce: str) -> bool:
-        limit = time.monotonic() + _PATIENCE
+        limit = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < limit and not self._interrupted.is_set():
-            if self._answered(nonce, None, 0.5):
+            if self._wait_for_answer(nonce, None, 0.5):
                 return True
             if self._dead:
                 return False
             self._send(f"P {nonce}".encode())
         return False
 
-    def _text_of(self, action: bytes, nonce: bytes) -> bytes:
+    def _encode_action(self, action: bytes, nonce: bytes) -> bytes:
         self._count += 1
         literal = ascii(action.decode("utf-8", "surrogateescape"))
         return b"%b %b\n" % (nonce, literal.encode("ascii"))
 
-    def _stop(self, nonce: str, output: Output, why: str) -> bool:
-        if why != "cancelled":
-            for seconds in _GRACE:
-                # Every time anew: os.system() is deaf to it while its command runs.
+    def _stop(self, nonce: str, output: Output, reason: str) -> bool:
+        if reason != "cancelled":
+            for seconds in _INTERRUPT_TIMEOUTS:
+                # Every time again: os.system() ignores it while its command runs.
                 self._send(f"I {nonce}".encode())
-                if self._answered(nonce, output, seconds):
+                if self._wait_for_answer(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
                     self._send(f"I {nonce}".encode())
                     # Some of a bomb stays: what an earlier action left is not killed, and the
                     # interpreter, whose children they are, does not wait for them.
-                    if self._has_room():
+                    if self._wait_for_room():
                         return False
                     break
         self._kill()
         return True
 
-    def _answered(self, nonce: str, output: Output | None, seconds: float) -> bool:
+    def _wait_for_answer(self, nonce: str, output: Output | None, seconds: float) -> bool:
         """Wait for the answer to an action; False if there is none, or the interpreter died."""
         limit = time.monotonic() + seconds
         self._dead = False
-        while (left := limit - time.monotonic()) > 0 and not self._dead:
-            kind, words = self._answer(nonce) or ("", [])
+        while (remaining := limit - time.monotonic()) > 0 and not self._dead:
+            kind, words = self._take_answer(nonce) or ("", [])
             if kind == "D":
                 self._cwd = words[2]
                 return True
             self._dead = kind == "P"
             if not kind:
-                self._pump(left, output)
+                self._pump(remaining, output)
         return False
 
-    def _reworded(self, nonce: str, text: bytes) -> bytes:
+    def _clean_output(self, nonce: str, text: bytes) -> bytes:
         return text

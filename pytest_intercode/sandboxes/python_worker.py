@@ -90,8 +90,8 @@ class Interpreter:
             codes.append(compile(tree, name, "exec", self._flags, True))
             self._flags |= codes[0].co_flags & _FUTURES
         if last is not None:
-            shown = ast.Interactive([last])
-            codes.append(compile(shown, name, "single", self._flags, True))
+            interactive = ast.Interactive([last])
+            codes.append(compile(interactive, name, "single", self._flags, True))
         return codes
 
     def _interrupt(self, *_: object) -> None:
@@ -111,9 +111,9 @@ def _flush() -> None:
 def _show(error: BaseException) -> None:
     """Print a traceback as Python does, without the frames of this file."""
     try:
-        shown = traceback.TracebackException(type(error), error, error.__traceback__)
-        _forget_ours(shown, set())
-        text = "".join(shown.format())
+        report = traceback.TracebackException(type(error), error, error.__traceback__)
+        _remove_own_frames(report, set())
+        text = "".join(report.format())
     except BaseException:
         text = f"{type(error).__name__}\n"
     data = text.encode("utf-8", "backslashreplace")
@@ -124,19 +124,23 @@ def _show(error: BaseException) -> None:
         pass
 
 
-def _forget_ours(shown: Any, seen: set[int]) -> None:
-    if shown is None or id(shown) in seen:
+def _remove_own_frames(report: Any, visited: set[int]) -> None:
+    if report is None or id(report) in visited:
         return
-    seen.add(id(shown))
-    kept = [frame for frame in shown.stack or () if frame.filename != FILE]
+    visited.add(id(report))
+    frames = [frame for frame in report.stack or () if frame.filename != FILE]
     # Without a stack the line "Traceback ..." is left out, as Python does for its own mistakes.
-    shown.stack = traceback.StackSummary.from_list(kept) if kept else None
-    for other in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
-        _forget_ours(other, seen)
+    report.stack = traceback.StackSummary.from_list(frames) if frames else None
+    for cause in (
+        report.__cause__,
+        report.__context__,
+        *(getattr(report, "exceptions", None) or ()),
+    ):
+        _remove_own_frames(cause, visited)
 
 
 def _make_module(interpreter: Interpreter) -> types.ModuleType:
-    """Return the module by which the host runs code of its own beside the agent's.
+    """Return the module by which the host runs its own code next to the agent's.
 
     That code sees neither the agent's names nor what the agent made of the builtins.
     """
@@ -172,7 +176,7 @@ def main(workdir: str, nonce: str, count: int) -> None:
         os.makedirs(workdir, exist_ok=True)  # noqa: PTH103 (pathlib takes long to import)
         os.chdir(workdir)
     except OSError:
-        pass  # the answer tells
+        pass  # the answer shows it
     _answer(nonce, 0)
     with os.fdopen(CONTROL, "rb", closefd=False) as control:
         for line in control:
@@ -188,8 +192,8 @@ def main(workdir: str, nonce: str, count: int) -> None:
 
 def _answer(nonce: str, status: int) -> None:
     try:
-        place = os.getcwd()  # noqa: PTH109
+        folder = os.getcwd()  # noqa: PTH109
     except OSError:
-        place = "?"  # it was removed
-    place = place.replace("\n", "?")
-    _write(ANSWERS, f"D {nonce} {status} - {place}\n".encode("utf-8", "surrogateescape"))
+        folder = "?"  # it was removed
+    folder = folder.replace("\n", "?")
+    _write(ANSWERS, f"D {nonce} {status} - {folder}\n".encode("utf-8", "surrogateescape"))

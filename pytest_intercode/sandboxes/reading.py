@@ -1,4 +1,4 @@
-"""How much of a sandbox's disk is read for grading, and what stands for a file's content.
+"""How much of a sandbox's disk is read for grading, and the digest of a file's content.
 
 An agent decides how many files it leaves, how large, and whether they change while they are read.
 So every reading has limits, and ends when its sandbox is ended. Opens nothing by itself.
@@ -21,8 +21,8 @@ __all__ = ["SETUP_LIMITS", "WHOLE", "GradingLimits", "Reading", "digest_of", "pa
 WHOLE = 1024**2
 """Bytes up to which a file's digest is the SHA-256 of its bytes (see :func:`digest_of`)."""
 
-_BLOCK = 256 * 1024
-_ZEROS = bytes(_BLOCK)
+_BLOCK_SIZE = 256 * 1024
+_ZEROS = bytes(_BLOCK_SIZE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Reading:
         self._entries = self.limits.entries
         self._names = self.limits.names
         self._content = self.limits.content
-        self._until = time.monotonic() + self.limits.seconds
+        self._deadline = time.monotonic() + self.limits.seconds
 
     def spare(self, entries: int, names: int) -> None:
         """Leave out entries that were there before."""
@@ -79,16 +79,16 @@ class Reading:
         self._names += names
 
     @property
-    def left(self) -> tuple[int, int, int]:
+    def remaining(self) -> tuple[int, int, int]:
         """The entries, characters of names and bytes of content that are left."""
         return max(0, self._entries), max(0, self._names), max(0, self._content)
 
     @property
-    def seconds_left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds that are left; at least a little, so that a wait for them ends by itself."""
-        return max(0.1, self._until - time.monotonic())
+        return max(0.1, self._deadline - time.monotonic())
 
-    def listing_left(self, entry: int) -> int:
+    def max_listing(self, entry: int) -> int:
         """Return the bytes of a listing of all that is left, with so many for each entry."""
         return 4 * self._names + entry * self._entries
 
@@ -96,7 +96,7 @@ class Reading:
         """Go on only while there is time."""
         if self._stopped():
             raise SandboxError("the sandbox was ended while its files were read")
-        if time.monotonic() > self._until:
+        if time.monotonic() > self._deadline:
             raise self.too_slow()
 
     def too_slow(self) -> UngradableState:
@@ -155,7 +155,7 @@ def path_parts(path: str) -> list[str]:
 
 
 def digest_of(descriptor: int, size: int, reading: Reading) -> str:
-    """Return what stands for a file's content, in hexadecimal; equal contents have equal ones.
+    """Return a digest of a file's content, in hexadecimal; equal contents have equal ones.
 
     Up to :data:`WHOLE` bytes it is the SHA-256 of the bytes. Of a longer file it is that of its
     size and of its blocks of 256 KiB that are not all zeros, with their places: whether zeros are
@@ -164,31 +164,31 @@ def digest_of(descriptor: int, size: int, reading: Reading) -> str:
     Args:
         descriptor: the file, open for reading, at its start.
         size: its size; what is appended meanwhile is not read. So there is an end to it even if
-            it is no file any more, but a pipe.
+            it is not a file any more, but a pipe.
         reading: what is read counts here.
     """
     if size <= WHOLE:
         reading.content(size)
         return hashlib.sha256(os.read(descriptor, size)).hexdigest()
     digest = hashlib.sha256(b"%d:" % size)
-    at = _data(descriptor, 0)
-    while 0 <= at < size:
-        at -= at % _BLOCK
-        wanted = min(_BLOCK, size - at)
-        reading.content(wanted)
-        block = os.pread(descriptor, wanted, at)
-        if block != (_ZEROS if len(block) == _BLOCK else _ZEROS[: len(block)]):
-            digest.update(b"%d:" % at)
+    offset = _next_data(descriptor, 0)
+    while 0 <= offset < size:
+        offset -= offset % _BLOCK_SIZE
+        length = min(_BLOCK_SIZE, size - offset)
+        reading.content(length)
+        block = os.pread(descriptor, length, offset)
+        if block != (_ZEROS if len(block) == _BLOCK_SIZE else _ZEROS[: len(block)]):
+            digest.update(b"%d:" % offset)
             digest.update(block)
-        at = _data(descriptor, at + _BLOCK)
+        offset = _next_data(descriptor, offset + _BLOCK_SIZE)
     return digest.hexdigest()
 
 
-def _data(descriptor: int, at: int) -> int:
-    """Return the next place from ``at`` on where a file has data; -1 if there is none."""
+def _next_data(descriptor: int, offset: int) -> int:
+    """Return the next place from ``offset`` on where a file has data; -1 if there is none."""
     try:
-        return os.lseek(descriptor, at, os.SEEK_DATA)
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return -1
-        return at  # this file system does not know its holes
+        return offset  # this file system does not know its holes

@@ -123,18 +123,18 @@ _ABSENT = "clone3:435:435"
 _MACHINES = {"x86_64": 0, "aarch64": 1}
 
 
-def _parsed(text: str) -> dict[str, tuple[int | None, ...]]:
+def _parse_table(text: str) -> dict[str, tuple[int | None, ...]]:
     rows = (word.split(":") for word in text.split())
     return {
-        name: tuple(None if number == "-" else int(number) for number in both)
-        for name, *both in rows
+        name: tuple(None if number == "-" else int(number) for number in columns)
+        for name, *columns in rows
     }
 
 
-ALLOWED = _parsed("".join(_TABLE))
+ALLOWED = _parse_table("".join(_TABLE))
 """Calls that are allowed whatever their arguments, with their numbers."""
 
-_OTHERS = _parsed(f"{_CONDITIONAL} {_ABSENT}")
+_OTHERS = _parse_table(f"{_CONDITIONAL} {_ABSENT}")
 
 NEWEST = 466
 """The newest call that the table knows; the kernel numbers new calls alike on all machines."""
@@ -160,19 +160,21 @@ def _inet(family: int, echo: int) -> Iterator[Rule]:
             yield Term(0, family), Term(1, kind, _TYPE), Term(2, protocol)
 
 
-def _but(argument: int, values: Iterable[int], prefix: int = 0, bit: int = 31) -> Iterator[Rule]:
+def _all_but(
+    argument: int, values: Iterable[int], prefix: int = 0, bit: int = 31
+) -> Iterator[Rule]:
     """Return rules for an argument that has none of some values: all prefixes of no such value."""
-    here = {value for value in values if value >> (bit + 1) == prefix >> (bit + 1)}
-    if not here:
+    matching = {value for value in values if value >> (bit + 1) == prefix >> (bit + 1)}
+    if not matching:
         yield (Term(argument, prefix, 0xFFFFFFFF >> (bit + 1) << (bit + 1)),)
     elif bit >= 0:
-        yield from _but(argument, here, prefix, bit - 1)
-        yield from _but(argument, here, prefix | 1 << bit, bit - 1)
+        yield from _all_but(argument, matching, prefix, bit - 1)
+        yield from _all_but(argument, matching, prefix | 1 << bit, bit - 1)
 
 
 CONDITIONS: dict[str, tuple[Rule, ...]] = {
     "clone": ((Term(0, 0, _NAMESPACES),),),
-    "ioctl": tuple(_but(1, _TERMINAL_CONTROL)),
+    "ioctl": tuple(_all_but(1, _TERMINAL_CONTROL)),
     "personality": tuple((Term(0, value),) for value in _PERSONALITIES),
     # One's own limits: those of the keeper would be its end.
     "prlimit64": ((Term(0, 0),),),
@@ -193,9 +195,9 @@ def numbers(machine: str) -> dict[str, int]:
     Args:
         machine: the machine's name, as ``uname -m`` has it.
     """
-    place = _MACHINES[machine]
-    both = {name: each[place] for name, each in (ALLOWED | _OTHERS).items()}
-    return {name: number for name, number in both.items() if number is not None}
+    column = _MACHINES[machine]
+    call_numbers = {name: columns[column] for name, columns in (ALLOWED | _OTHERS).items()}
+    return {name: number for name, number in call_numbers.items() if number is not None}
 
 
 # -- Docker's form
@@ -213,7 +215,7 @@ def profile() -> str:
                 for index, value, mask in rule
             ]
             calls.append({"names": [name], "action": "SCMP_ACT_ALLOW", "args": terms})
-    absent = list(_parsed(_ABSENT))
+    absent = list(_parse_table(_ABSENT))
     calls.append({"names": absent, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS})
     machines = [{"architecture": f"SCMP_ARCH_{name.upper()}"} for name in _MACHINES]
     whole = {"defaultAction": "SCMP_ACT_ERRNO", "archMap": machines, "syscalls": calls}
@@ -278,7 +280,7 @@ def program(machine: str = "") -> bytes:
         block = [step for rule in rules for step in _rule(rule)] + [_refuse(errno.EPERM)]
         # The distance of a jump on a condition fits into a byte; that of a block need not.
         steps += [_step(_EQUAL, calls[name], 1, 0), _step(_JUMP, len(block)), *block]
-    for name in _parsed(_ABSENT):
+    for name in _parse_table(_ABSENT):
         steps += [_step(_EQUAL, calls[name], 0, 1), _refuse(errno.ENOSYS)]
     # This is also where a call of x86_64's other numbers ends, which begin at 1 << 30.
     steps += [_step(_ABOVE, NEWEST, 0, 1), _refuse(errno.ENOSYS), _refuse(errno.EPERM)]

@@ -19,7 +19,7 @@ from pytest_intercode.core.forks import close_in_children
 
 __all__ = ["Slots"]
 
-_LOOK = 0.01  # seconds between two looks
+_POLL_INTERVAL = 0.01  # seconds between two looks
 _FLOCK = struct.Struct("@hhqqi4x")  # type, whence, start, length, process; on 64 bits
 _COUNTER = 0  # the byte that is locked while the number of tickets is read and written
 _SLOTS, _TICKETS = 1, 1 << 20  # the first bytes of each; there need not be any content
@@ -45,27 +45,27 @@ class Slots:
         Raises:
             OSError: the file is gone, or cannot be written to.
         """
-        mine = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
-        self._open.add(mine)
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
+        self._open.add(descriptor)
         slot = None
         try:
-            while not _locked(mine, _COUNTER):
-                if stop.wait(_LOOK):
+            while not _try_lock(descriptor, _COUNTER):
+                if stop.wait(_POLL_INTERVAL):
                     return None
-            ticket = int.from_bytes(os.pread(mine, 8, 0), "little")
-            os.pwrite(mine, (ticket + 1).to_bytes(8, "little"), 0)
-            _locked(mine, _TICKETS + ticket)
-            _unlock(mine, _COUNTER)
+            ticket = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+            os.pwrite(descriptor, (ticket + 1).to_bytes(8, "little"), 0)
+            _try_lock(descriptor, _TICKETS + ticket)
+            _unlock(descriptor, _COUNTER)
             while not stop.is_set():
-                if not _is_held(mine, _TICKETS, ticket) and self._has_slot(mine):
-                    _unlock(mine, _TICKETS + ticket)
-                    slot = mine
+                if not _is_held(descriptor, _TICKETS, ticket) and self._has_slot(descriptor):
+                    _unlock(descriptor, _TICKETS + ticket)
+                    slot = descriptor
                     return slot
-                stop.wait(_LOOK)
+                stop.wait(_POLL_INTERVAL)
             return None
         finally:
             if slot is None:
-                self.give_back(mine)
+                self.give_back(descriptor)
 
     def give_back(self, slot: int) -> None:
         """Give back a slot."""
@@ -75,8 +75,8 @@ class Slots:
             _unlock(slot, 0, 0)
         os.close(slot)
 
-    def _has_slot(self, mine: int) -> bool:
-        return any(_locked(mine, _SLOTS + number) for number in range(self._count))
+    def _has_slot(self, descriptor: int) -> bool:
+        return any(_try_lock(descriptor, _SLOTS + number) for number in range(self._count))
 
     def close_copies(self) -> None:
         """Close a forked child's copies; the slots stay its parent's."""
@@ -86,7 +86,7 @@ class Slots:
         self._open = set()
 
 
-def _locked(file: int, byte: int) -> bool:
+def _try_lock(file: int, byte: int) -> bool:
     """Lock a byte of an open file; False if another one holds it."""
     try:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0))
@@ -104,6 +104,6 @@ def _is_held(file: int, first: int, count: int) -> bool:
     """Whether another one holds one of some bytes."""
     if not count:
         return False
-    asked = _FLOCK.pack(fcntl.F_WRLCK, 0, first, count, 0)
-    kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))[0]
+    request = _FLOCK.pack(fcntl.F_WRLCK, 0, first, count, 0)
+    kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))[0]
     return kind != fcntl.F_UNLCK

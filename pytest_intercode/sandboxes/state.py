@@ -1,4 +1,4 @@
-"""Which actions leave what a shell keeps as it is: decided by their text, for whoever saves that.
+"""Which actions leave what a shell keeps as it is: decided by their text, to save it less often.
 
 A shell that is lost is replaced by one with its variables, options, functions and so on, which are
 written down after each action that may have changed them. To write them takes ten times as long as
@@ -15,7 +15,7 @@ import re
 
 __all__ = ["leaves_state", "may_define"]
 
-_LONGEST = 4000
+_MAX_ACTION = 4000  # bytes
 # bash's keywords and builtins that may change what it keeps, or end it.
 _CHANGING = (
     b". alias bg bind break builtin case cd command compgen complete compopt continue coproc "
@@ -40,7 +40,7 @@ _DEFINING = re.compile(
 
 def leaves_state(action: bytes) -> bool:
     """Whether an action surely changes nothing that a shell keeps, if its words are programs."""
-    return len(action) <= _LONGEST and _LINE.fullmatch(action) is not None
+    return len(action) <= _MAX_ACTION and _LINE.fullmatch(action) is not None
 
 
 def may_define(action: bytes) -> bool:

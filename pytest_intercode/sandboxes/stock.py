@@ -1,8 +1,8 @@
 """What a pool has, what it should have, and which order gets it: the bookkeeping, without threads.
 
 No sandbox is reserved before it has started. Whenever something can be started,
-:meth:`Stock.wanted` says what is needed most, by the orders and the idle sandboxes of that moment;
-and a sandbox that has started goes to the first order for its spec.
+:meth:`Stock.next_starts` says what is needed most, by the orders and the idle sandboxes of that
+moment; and a sandbox that has started goes to the first order for its spec.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Protocol
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 
-__all__ = ["GRACE", "SMALLEST", "Demand", "Order", "Stock"]
+__all__ = ["GRACE_PERIOD", "MIN_STOCK", "Demand", "Order", "Stock"]
 
-GRACE = 2.0
+GRACE_PERIOD = 2.0
 """Seconds in which a sandbox is still kept that was expected until a moment ago: the item that it
 was for has begun, and will ask for it."""
 
-SMALLEST = 4
+MIN_STOCK = 4
 """The smallest stock. Two items of two sandboxes: enough for an agent that thinks, and for what was
 not observed."""
 
 _MARGIN = 1.25
-_TAKEN = 8  # sandboxes between two calls that say what is expected
-_RECENT = 30.0  # seconds
+_MAX_TAKEN = 8  # sandboxes between two calls that say what is expected
+_RECENT_PERIOD = 30.0  # seconds
 _WEIGHT = 0.2  # of the latest start in the average
 
 
@@ -41,22 +41,22 @@ class Demand:
     clock.
 
     Args:
-        most: the largest stock.
+        max_idle: the largest stock.
         start: the time of a start, until one is observed.
     """
 
-    def __init__(self, most: int, start: float = 0.25) -> None:
-        self._most = most
+    def __init__(self, max_idle: int, start: float = 0.25) -> None:
+        self._max_idle = max_idle
         self._start = start
-        self._asked: deque[float] = deque()  # within the time of a start
+        self._requests: deque[float] = deque()  # within the time of a start
         self._peaks: deque[tuple[float, int]] = deque()  # falling; the first is the highest
 
-    def asked(self, now: float) -> None:
+    def record_request(self, now: float) -> None:
         """Note that a sandbox was asked for."""
-        self._asked.append(now)
-        while self._asked[0] < now - self._start:
-            self._asked.popleft()
-        count = len(self._asked)
+        self._requests.append(now)
+        while self._requests[0] < now - self._start:
+            self._requests.popleft()
+        count = len(self._requests)
         while self._peaks and self._peaks[-1][1] <= count:
             self._peaks.pop()
         self._peaks.append((now, count))
@@ -67,10 +67,10 @@ class Demand:
 
     def stock(self, now: float) -> int:
         """Return how many should be idle."""
-        while self._peaks and self._peaks[0][0] < now - _RECENT:
+        while self._peaks and self._peaks[0][0] < now - _RECENT_PERIOD:
             self._peaks.popleft()
         peak = self._peaks[0][1] if self._peaks else 0
-        return min(self._most, max(SMALLEST, math.ceil(_MARGIN * peak)))
+        return min(self._max_idle, max(MIN_STOCK, math.ceil(_MARGIN * peak)))
 
 
 class _Pool(Protocol):
@@ -156,12 +156,12 @@ class Stock:
     """The books of one pool, which calls with its lock held. Times are of any one clock.
 
     Args:
-        most: how many sandboxes may be idle at a time. How many are, depends on the demand.
+        max_idle: how many sandboxes may be idle at a time. How many are, depends on the demand.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._demand = Demand(most)
+    def __init__(self, max_idle: int) -> None:
+        self._max_idle = max_idle
+        self._demand = Demand(max_idle)
         self._orders: list[Order] = []  # not filled yet
         self._idle: dict[SandboxSpec, deque[Sandbox]] = {}
         self._starting: Counter[SandboxSpec] = Counter()
@@ -176,7 +176,7 @@ class Stock:
 
     def useful(self, now: float) -> int:
         """Return how many need be expected: what is to be idle, and what is taken meanwhile."""
-        return min(self._most, self._demand.stock(now) + _TAKEN)
+        return min(self._max_idle, self._demand.stock(now) + _MAX_TAKEN)
 
     def lacks(self, now: float) -> bool:
         """Whether too few are expected for what is to be idle."""
@@ -187,12 +187,12 @@ class Stock:
     def expect(self, specs: Sequence[SandboxSpec], now: float) -> None:
         """Note what will be asked for from now on, in order."""
         dropped = Counter(self._expected) - Counter(specs)
-        self._recent += [(now + GRACE, spec) for spec in dropped.elements()]
+        self._recent += [(now + GRACE_PERIOD, spec) for spec in dropped.elements()]
         self._expected = list(specs)
 
     def add(self, order: Order) -> None:
         """Fill an order, or note it."""
-        self._demand.asked(order.since)
+        self._demand.record_request(order.since)
         self._no_longer_expect(order.spec)
         if order.spec in self._idle:
             order.fill(self._take_idle(order.spec))
@@ -204,27 +204,27 @@ class Stock:
         with contextlib.suppress(ValueError):
             self._orders.remove(order)
 
-    def wanted(self, now: float) -> list[SandboxSpec]:
-        """Return what is to be started beside what is being started, most urgent first."""
-        wanted = []
-        held = self._starting.copy()
+    def next_starts(self, now: float) -> list[SandboxSpec]:
+        """Return what is to be started in addition to what is being started, most urgent first."""
+        specs = []
+        available = self._starting.copy()
         for order in self._queue():
-            if held[order.spec] > 0:
-                held[order.spec] -= 1
+            if available[order.spec] > 0:
+                available[order.spec] -= 1
             else:
-                wanted.append(order.spec)
-        held.update({spec: len(idle) for spec, idle in self._idle.items()})
-        room = self._demand.stock(now) - held.total()
-        held.subtract(spec for _, spec in self._recent)
+                specs.append(order.spec)
+        available.update({spec: len(idle) for spec, idle in self._idle.items()})
+        room = self._demand.stock(now) - available.total()
+        available.subtract(spec for _, spec in self._recent)
         for spec in self._expected:
             if room <= 0:
                 break
-            if held[spec] > 0:
-                held[spec] -= 1
+            if available[spec] > 0:
+                available[spec] -= 1
             elif spec not in self._failing:
-                wanted.append(spec)
+                specs.append(spec)
                 room -= 1
-        return wanted
+        return specs
 
     # -- what there is
 
@@ -259,11 +259,11 @@ class Stock:
 
     def take_surplus(self, now: float) -> Sandbox | None:
         """Return a sandbox that is expected no more, if there is one."""
-        self._recent = [each for each in self._recent if each[0] > now]
+        self._recent = [recent for recent in self._recent if recent[0] > now]
         if not self._idle:
             return None
-        kept = Counter([*self._expected, *(spec for _, spec in self._recent)])
-        surplus = (spec for spec, idle in self._idle.items() if len(idle) > kept[spec])
+        expected = Counter([*self._expected, *(spec for _, spec in self._recent)])
+        surplus = (spec for spec, idle in self._idle.items() if len(idle) > expected[spec])
         spec = next(surplus, None)
         return None if spec is None else self._take_idle(spec)
 
@@ -272,16 +272,16 @@ class Stock:
         dropped = []
         for spec, idle in list(self._idle.items()):
             dropped += [sandbox for sandbox in idle if lost(sandbox)]
-            kept = deque(sandbox for sandbox in idle if not lost(sandbox))
-            if kept:
-                self._idle[spec] = kept
+            remaining = deque(sandbox for sandbox in idle if not lost(sandbox))
+            if remaining:
+                self._idle[spec] = remaining
             else:
                 del self._idle[spec]
         return dropped
 
     def next_surplus(self) -> float | None:
         """Return when there may be a surplus though nothing happens; None for never."""
-        return min(until for until, _ in self._recent) if self._idle and self._recent else None
+        return min(expiry for expiry, _ in self._recent) if self._idle and self._recent else None
 
     def clear(self) -> list[Order]:
         """Expect nothing any more, so that all is surplus; return the orders that wait."""
@@ -295,15 +295,15 @@ class Stock:
         return iter(sorted(self._orders, key=lambda order: (not order.urgent, order.number)))
 
     def _next_order(self, spec: SandboxSpec) -> Order | None:
-        order = next((each for each in self._queue() if each.spec == spec), None)
+        order = next((candidate for candidate in self._queue() if candidate.spec == spec), None)
         if order is not None:
             self._orders.remove(order)
         return order
 
     def _no_longer_expect(self, spec: SandboxSpec) -> None:
-        for at, (_, recent) in enumerate(self._recent):
+        for index, (_, recent) in enumerate(self._recent):
             if recent == spec:
-                del self._recent[at]
+                del self._recent[index]
                 return
         with contextlib.suppress(ValueError):
             self._expected.remove(spec)

@@ -28,5 +28,5 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
         comb(before[1], of_before) * comb(after[1], solved - of_before)
         for of_before in range(max(0, solved - after[1]), min(before[1], solved) + 1)
     ]
-    seen = comb(before[1], before[0]) * comb(after[1], after[0])
-    return sum(each for each in ways if each <= seen) / sum(ways)
+    observed = comb(before[1], before[0]) * comb(after[1], after[0])
+    return sum(count for count in ways if count <= observed) / sum(ways)

@@ -21,10 +21,10 @@ __all__ = ["Kind", "Verdict", "mcnemar_exact", "paired_test", "sign_flip"]
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
 Key = TypeVar("Key")
 
-_POWER = 0.8
-_WORK = 1_000_000  # additions that an exact distribution may take
-_DRAWS = 20_000
-_SEED = 0
+_POWER = 0.8  # the share of runs in which a drop is to be found
+_MAX_ADDITIONS = 1_000_000  # that an exact distribution may take
+_DRAWS = 20_000  # of signs, where counting them all is more work
+_SEED = 0  # always the same draws
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Verdict:
             f"{_points(low)} to {_points(high)}) over {tasks}, {self.lost} worse and "
             f"{self.won} better, p {_p(self.p)}, {self.method}"
         )
-        asked = f"a drop of {100 * self.smallest:.4g} points"
+        drop = f"a drop of {100 * self.smallest:.4g} points"
         if self.kind == "no difference":
-            return f"no difference: {asked} is excluded; {numbers}"
+            return f"no difference: {drop} is excluded; {numbers}"
         if self.kind == "too few samples":
             return (
-                f"too few samples: {asked} is not excluded; about {self.needed} tasks are needed; "
+                f"too few samples: {drop} is not excluded; about {self.needed} tasks are needed; "
                 f"{numbers}"
             )
         return f"{self.kind}: {numbers}"
@@ -99,9 +99,9 @@ def mcnemar_exact(lost: int, won: int) -> float:
         raise ValueError(f"{lost} lost and {won} won tasks")
     changed = lost + won
     tail, term = 0, 1
-    for at in range(min(lost, won) + 1):
+    for count in range(min(lost, won) + 1):
         tail += term
-        term = term * (changed - at) // (at + 1)
+        term = term * (changed - count) // (count + 1)
     return min(1.0, float(2 * tail / 2**changed))
 
 
@@ -117,39 +117,39 @@ def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
     Args:
         differences: of each task, the newer share of solved tries minus the older.
     """
-    unit = lcm(*(each.denominator for each in differences)) if differences else 1
-    sizes = sorted(abs(int(each * unit)) for each in differences if each)
-    seen = abs(int(sum(differences) * unit))
-    if len(sizes) * sum(sizes) <= _WORK:
-        return _counted(sizes, seen), True
-    return _drawn(sizes, seen), False
+    unit = lcm(*(difference.denominator for difference in differences)) if differences else 1
+    sizes = sorted(abs(int(difference * unit)) for difference in differences if difference)
+    observed = abs(int(sum(differences) * unit))
+    if len(sizes) * sum(sizes) <= _MAX_ADDITIONS:
+        return _exact_share(sizes, observed), True
+    return _sampled_share(sizes, observed), False
 
 
-def _counted(sizes: Sequence[int], seen: int) -> float:
+def _exact_share(sizes: Sequence[int], observed: int) -> float:
     """Return the share of choices of signs that reach a sum, counting them all by their sums."""
     # A sum of signed sizes is that of all of them minus twice that of those with a minus.
     ways, reach = [1], 0
     for size in sizes:
         ways = [
-            (ways[at] if at <= reach else 0) + (ways[at - size] if at >= size else 0)
-            for at in range(reach + size + 1)
+            (ways[index] if index <= reach else 0) + (ways[index - size] if index >= size else 0)
+            for index in range(reach + size + 1)
         ]
         reach += size
-    far = sum(ways[: (reach - seen) // 2 + 1])  # and as many on the other side
+    far = sum(ways[: (reach - observed) // 2 + 1])  # and as many on the other side
     return min(1.0, float(2 * far / 2 ** len(sizes)))
 
 
-def _drawn(sizes: Sequence[int], seen: int) -> float:
+def _sampled_share(sizes: Sequence[int], observed: int) -> float:
     """Return an estimate of the same from random signs, a bit for each."""
     random = Random(_SEED)
     counts = Counter(sizes)
     far = 1
     for _ in range(_DRAWS):
-        drawn = sum(
+        total = sum(
             size * (2 * random.getrandbits(count).bit_count() - count)
             for size, count in counts.items()
         )
-        far += abs(drawn) >= seen
+        far += abs(total) >= observed
     return far / (_DRAWS + 1)
 
 
@@ -176,25 +176,27 @@ def paired_test(
             raise ValueError(f"{name} is {value}, and has to be between 0 and 1")
     common = [key for key, tries in before.items() if tries and after.get(key)]
     changes = [_share(after[key]) - _share(before[key]) for key in common]
-    lost, won = sum(each < 0 for each in changes), sum(each > 0 for each in changes)
+    losses, wins = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     if all(len(before[key]) == 1 == len(after[key]) for key in common):
-        p, method = mcnemar_exact(lost, won), "McNemar's exact test"
+        p, method = mcnemar_exact(losses, wins), "McNemar's exact test"
     else:
         p, exact = sign_flip(changes)
         method = "paired permutation test" + ("" if exact else f" ({_DRAWS:,} draws)")
     tasks = len(common)
     difference = float(sum(changes) / tasks) if tasks else 0.0
-    interval, spread = _interval([float(each) for each in changes], level)
+    interval, spread = _interval([float(change) for change in changes], level)
     kind: Kind
-    needed = None
+    tasks_needed = None
     if p <= level and difference != 0:
         kind = "regressed" if difference < 0 else "improved"
     elif tasks and interval.low > -smallest:
         kind = "no difference"
     else:
         kind = "too few samples"
-        needed = _needed(tasks, difference, spread, level, smallest)
-    return Verdict(kind, p, difference, interval, tasks, lost, won, needed, method, level, smallest)
+        tasks_needed = _tasks_needed(tasks, difference, spread, level, smallest)
+    return Verdict(
+        kind, p, difference, interval, tasks, losses, wins, tasks_needed, method, level, smallest
+    )
 
 
 def _share(tries: Sequence[bool]) -> Fraction:
@@ -210,12 +212,14 @@ def _interval(changes: Sequence[float], level: float) -> tuple[Interval, float]:
     """
     tasks = len(changes) + 2
     mean = fsum(changes) / tasks
-    spread = sqrt((fsum(each**2 for each in changes) + 2) / tasks - mean**2)
+    spread = sqrt((fsum(change**2 for change in changes) + 2) / tasks - mean**2)
     half = quantile_of_normal(1 - level) * spread / sqrt(tasks)
     return Interval(max(-1.0, mean - half), min(1.0, mean + half)), spread
 
 
-def _needed(tasks: int, difference: float, spread: float, level: float, smallest: float) -> int:
+def _tasks_needed(
+    tasks: int, difference: float, spread: float, level: float, smallest: float
+) -> int:
     """Return how many tasks would be enough, if changes keep their standard deviation.
 
     So many that a drop of ``smallest`` is found in 80 % of runs, and that the difference that was

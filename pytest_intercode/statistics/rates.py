@@ -23,7 +23,7 @@ __all__ = [
     "wilson",
 ]
 
-_RESAMPLED = 300  # up to so many groups the bootstrap is drawn, above it is computed
+_MAX_RESAMPLED = 300  # groups of which the bootstrap is drawn; of more it is computed
 
 
 class Interval(NamedTuple):
@@ -161,26 +161,28 @@ def bootstrap_mean(
     """
     if not groups or not all(groups):
         raise ValueError("every group needs a value, and one group is the least")
-    tail = (1 - _checked(level)) / 2
+    tail = (1 - _check_level(level)) / 2
     sums = [(sum(group), len(group)) for group in groups]
-    if len(groups) > _RESAMPLED:
-        return _computed(sums, NormalDist().inv_cdf(tail))
-    return _drawn(tuple(sums), tail, resamples, seed)
+    if len(groups) > _MAX_RESAMPLED:
+        return _expanded_interval(sums, NormalDist().inv_cdf(tail))
+    return _resampled_interval(tuple(sums), tail, resamples, seed)
 
 
 @lru_cache(maxsize=32)  # a run asks for the same groups in its table, its summary and its page
-def _drawn(sums: Sequence[tuple[float, int]], tail: float, resamples: int, seed: int) -> Interval:
+def _resampled_interval(
+    sums: Sequence[tuple[float, int]], tail: float, resamples: int, seed: int
+) -> Interval:
     random = Random(seed)
     means = []
     for _ in range(resamples):
-        drawn = random.choices(sums, k=len(sums))
-        means.append(sum(total for total, _ in drawn) / sum(count for _, count in drawn))
+        sample = random.choices(sums, k=len(sums))
+        means.append(sum(total for total, _ in sample) / sum(count for _, count in sample))
     means.sort()
-    cut = int(tail * resamples)
-    return Interval(means[cut], means[-1 - cut])
+    index = int(tail * resamples)
+    return Interval(means[index], means[-1 - index])
 
 
-def _computed(sums: Sequence[tuple[float, int]], z: float) -> Interval:
+def _expanded_interval(sums: Sequence[tuple[float, int]], z: float) -> Interval:
     """Return the same by the Cornish-Fisher expansion, for the linearised ratio of two sums."""
     n = len(sums)
     values = sum(count for _, count in sums)
@@ -193,12 +195,12 @@ def _computed(sums: Sequence[tuple[float, int]], z: float) -> Interval:
     kurtosis = (fourth / second**2 - 3) / n
     means = [total / count for total, count in sums]
     ends = []
-    for at in (z, -z):
+    for quantile in (z, -z):
         moved = (
-            at
-            + skew * (at**2 - 1) / 6
-            + kurtosis * (at**3 - 3 * at) / 24
-            - skew**2 * (2 * at**3 - 5 * at) / 36
+            quantile
+            + skew * (quantile**2 - 1) / 6
+            + kurtosis * (quantile**3 - 3 * quantile) / 24
+            - skew**2 * (2 * quantile**3 - 5 * quantile) / 36
         )
         ends.append(min(max(mean + moved * sqrt(second / n), min(means)), max(means)))
     return Interval(*ends)
@@ -210,10 +212,10 @@ def quantile_of_normal(level: float) -> float:
     Raises:
         ValueError: the level is not between 0 and 1.
     """
-    return NormalDist().inv_cdf(0.5 + _checked(level) / 2)
+    return NormalDist().inv_cdf(0.5 + _check_level(level) / 2)
 
 
-def _checked(level: float) -> float:
+def _check_level(level: float) -> float:
     if not 0 < level < 1:
         raise ValueError(f"the level is {level}, and has to be between 0 and 1")
     return level

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.core.files import cache_folder
-from pytest_intercode.core.hosts import MOST_HOSTS
+from pytest_intercode.core.hosts import MAX_HOSTS
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
-from pytest_intercode.suites.permissions import EVERYTHING, NOTHING, Permissions
+from pytest_intercode.suites.permissions import (
+    EVERYTHING,
+    NOTHING,
+    Permissions,
+    change_limits,
+    change_verifications,
+)
 from pytest_intercode.suites.registered import added_environment, environment_names
 from pytest_intercode.suites.rows import is_row_file
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
@@ -34,11 +40,11 @@ __all__ = [
     "file_tasks",
     "is_suite_file",
     "named_tasks",
-    "online",
-    "reaching",
     "suite_file",
-    "verified_there",
+    "with_allowed_hosts",
     "with_kit",
+    "with_network",
+    "with_shared_verifier",
 ]
 
 
@@ -54,7 +60,7 @@ class DataFolder(NamedTuple):
     source: str
 
 
-def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder | None:
+def data_folder(path: str | os.PathLike[str] | None, option: str) -> DataFolder | None:
     """Return the folder of InterCode's data, or None if there is none.
 
     It is the given one, else that of the variable INTERCODE_DATA, else the one that
@@ -62,11 +68,11 @@ def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder
     a dataset is read from it.
 
     Args:
-        given: the folder that the user named, or None.
-        option: the name of the option or argument that ``given`` is from, for messages.
+        path: the folder that the user named, or None.
+        option: the name of the option or argument that ``path`` is from, for messages.
     """
-    if given:
-        return DataFolder(Path(given).expanduser(), option)
+    if path:
+        return DataFolder(Path(path).expanduser(), option)
     variable = os.environ.get("INTERCODE_DATA")
     if variable:
         return DataFolder(Path.cwd() / Path(variable).expanduser(), "INTERCODE_DATA")
@@ -81,18 +87,18 @@ def default_data() -> Path:
 
 def suite_file(env: str) -> Path:
     """Return where the bundled suite of an environment is, if there is one."""
-    added = added_environment(env)
-    if added is not None and added.suite is not None:
-        return Path(added.suite)
+    environment_class = added_environment(env)
+    if environment_class is not None and environment_class.suite is not None:
+        return Path(environment_class.suite)
     return bundled_folder("tasks") / f"{env}.yaml"
 
 
-def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
+def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
     """Return the tasks of the bundled suite of an environment, built in or added.
 
     Args:
         env: the environment.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
 
     Raises:
         ConfigurationError: there is none.
@@ -101,12 +107,12 @@ def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
     if not path.is_file():
         if added_environment(env) is not None:
             raise ConfigurationError(
-                f"{asked}: the environment {env} brings no suite of its own; name one: a .yaml "
+                f"{option}: the environment {env} brings no suite of its own; name one: a .yaml "
                 f"with env: {env}"
             )
         names = [name for name in environment_names() if suite_file(name).is_file()]
         raise ConfigurationError(
-            f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
+            f"{option}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
             + suggestion(env, names)
         )
     return load_suite(path, permissions=EVERYTHING).tasks
@@ -119,8 +125,8 @@ def dataset_names() -> list[str]:
 
 def dataset_of(name: str) -> str | None:
     """Return the dataset that a name means, its own or that of a part of it."""
-    found = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
-    return max(found, key=len, default=None)
+    matching_names = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
+    return max(matching_names, key=len, default=None)
 
 
 def is_suite_file(path: str | os.PathLike[str]) -> bool:
@@ -152,7 +158,7 @@ def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) 
 def named_tasks(
     name: str,
     data: DataFolder | None,
-    asked: str,
+    option: str,
     *,
     folder: Path,
     env: str | None,
@@ -164,7 +170,7 @@ def named_tasks(
         name: a dataset, a part of one, or the path of a suite, of rows, of a task folder of Harbor
             or Terminal-Bench 1, of a folder of them or of their registry.
         data: the folder of InterCode's data, or None.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
         folder: where a relative path starts.
         env: the environment of rows; None if it is not known.
         permissions: what they may use of this machine, beyond what is in their folder.
@@ -181,18 +187,18 @@ def named_tasks(
         return reader(path, permissions)
     if is_row_file(path) or is_suite_file(path):
         return file_tasks(path, env, permissions)
-    return dataset_tasks(name, data, asked, permissions)
+    return dataset_tasks(name, data, option, permissions)
 
 
 def dataset_tasks(
-    name: str, data: DataFolder | None, asked: str, permissions: Permissions = NOTHING
+    name: str, data: DataFolder | None, option: str, permissions: Permissions = NOTHING
 ) -> list[Task]:
     """Return the tasks of a dataset, or of a part of it.
 
     Args:
         name: its name, or its part's.
         data: the folder of InterCode's data, or None.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
         permissions: what its rows may use of this machine, beyond that folder.
 
     Raises:
@@ -203,12 +209,12 @@ def dataset_tasks(
     if whole is None:
         names = dataset_names()
         raise ConfigurationError(
-            f"{asked}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
+            f"{option}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
             "(.json, .jsonl, .csv, .tsv) or of a folder of task folders."
             f"{suggestion(name, names)}"
         )
     if data is None:
-        raise ConfigurationError(f"{asked}: its data are not here. {_remedy(whole, None)}")
+        raise ConfigurationError(f"{option}: its data are not here. {_remedy(whole, None)}")
     if not data.path.is_dir():
         raise MissingFile(
             f"{data.source}={data.path}: there is no such folder. {_remedy(whole, data.path)}"
@@ -217,105 +223,85 @@ def dataset_tasks(
         manifest = bundled_folder("tasks") / "datasets" / f"{whole}.yaml"
         suite = load_suite(manifest, data.path, permissions)
     except MissingFile as error:
-        said = str(error) if str(error).endswith((".", "?")) else f"{error}."
-        raise MissingFile(f"{asked}: {said} {_remedy(whole, data.path)}") from None
+        message = str(error) if str(error).endswith((".", "?")) else f"{error}."
+        raise MissingFile(f"{option}: {message} {_remedy(whole, data.path)}") from None
     tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
     if not tasks:
         parts = sorted({task.dataset for task in suite.tasks})
         raise ConfigurationError(
-            f"{asked}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
+            f"{option}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
         )
     return tasks
 
 
 def fetch_command(dataset: str, data: Path | None) -> str:
     """Return the command line that gets a dataset into a folder, or into its usual place."""
-    to = [] if data is None or data == default_data() else ["--to", str(data)]
-    return shlex.join(["pytest-intercode", "fetch", dataset, *to])
+    target_options = [] if data is None or data == default_data() else ["--to", str(data)]
+    return shlex.join(["pytest-intercode", "fetch", dataset, *target_options])
 
 
 def _remedy(dataset: str, data: Path | None) -> str:
-    own = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
+    own_folder = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
     name = next((n for n in DATASETS if dataset == n or dataset.startswith(f"{n}-")), None)
     if name is None:
-        return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own}"
-    return f"Get them with: {fetch_command(name, data)}; or name {own}"
+        return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own_folder}"
+    return f"Get them with: {fetch_command(name, data)}; or name {own_folder}"
 
 
-def online(task: Task, *, override: bool = False) -> Task:
+def with_network(task: Task, *, override: bool = False) -> Task:
     """Return the task in sandboxes that reach the network, where it does not say what they reach.
 
-    Tests that install something then fetch it, as published, in place of having it of the kit.
+    Tests that install something then fetch it, as published, instead of having it of the kit.
 
     Args:
         task: the task.
         override: all of them reach the network, whatever the task says.
     """
 
-    def opened(limits: Limits) -> Limits:
+    def open_network(limits: Limits) -> Limits:
         if (limits.offline or limits.hosts) and not override:
             return limits
         return replace(limits, network=True, hosts=(), offline=False)
 
-    task = _limited(task, opened)
+    task = change_limits(task, open_network)
 
-    def played(verification: Verification) -> Verification:
+    def set_fetches(verification: Verification) -> Verification:
         fresh_limits = verification.limits if verification.place == "fresh" else None
         networked = (fresh_limits or task.limits).network
         return replace(verification, fetches=networked and verification.kit is not None)
 
-    return _verified(task, played)
+    return change_verifications(task, set_fetches)
 
 
 def with_kit(task: Task, kit: str) -> Task:
     """Return the task whose tests have the verifier kit ``always``, or ``never``."""
 
-    def played(verification: Verification) -> Verification:
+    def set_fetches(verification: Verification) -> Verification:
         fetches = kit == "never" and verification.kit is not None
         return replace(verification, fetches=fetches)
 
-    return _verified(task, played)
+    return change_verifications(task, set_fetches)
 
 
-def _verified(task: Task, change: Callable[[Verification], Verification]) -> Task:
-    """Return the task with other verifications, its steps' included."""
-    if task.verification is None:
-        return task
-    steps = tuple(replace(step, verification=change(step.verification)) for step in task.steps)
-    return replace(task, verification=change(task.verification), steps=steps)
-
-
-def _limited(task: Task, change: Callable[[Limits], Limits]) -> Task:
-    """Return the task with other limits of its sandboxes, those of its verifiers included."""
-
-    def limited(verification: Verification) -> Verification:
-        own_limits = verification.limits
-        return (
-            verification if own_limits is None else replace(verification, limits=change(own_limits))
-        )
-
-    return _verified(replace(task, limits=change(task.limits)), limited)
-
-
-def verified_there(task: Task) -> Task:
-    """Return the task with tests that run in the agent's own sandbox, beside what it started.
+def with_shared_verifier(task: Task) -> Task:
+    """Return the task with tests that run in the agent's own sandbox, next to what it started.
 
     A task with a repository stays as it is, and tests that have a machine of their own do.
     """
 
-    def placed(verification: Verification) -> Verification:
-        own = verification.image is not None or verification.artifacts is not None
-        if own or verification.place == "shell":
+    def share(verification: Verification) -> Verification:
+        has_own_machine = verification.image is not None or verification.artifacts is not None
+        if has_own_machine or verification.place == "shell":
             return verification
         return replace(verification, place="agents")
 
     if task.verification is None or task.repository is not None:
         return task
     skip = None if task.verification.place == "shell" else task.skip
-    return replace(_verified(task, placed), skip=skip)
+    return replace(change_verifications(task, share), skip=skip)
 
 
-def reaching(task: Task, hosts: Iterable[str]) -> Task:
+def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
     """Return the task in sandboxes that reach a few more hosts.
 
     Those that reach all stay, and those that are to reach none, by what the task says.
@@ -324,15 +310,15 @@ def reaching(task: Task, hosts: Iterable[str]) -> Task:
         ConfigurationError: these are more than a sandbox may have.
     """
 
-    def widened(limits: Limits) -> Limits:
+    def add_hosts(limits: Limits) -> Limits:
         if limits.network or limits.offline:
             return limits
         all_hosts = tuple(dict.fromkeys((*limits.hosts, *hosts)))
-        if len(all_hosts) > MOST_HOSTS:
+        if len(all_hosts) > MAX_HOSTS:
             raise ConfigurationError(
-                f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and "
+                f"{task.source}: task {task.id!r}: a sandbox may reach {MAX_HOSTS} hosts, and "
                 f"with those of --intercode-allow-host these are {len(all_hosts)}"
             )
         return replace(limits, hosts=all_hosts)
 
-    return _limited(task, widened)
+    return change_limits(task, add_hosts)

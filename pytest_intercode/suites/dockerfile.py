@@ -13,14 +13,14 @@ from dataclasses import dataclass
 __all__ = [
     "ImageName",
     "Instruction",
-    "bases",
-    "expanded",
-    "image_names",
-    "instructions",
-    "pairs",
+    "base_names",
+    "expand_variables",
+    "find_images",
+    "parse_pairs",
+    "read_instructions",
     "reads_context",
-    "replaced_bases",
-    "replaced_spans",
+    "replace_bases",
+    "replace_spans",
 ]
 
 _DIRECTIVE = re.compile(r"#[ \t]*(\w+)[ \t]*=[ \t]*(\S+)[ \t\r]*$")
@@ -32,8 +32,8 @@ _FROM = re.compile(r"\s*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
-_READING = ("COPY", "ADD")
-_WITH_HEREDOCS = ("RUN", *_READING)
+_CONTEXT_READERS = ("COPY", "ADD")
+_WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class ImageName:
     argument: str = ""
 
 
-def instructions(text: str) -> Iterator[Instruction]:
+def read_instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile; comments and here-documents are left out."""
     lines = _Lines(text)
     escape = lines.escape()
     while lines.more:
-        joined = _joined(lines, escape)
+        joined = _join_lines(lines, escape)
         word = _INSTRUCTION.match(joined[0])
         if word is None:
             continue
@@ -137,7 +137,7 @@ class _Lines:
         return "\\"
 
     def skip_heredocs(self, rest: str) -> None:
-        """Skip the here-documents that an instruction begins; one without an end is none."""
+        """Skip the here-documents that an instruction begins; one without an end is not one."""
         for word in _WORD.findall(rest):
             begin = _HEREDOC.fullmatch(word)
             if begin is None:
@@ -150,7 +150,7 @@ class _Lines:
                     break
 
 
-def _joined(lines: _Lines, escape: str) -> tuple[str, list[int]]:
+def _join_lines(lines: _Lines, escape: str) -> tuple[str, list[int]]:
     """Return the next line with those that continue it, and the places of its characters."""
     whole, places = "", list[int]()
     while lines.more:
@@ -188,20 +188,20 @@ def _plain(instruction: Instruction) -> Instruction:
     return nested or instruction
 
 
-def image_names(text: str) -> list[ImageName]:
+def find_images(text: str) -> list[ImageName]:
     """Return the images that a Dockerfile starts from, copies from or mounts, where it names them.
 
-    What a stage of its own has as its name is no image, and neither is what an argument without a
-    default would have to say.
+    What a stage of its own has as its name is not an image, and neither is what an argument without
+    a default would have to say.
     """
     names: list[ImageName] = []
     stages: set[str] = {"scratch"}
     arguments: dict[str, str] | None = {}  # those before the first stage
     values: dict[str, str] = {}
-    for outer in instructions(text):
+    for outer in read_instructions(text):
         instruction = _plain(outer)
         if instruction.name == "ARG" and arguments is not None:
-            arguments.update(pairs(instruction.rest, arguments))
+            arguments.update(parse_pairs(instruction.rest, arguments))
         elif instruction.name == "FROM":
             if arguments is not None:
                 values, arguments = arguments, None
@@ -209,23 +209,23 @@ def image_names(text: str) -> list[ImageName]:
             stage = _FROM.fullmatch(instruction.rest, begin)
             if stage is None:
                 continue
-            names += _named(instruction, *stage.span(1), values, stages)
+            names += _find_image(instruction, *stage.span(1), values, stages)
             stages.add((stage[2] or "scratch").lower())
-        elif instruction.name in (*_READING, "RUN"):
+        elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
                 if flag == "from":
                     # A number is that of a stage, whether there is one or not.
                     available = {*stages, value} if value.isdigit() else stages
-                    names += _named(instruction, index, index + len(value), {}, available)
+                    names += _find_image(instruction, index, index + len(value), {}, available)
                 elif flag == "mount":
                     origin = _mount_origin(value)
                     if origin is not None and not value[slice(*origin)].isdigit():
                         start, end = (index + offset for offset in origin)
-                        names += _named(instruction, start, end, {}, stages)
+                        names += _find_image(instruction, start, end, {}, stages)
     return names
 
 
-def _named(
+def _find_image(
     instruction: Instruction,
     start: int,
     end: int,
@@ -238,7 +238,7 @@ def _named(
             break
         start, end = start + 1, end - 1
     text = instruction.rest[start:end]
-    name = expanded(text, arguments, unknown="$")
+    name = expand_variables(text, arguments, unknown="$")
     if name and "$" not in name and name.lower() not in stages:
         whole = _WHOLE_VARIABLE.fullmatch(text)
         argument = (whole[1] or whole[2]) if whole else ""
@@ -256,12 +256,12 @@ def _mount_origin(value: str) -> tuple[int, int] | None:
     return None
 
 
-def bases(text: str) -> list[str]:
-    """Return the names of the images that a Dockerfile needs, each once; see `image_names`."""
-    return list(dict.fromkeys(image.name for image in image_names(text)))
+def base_names(text: str) -> list[str]:
+    """Return the names of the images that a Dockerfile needs, each once; see `find_images`."""
+    return list(dict.fromkeys(image.name for image in find_images(text)))
 
 
-def replaced_bases(
+def replace_bases(
     text: str, replacements: Mapping[str, str]
 ) -> tuple[str, dict[str, str], list[tuple[str, str]]]:
     """Put other images in the place of those that a Dockerfile names.
@@ -278,17 +278,17 @@ def replaced_bases(
     spans: list[tuple[tuple[int, int], str]] = []
     arguments: dict[str, str] = {}
     bases: dict[str, str] = {}
-    for image in image_names(text):
+    for image in find_images(text):
         name = replacements.get(image.name, image.name)
         bases.setdefault(name, image.name)
         if image.argument:
             arguments[image.argument] = name
         elif name != image.name:
             spans.append((image.span, name))
-    return replaced_spans(text, spans), arguments, list(bases.items())
+    return replace_spans(text, spans), arguments, list(bases.items())
 
 
-def replaced_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
+def replace_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
     """Return a text with other words at some spans of it, which do not overlap."""
     for (start, end), word in sorted(spans, reverse=True):
         text = text[:start] + word + text[end:]
@@ -297,10 +297,10 @@ def replaced_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
 
 def reads_context(text: str) -> bool:
     """Whether a build may read files of its context. Where that is not certain, it may."""
-    for outer in instructions(text):
+    for outer in read_instructions(text):
         instruction = _plain(outer)
         flags = list(instruction.flags())
-        if instruction.name in _READING and not any(name == "from" for name, _, _ in flags):
+        if instruction.name in _CONTEXT_READERS and not any(name == "from" for name, _, _ in flags):
             return True
         mounts = (value for name, value, _ in flags if name == "mount")
         if instruction.name == "RUN" and any(map(_mounts_context, mounts)):
@@ -314,22 +314,22 @@ def _mounts_context(value: str) -> bool:
     return _mount_origin(value) is None and not {"cache", "tmpfs", "secret", "ssh"} & {*kinds}
 
 
-def pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
+def parse_pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return what ``ENV`` or ``ARG`` sets, by name."""
     values = {name: value.strip("\"'") for name, value in _PAIR.findall(rest)}
     if not values and " " in rest.strip():  # the old form: ENV NAME a value
         name, value = rest.strip().split(None, 1)
         values = {name: value}
-    return {name: expanded(value, variables) for name, value in values.items()}
+    return {name: expand_variables(value, variables) for name, value in values.items()}
 
 
-def expanded(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
+def expand_variables(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
     """Return a text with the values of variables.
 
     Args:
         text: what is written.
         variables: the variables that are set.
-        unknown: what stands for one that is not set and has no default.
+        unknown: what replaces one that is not set and has no default.
     """
 
     def value(match: re.Match[str]) -> str:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["download", "install", "is_whole", "workplace"]
 
-_WAITS = (1.0, 3.0)  # seconds before the second and the third try
+_RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
 _TIMEOUT = 30.0  # seconds without a byte
-_CHUNK = 65536
+_CHUNK = 65536  # bytes
 
 
 @contextlib.contextmanager
@@ -69,25 +69,25 @@ def is_whole(path: Path, file: RemoteFile) -> bool:
         return False
 
 
-def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
+def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
     """Download one file; a terminal shows its progress.
 
     Args:
         file: the file.
         base: the address that its path is below.
-        place: a folder for it, from :func:`workplace`.
+        folder: a folder for it, from :func:`workplace`.
         label: what the progress bar begins with.
 
     Returns:
-        Where in ``place`` it is, complete and correct.
+        Where in ``folder`` it is, complete and correct.
 
     Raises:
         FetchError: the download failed, or its SHA-256 is not the known one.
     """
     if not file.size:  # there is nothing to ask for
-        made = place / "empty"
-        made.touch()
-        return made
+        empty_file = folder / "empty"
+        empty_file.touch()
+        return empty_file
     try:
         import pooch  # type: ignore[import-untyped]
         from tqdm import tqdm  # type: ignore[import-untyped]
@@ -102,44 +102,44 @@ def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
         def get(url: str, path: str, _: object) -> None:
             _get(url, Path(path), file.size, bar.update)
 
-        return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", place, get)
+        return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", folder, get)
 
 
-def _get(url: str, path: Path, size: int, progressed: Callable[[int], object]) -> None:
+def _get(url: str, path: Path, size: int, report_progress: Callable[[int], object]) -> None:
     """Download what has a known size; a server that sends more is not listened to any longer."""
     import requests
 
-    left = size
-    with requests.get(url, timeout=_TIMEOUT, stream=True) as response, path.open("wb") as to:
+    remaining = size
+    with requests.get(url, timeout=_TIMEOUT, stream=True) as response, path.open("wb") as output:
         response.raise_for_status()
         for chunk in response.iter_content(_CHUNK):  # unpacked, where the server packs it
-            left -= len(chunk)
-            if left < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise FetchError(
                     f"{url}: this is not the file that is known (it has more than {size:,} bytes); "
                     "nothing of it was kept"
                 )
-            to.write(chunk)
-            progressed(len(chunk))
+            output.write(chunk)
+            report_progress(len(chunk))
 
 
-def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None]) -> Path:
+def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]) -> Path:
     import pooch
     from requests.exceptions import HTTPError, RequestException
 
-    for wait in (*_WAITS, None):
+    for wait in (*_RETRY_DELAYS, None):
         try:
             return Path(
                 pooch.retrieve(
-                    url, f"sha256:{file.sha256}", fname="file", path=place, downloader=get
+                    url, f"sha256:{file.sha256}", fname="file", path=folder, downloader=get
                 )
             )
         except HTTPError as error:
-            why = f"the server says {error.response.status_code} {error.response.reason}"
+            reason = f"the server says {error.response.status_code} {error.response.reason}"
             if error.response.status_code < 500:
-                raise FetchError(f"{url}: {why}") from None
+                raise FetchError(f"{url}: {reason}") from None
         except RequestException as error:
-            why = _reason(error, url)
+            reason = _reason(error, url)
         except ValueError:
             raise FetchError(
                 f"{url}: this is not the file that is known (its SHA-256 is not {file.sha256}); "
@@ -147,7 +147,7 @@ def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None])
             ) from None
         if wait is not None:
             time.sleep(wait)
-    raise FetchError(f"{url}: {why}")
+    raise FetchError(f"{url}: {reason}")
 
 
 def install(path: Path, target: Path, mode: int) -> None:
@@ -166,9 +166,9 @@ def _reason(error: RequestException, url: str) -> str:
     if isinstance(error, ChunkedEncodingError):
         return "the connection broke off"
     cause: BaseException | None = error
-    said = ""
+    detail = ""
     while cause is not None:
-        said = getattr(cause, "strerror", None) or said
+        detail = getattr(cause, "strerror", None) or detail
         cause = cause.__cause__ or cause.__context__ or getattr(cause, "reason", None)
     host = urlsplit(url).netloc
-    return f"{host} cannot be reached" + (f": {said}" if said else f": {error}")
+    return f"{host} cannot be reached" + (f": {detail}" if detail else f": {error}")

@@ -42,7 +42,7 @@ _NO_TESTS = (
 
 def python_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
@@ -53,7 +53,7 @@ def python_script(
     """Return the script for a repository in Python, with its environment of conda.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
@@ -68,16 +68,16 @@ def python_script(
     activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
     return _script(
         *activate,
-        f"cd {at}",
+        f"cd {folder}",
         *exports,
-        f"git config --global --add safe.directory {at}",
-        f"cd {at}",
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
         "git status",
         "git show",
         f"git -c core.fileMode=false diff {commit}",
         *activate,
         *([install] if install else []),
-        *_cleared(changes),
+        *_removal(changes),
         reset,
         f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         f": '{START}'",
@@ -89,7 +89,7 @@ def python_script(
 
 def common_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
@@ -99,7 +99,7 @@ def common_script(
     """Return the script for a repository in another language; see :func:`python_script`.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
@@ -109,10 +109,10 @@ def common_script(
     files = _existing(changes)
     reset = f"git checkout {commit} {' '.join(files)}" if files else _NOTHING
     return _script(
-        f"cd {at}",
-        f"git config --global --add safe.directory {at}",
-        f"cd {at}",
-        *_cleared(changes),
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
+        *_removal(changes),
         reset,
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         *build,
@@ -125,11 +125,11 @@ def common_script(
 
 def row_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
-    before: Sequence[str],
+    setup: Sequence[str],
     commands: Sequence[str],
     results: Sequence[str] = (),
     stop: bool = False,
@@ -138,13 +138,13 @@ def row_script(
     """Return the script for commands of a row, which are meant for a shell without options.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
-        before: commands between the patch and the tests.
+        setup: commands between the patch and the tests.
         commands: the commands of the tests.
-        results: commands that print the results, in place of those of the tests.
+        results: commands that print the results, instead of those of the tests.
         stop: the first command that fails is the last one.
         parser: a program in Python that reads what is printed; see :func:`parser_files`.
 
@@ -152,27 +152,32 @@ def row_script(
         PatchError: the patch cannot be written into a script.
     """
     files = _existing(changes)
-    brought = [
+    apply_tests = [
         *([f"git checkout {commit} {' '.join(files)}"] if files else []),
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
     ]
     if stop:
         commands = ["(", "set -e", *commands, ")"]
-    printing = [*commands] if not results else [*results]
+    print_commands = [*commands] if not results else [*results]
     if parser:
-        printing = ["{", *printing, f"}} > {_WORK}/log 2>&1", f"python3 {_WORK}/{_READING}"]
+        print_commands = [
+            "{",
+            *print_commands,
+            f"}} > {_WORK}/log 2>&1",
+            f"python3 {_WORK}/{_READER_NAME}",
+        ]
     return _script(
-        f"cd {at}",
-        f"git config --global --add safe.directory {at}",
-        *_cleared(changes),
-        *(brought if changes else []),
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
+        *_removal(changes),
+        *(apply_tests if changes else []),
         "set +xuo pipefail",
-        *before,
+        *setup,
         *(commands if results else []),
         "set -x",
         f": '{START}'",
         "set +x",
-        *printing,
+        *print_commands,
         "set -x",
         f": '{END}'",
     )
@@ -185,12 +190,12 @@ def parser_files(parser: str) -> dict[str, str]:
         parser: a program with a function ``parser`` that takes a log and returns ``pass``, ``fail``
             or ``skip`` for each test, by its name.
     """
-    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READING}": _READ}
+    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READER_NAME}": _READER}
 
 
 _WORK = "/workspace"
-_READING = "read_log.py"
-_READ = f"""\
+_READER_NAME = "read_log.py"
+_READER = f"""\
 import contextlib, io, json
 words = {{"pass": "PASSED", "fail": "FAILED", "skip": "SKIPPED"}}
 names = {{"__name__": "parser"}}
@@ -211,27 +216,27 @@ print(json.dumps({{"tests": tests}}))
 
 def image_script(
     *,
-    at: str,
+    folder: str,
     files: Sequence[str],
     commands: Sequence[str],
-    before: Sequence[str] = (),
+    setup: Sequence[str] = (),
     conda: bool = True,
 ) -> str:
     """Return the script for a repository whose tests are in the image.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         files: files of tests, which are set back to those of the image.
         commands: the commands of the tests.
-        before: commands before the tests begin.
+        setup: commands before the tests begin.
         conda: the environment is conda's.
     """
     names = " ".join(map(shlex.quote, files))
     return _script(
         *(["source /opt/miniconda3/bin/activate", "conda activate testbed"] if conda else []),
-        f"cd {at}",
+        f"cd {folder}",
         *([f"git checkout HEAD -- {names}"] if files else []),
-        *before,
+        *setup,
         f": '{START}'",
         *commands,
         f": '{END}'",
@@ -257,7 +262,7 @@ def _existing(changes: Sequence[Change]) -> list[str]:
     return [shlex.quote(change.old) for change in changes if change.old is not None]
 
 
-def _cleared(changes: Sequence[Change]) -> list[str]:
+def _removal(changes: Sequence[Change]) -> list[str]:
     """Return the command that makes way for the files that a patch creates."""
     created = [shlex.quote(change.new) for change in changes if change.old is None and change.new]
     return [f"rm -rf -- {' '.join(created)}"] if created else []

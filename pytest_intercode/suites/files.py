@@ -23,13 +23,13 @@ from pytest_intercode.errors import SuiteError
 
 __all__ = [
     *("Budget", "Unpacked"),
-    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpacked_files"),
+    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpack_files"),
 ]
 
-_MOST_BYTES = 1024**3
-_MOST_ENTRIES = 100_000
-_HEADERS = 1024**2  # bytes of the headers of one file, and what is read ahead
-_ALL_HEADERS = 256 * 1024**2  # of those of all files
+_MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
+_MAX_ENTRIES = 100_000  # files and folders of one
+_MAX_HEADERS = 1024**2  # bytes of the headers of one file, and what is read ahead
+_MAX_ALL_HEADERS = 256 * 1024**2  # of those of all files
 _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
@@ -37,15 +37,15 @@ _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
 }
 
 
-def build_archive(task: Task, now: float) -> bytes:
+def build_archive(task: Task, mtime: float) -> bytes:
     """Return a tar archive of the task's archive and files, to be unpacked at ``/``.
 
     Everything is owned by root unless the task's own archive says otherwise. Files that are given
-    inline, and those of a folder, have the time ``now``; equal tasks give equal bytes.
+    inline, and those of a folder, have the time ``mtime``; equal tasks give equal bytes.
 
     Args:
         task: the task.
-        now: the time that files get, in seconds since the epoch.
+        mtime: the time that files get, in seconds since the epoch.
 
     Returns:
         No bytes when the task has no files.
@@ -57,46 +57,46 @@ def build_archive(task: Task, now: float) -> bytes:
     if not task.files and task.archive is None:
         return b""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, task.archive.at or task.workdir, out, now)
+            _copy_folder(task.archive, task.archive.at or task.workdir, tar, mtime)
         elif task.archive is not None:
-            _copy(task.archive, out, now)
+            _copy_archive(task.archive, tar, mtime)
         for path, spec in task.files.items():
-            _add(out, _below_root(path, task.workdir), spec, now)
+            _add_file(tar, _below_root(path, task.workdir), spec, mtime)
     return buffer.getvalue()
 
 
-def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes:
+def pack_files(files: Mapping[str, FileSpec], workdir: str, mtime: float) -> bytes:
     """Return a tar archive of files, to be unpacked at ``/``.
 
     Args:
         files: the files, by path (absolute, or relative to ``workdir``).
         workdir: where relative paths start.
-        now: the time that they get, in seconds since the epoch.
+        mtime: the time that they get, in seconds since the epoch.
     """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, spec in files.items():
-            _add(out, _below_root(path, workdir), spec, now)
+            _add_file(tar, _below_root(path, workdir), spec, mtime)
     return buffer.getvalue()
 
 
-def unpacked_files(archive: bytes) -> dict[str, bytes]:
+def unpack_files(archive: bytes) -> dict[str, bytes]:
     """Return the contents of the regular files of a tar archive, by their paths."""
-    found = {}
+    contents = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         for member in packed:
             file = packed.extractfile(member) if member.isreg() else None
             if file is not None:
-                found[f"/{member.name}"] = file.read()
-    return found
+                contents[f"/{member.name}"] = file.read()
+    return contents
 
 
 def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
     """Return what the build of an image may use, as pairs of a name there and a path here.
 
-    ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
+    ``NAME.Dockerfile`` may use what is in ``NAME/`` next to it; a plain ``Dockerfile`` the whole
     folder that it is in. A link to a file is that file, and leads nowhere else, as for any engine.
 
     Raises:
@@ -137,7 +137,7 @@ class Budget:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._bytes, self._entries = _MOST_BYTES, _MOST_ENTRIES
+        self._bytes, self._entries = _MAX_BYTES, _MAX_ENTRIES
 
     def entry(self, size: int) -> None:
         """Count one file or folder.
@@ -147,7 +147,7 @@ class Budget:
         """
         self._entries -= 1
         if self._entries < 0:
-            raise SuiteError(f"{self._path}: holds more than {_MOST_ENTRIES:,} files and folders")
+            raise SuiteError(f"{self._path}: holds more than {_MAX_ENTRIES:,} files and folders")
         self.take(size)
 
     def take(self, size: int) -> None:
@@ -155,7 +155,7 @@ class Budget:
         self._bytes -= size
         if self._bytes < 0:
             raise SuiteError(
-                f"{self._path}: unpacks to more than {_MOST_BYTES // 1024**3} GiB; put what is "
+                f"{self._path}: unpacks to more than {_MAX_BYTES // 1024**3} GiB; put what is "
                 "large into an image"
             )
 
@@ -170,17 +170,17 @@ class Unpacked:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             start = file.read(8)
-        found = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
-        self._file: IO[bytes] = found[0](path) if found else path.open("rb")
+        openers = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
+        self._file: IO[bytes] = openers[0](path) if openers else path.open("rb")
         self._path = path
         self._position = self._content = 0
-        self._limit = _HEADERS
+        self._limit = _MAX_HEADERS
 
     def expect(self, member: tarfile.TarInfo) -> None:
         """Let the content of a member be read, and the headers of the next."""
         self._content += member.size
-        end = member.offset_data + member.size + _HEADERS
-        self._limit = min(end, self._content + _ALL_HEADERS)
+        end = member.offset_data + member.size + _MAX_HEADERS
+        self._limit = min(end, self._content + _MAX_ALL_HEADERS)
 
     def read(self, size: int) -> bytes:
         """Return the next bytes.
@@ -199,7 +199,7 @@ class Unpacked:
         self._file.close()
 
 
-def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
+def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
     prefix = archive.at.strip("/")
     budget = Budget(archive.path)
     try:
@@ -224,15 +224,15 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
                     member.type = tarfile.REGTYPE
                     stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
                 if keep is not None and member.mtime >= keep:
-                    member.mtime = now
+                    member.mtime = mtime
                     stale.add("mtime")
                 member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
-                out.addfile(member, content)
+                tar.addfile(member, content)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
     except (ValueError, OverflowError, MemoryError) as error:  # of numbers in its headers
-        why = str(error) or "a size that cannot be"
-        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {why}") from None
+        reason = str(error) or "a size that cannot be"
+        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {reason}") from None
 
 
 def unpack_archive(path: Path, folder: Path) -> None:
@@ -243,7 +243,7 @@ def unpack_archive(path: Path, folder: Path) -> None:
 
     Raises:
         SuiteError: it cannot be read, holds more than is read of an archive, or a name in it is
-            absolute, has ``..`` in it, or is there twice; or it holds what is no file, folder or
+            absolute, has ``..`` in it, or is there twice; or it holds what is not a file, folder or
             link.
     """
     budget = Budget(path)
@@ -273,7 +273,7 @@ def unpack_archive(path: Path, folder: Path) -> None:
                         shutil.copyfileobj(content, file)
                     place.chmod(0o755 if member.mode & 0o100 else 0o644)
                 else:
-                    raise SuiteError(f"{path}: {member.name!r:.80} is no file, folder or link")
+                    raise SuiteError(f"{path}: {member.name!r:.80} is not a file, folder or link")
         for place, target in links:
             place.symlink_to(target)
     except FileExistsError as error:
@@ -285,27 +285,29 @@ def unpack_archive(path: Path, folder: Path) -> None:
         raise SuiteError(f"{path}: not a tar archive that can be unpacked: {error}") from None
 
 
-def _copy_folder(archive: Archive, at: str, out: tarfile.TarFile, now: float) -> None:
-    """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
+def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: float) -> None:
+    """Add what is in a folder, in the order of its names; the folder itself becomes ``target``."""
     keep = archive.keep_times_before
     budget = Budget(archive.path)
     try:
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-                entry = tarfile.TarInfo(posixpath.join(at, path).strip("/"))
+                entry = tarfile.TarInfo(posixpath.join(target, path).strip("/"))
                 entry.mode = stat.S_IMODE(state.st_mode)
-                entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
+                entry.mtime = (
+                    state.st_mtime if keep is not None and state.st_mtime < keep else mtime
+                )
                 if stat.S_ISLNK(state.st_mode):
                     entry.type, entry.linkname = tarfile.SYMTYPE, root.target(path)
-                    out.addfile(entry)
+                    tar.addfile(entry)
                 elif stat.S_ISDIR(state.st_mode):
                     entry.type = tarfile.DIRTYPE
-                    out.addfile(entry)
+                    tar.addfile(entry)
                 elif stat.S_ISREG(state.st_mode):
                     content = root.read(path, state.st_size)
                     entry.size = len(content)
-                    out.addfile(entry, io.BytesIO(content))
+                    tar.addfile(entry, io.BytesIO(content))
                 else:
                     raise SuiteError(
                         f"{archive.path / path}: a folder given as archive holds files, "
@@ -324,15 +326,15 @@ def _below_root(path: str, workdir: str) -> str:
     return posixpath.normpath(posixpath.join("/", workdir, path)).lstrip("/")
 
 
-def _add(out: tarfile.TarFile, name: str, spec: FileSpec, now: float) -> None:
+def _add_file(tar: tarfile.TarFile, name: str, spec: FileSpec, mtime: float) -> None:
     entry = tarfile.TarInfo(name)
-    entry.mtime = now
+    entry.mtime = mtime
     if spec.kind == "link":
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, spec.target, 0o777
-        out.addfile(entry)
+        tar.addfile(entry)
     elif spec.kind == "directory":
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755 if spec.mode is None else spec.mode
-        out.addfile(entry)
+        tar.addfile(entry)
     else:
         entry.size, entry.mode = len(spec.content), 0o644 if spec.mode is None else spec.mode
-        out.addfile(entry, io.BytesIO(spec.content))
+        tar.addfile(entry, io.BytesIO(spec.content))

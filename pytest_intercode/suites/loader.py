@@ -64,7 +64,7 @@ class Suite:
 def bundled_folder(name: str) -> Path:
     """Return where ``tasks`` or ``dockerfiles`` lie, in an installed or an editable package.
 
-    A wheel has them inside the package; a checkout has them beside it.
+    A wheel has them inside the package; a checkout has them next to it.
     """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_data" / name, package.parent / name):
@@ -96,7 +96,7 @@ def load_suite(path: Path, data: Path | None = None, permissions: Permissions = 
     name = model.suite or _first_name(path)
     with SuiteFolder(data or path.parent, permissions) as folder:
         tasks = _tasks(path, node, model, name, folder)
-        return Suite(name, model.env, tuple(_checked(tasks, permissions)), path)
+        return Suite(name, model.env, tuple(_check_tasks(tasks, permissions)), path)
 
 
 def _tasks(
@@ -106,14 +106,14 @@ def _tasks(
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
-        made = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
-        tasks.append(_overridden(made, model.overrides, folder))
+        built_task = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
+        tasks.append(_override(built_task, model.overrides, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
     if sources and not present and not tasks:
         raise MissingFile(f"{folder}: has none of {', '.join(source.path for source in sources)}")
     for source in present:
-        tasks.extend(_from_source(source, blank, model.defaults, model.overrides, folder))
+        tasks.extend(_read_source(source, blank, model.defaults, model.overrides, folder))
     unused = sorted(set(model.overrides) - {task.id for task in tasks})
     if unused:
         line, _ = locate(node, ("overrides", unused[0]))
@@ -132,7 +132,7 @@ def load_rows(path: Path, env: str, permissions: Permissions = NOTHING) -> Suite
     Args:
         path: the file.
         env: the environment that they are for.
-        permissions: what they may use of this machine, beyond the files beside theirs.
+        permissions: what they may use of this machine, beyond the files next to theirs.
 
     Raises:
         SuiteError: the file cannot be read, or a row is wrong, or names what it may not use.
@@ -141,7 +141,7 @@ def load_rows(path: Path, env: str, permissions: Permissions = NOTHING) -> Suite
         raise MissingFile(f"{path}: there is no such file")
     with SuiteFolder(path.parent, permissions) as folder:
         tasks = _tasks_of_rows(folder / path.name, env, folder)
-        return Suite(_first_name(path), env, tuple(_checked(tasks, permissions)), path)
+        return Suite(_first_name(path), env, tuple(_check_tasks(tasks, permissions)), path)
 
 
 def _first_name(path: Path | SuitePath) -> str:
@@ -157,19 +157,19 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     if env == "swe":
         from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
 
-        forms = {form: _published(form) for form in FORMS}
+        forms = {form: _read_published(form) for form in FORMS}
         manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
         published = dataset_of_rows(path, manifests, _tables())
     if published is not None:
         rows, defaults = forms[published]
         source = rows.model_copy(update={"path": path.name, "dataset": name})
-    tasks = _from_source(source, blank, defaults, {}, folder)
+    tasks = _read_source(source, blank, defaults, {}, folder)
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
     return tasks
 
 
-def _published(dataset: str) -> tuple[RowSource, TaskFields]:
+def _read_published(dataset: str) -> tuple[RowSource, TaskFields]:
     """Return the rows of a bundled dataset, and what its tasks share."""
     raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{dataset}.yaml")
     model = SuiteModel.model_validate(raw)
@@ -177,17 +177,17 @@ def _published(dataset: str) -> tuple[RowSource, TaskFields]:
     return model.rows, model.defaults
 
 
-def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **alone: Any) -> Task:
+def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **per_task: Any) -> Task:
     try:
         return build_task(
-            blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **alone
+            blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **per_task
         )
     except OutsideSuite as error:
-        place = alone.get("source") or blank.source
+        place = per_task.get("source") or blank.source
         raise OutsideSuite(f"{place}: {error}" if place else str(error)) from None
 
 
-def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath) -> Task:
+def _override(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath) -> Task:
     """Lay its override over a task: tags and files are added, every other field replaces."""
     if task.id not in overrides:
         return task
@@ -199,7 +199,7 @@ def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePa
     )
 
 
-def _from_source(
+def _read_source(
     source: RowSource,
     blank: Task,
     defaults: TaskFields,
@@ -208,32 +208,32 @@ def _from_source(
 ) -> list[Task]:
     path = folder / source.path
     dataset = source.dataset or _first_name(path)
-    own = set(TaskModel.model_fields) - set(source.ignore)
+    task_fields = set(TaskModel.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
     for index, (place, row) in enumerate(_rows(source, path, folder)):
         own_places = {"dataset": dataset, "index": index}
         places = {**own_places, **row, **own_places}  # they win, and come first in messages
-        fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
-        fields = {**{name: row[name] for name in own if name in row}, **fields}
+        fields = {name: row.get(column) for name, column in source.fields.items()}
+        fields = {**{name: row[name] for name in task_fields if name in row}, **fields}
         identity = fields.pop("id", None)
         if "id" not in source.fields:
-            identity = _filled(source.id, places, place, "the id pattern")
+            identity = _fill_pattern(source.id, places, place, "the id pattern")
         elif identity is None:
             raise SuiteError(f"{place}: id: the field {source.fields['id']!r} is missing")
         if "tags" in fields:
-            fields["tags"] = _marks(fields["tags"])
+            fields["tags"] = _mark_names(fields["tags"])
         fields = {name: value for name, value in fields.items() if value is not None}
         if source.query is not None:
             fields["query"] = _query(source.query, places, place)
-        fields |= _fill(source.each, places, place)
+        fields |= _fill_each(source.each, places, place)
         try:
             model = TaskModel.model_validate({**fields, "id": str(identity)})
         except ValidationError as error:
             raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
-        metadata = {name: value for name, value in row.items() if name not in own}
-        made = _build(blank, [model], folder, source=place, metadata=metadata)
-        tasks.append(_overridden(made, overrides, folder))
+        metadata = {name: value for name, value in row.items() if name not in task_fields}
+        task = _build(blank, [model], folder, source=place, metadata=metadata)
+        tasks.append(_override(task, overrides, folder))
     return tasks
 
 
@@ -249,7 +249,7 @@ def _tables() -> Path:
     return bundled_folder("tasks") / "datasets" / "how-to-test"
 
 
-def _marks(tags: Any) -> Any:
+def _mark_names(tags: Any) -> Any:
     """Make the names of marks of a row's tags: "Reverse Engineering" is reverse-engineering."""
     if isinstance(tags, str):
         tags = tags.replace(",", " ").split()
@@ -258,14 +258,14 @@ def _marks(tags: Any) -> Any:
     return ["-".join(tag.lower().split()) if isinstance(tag, str) else tag for tag in tags]
 
 
-def _fill(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
+def _fill_each(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
     """Fill a row's fields into every string of ``each``."""
     if isinstance(pattern, str):
-        return _filled(pattern, places, place, "each: the pattern")
+        return _fill_pattern(pattern, places, place, "each: the pattern")
     if isinstance(pattern, dict):
-        return {name: _fill(value, places, place) for name, value in pattern.items()}
+        return {name: _fill_each(value, places, place) for name, value in pattern.items()}
     if isinstance(pattern, list):
-        return [_fill(value, places, place) for value in pattern]
+        return [_fill_each(value, places, place) for value in pattern]
     return pattern
 
 
@@ -273,58 +273,58 @@ def _query(pattern: str, places: Mapping[str, Any], place: str) -> str:
     """Fill the query pattern; a line that names nothing but empty fields is left out."""
     lines = []
     for line in pattern.split("\n"):
-        filled = _filled(line, places, place, "the query pattern")
+        filled = _fill_pattern(line, places, place, "the query pattern")
         values = [places.get(name, name) for _, name, *_ in Formatter().parse(line) if name]
         if not values or any(value is not None and str(value).strip() for value in values):
             lines.append(filled)
     return "\n".join(lines)
 
 
-def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> str:
+def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str) -> str:
     try:
         return pattern.format_map(places)
     except KeyError as error:
         name = str(error.args[0])
         raise SuiteError(
-            f"{place}: {what} {pattern!r} names a field that is not there: {name!r}."
+            f"{place}: {kind} {pattern!r} names a field that is not there: {name!r}."
             f"{suggestion(name, places)} Allowed: {', '.join(places)}"
         ) from None
     except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise SuiteError(f"{place}: {what} {pattern!r} does not fit: {error}") from None
+        raise SuiteError(f"{place}: {kind} {pattern!r} does not fit: {error}") from None
 
 
 # -- what the schema cannot see
 
 
-def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
+def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
-    tasks = [permissions.limited(task) for task in tasks]
-    seen: dict[str, Task] = {}
+    tasks = [permissions.limit(task) for task in tasks]
+    tasks_by_id: dict[str, Task] = {}
     for task in tasks:
-        where = f"{task.source}: task {task.id!r}"
-        if task.id in seen:
+        label = f"{task.source}: task {task.id!r}"
+        if task.id in tasks_by_id:
             raise SuiteError(
                 f"{task.source}: the id {task.id!r} is used twice; ids are unique in a suite, and "
-                f"{seen[task.id].source} has it already"
+                f"{tasks_by_id[task.id].source} has it already"
             )
-        seen[task.id] = task
+        tasks_by_id[task.id] = task
         if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
             raise SuiteError(
-                f"{where}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
+                f"{label}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
             )
         if task.alternatives and task.env != "bash":
             raise SuiteError(
-                f"{where}: alternatives: are for the env bash, where an end state is compared with "
+                f"{label}: alternatives: are for the env bash, where an end state is compared with "
                 f"gold's; a task of the env {task.env} has one gold"
             )
         if task.env == "sql" and task.database is None:
             raise SuiteError(
-                f"{where}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
+                f"{label}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
                 "FILE.sql}"
             )
         if task.env == "swe" and task.verification is None:
             raise SuiteError(
-                f"{where}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
+                f"{label}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
                 "fail_to_pass: [TEST]}"
             )
         if (
@@ -333,44 +333,46 @@ def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
             and (task.verification or task.repository)
         ):
             name = "verification" if task.verification else "repository"
-            raise SuiteError(f"{where}: {name}: is for the env swe, not {task.env}")
+            raise SuiteError(f"{label}: {name}: is for the env swe, not {task.env}")
         if task.env != "sql" and task.database is not None:
             raise SuiteError(
-                f"{where}: database: is for the env sql, not {task.env}; give files, an archive or "
+                f"{label}: database: is for the env sql, not {task.env}; give files, an archive or "
                 "setup instead"
             )
     check_tests(tasks)
-    yield from _with_files(tasks)
+    yield from _check_files(tasks)
 
 
-def _with_files(tasks: Iterable[Task]) -> Iterator[Task]:
+def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
     """Yield the tasks; those without an optional file are skipped, other files must be there."""
-    checked: dict[Path, bool] = {}
+    exists: dict[Path, bool] = {}
     for task in tasks:
-        for what, path, optional in _files_of(task):
-            if path not in checked:
-                checked[path] = path.is_file() or (
-                    what in ("archive", "repository") and path.is_dir()
+        for kind, path, optional in _files_of(task):
+            if path not in exists:
+                exists[path] = path.is_file() or (
+                    kind in ("archive", "repository") and path.is_dir()
                 )
-            if checked[path]:
+            if exists[path]:
                 continue
             if not optional:
                 raise MissingFile(
-                    f"{task.source}: task {task.id!r}: {what}: {path} is not a file"
-                    f"{_instead(what, path)}"
+                    f"{task.source}: task {task.id!r}: {kind}: {path} is not a file"
+                    f"{_suggest_file(kind, path)}"
                 )
-            task = replace(task, skip=task.skip or f"{what}: {path} is not a file")
+            task = replace(task, skip=task.skip or f"{kind}: {path} is not a file")
         yield task
 
 
-def _instead(what: str, path: Path) -> str:
+def _suggest_file(kind: str, path: Path) -> str:
     """Return the end of a message about a file that is missing: what may be meant."""
-    names = [each.name for each in path.parent.glob(f"*{path.suffix}") if each.is_file()]
-    if what != "dockerfile":
+    names = [sibling.name for sibling in path.parent.glob(f"*{path.suffix}") if sibling.is_file()]
+    if kind != "dockerfile":
         return f".{suggestion(path.name, names)}"
-    ours = sorted(each.stem for each in bundled_folder("dockerfiles").glob("*.Dockerfile"))
-    hint = suggestion(path.name, [*ours, *names])
-    return f", and none of ours is called so ({', '.join(ours)}).{hint}"
+    bundled_names = sorted(
+        dockerfile.stem for dockerfile in bundled_folder("dockerfiles").glob("*.Dockerfile")
+    )
+    hint = suggestion(path.name, [*bundled_names, *names])
+    return f", and no bundled one has this name ({', '.join(bundled_names)}).{hint}"
 
 
 def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "telling_columns"]
+__all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "grading_columns"]
 
 REPOSITORY_NAME = "repo_name"
 """What a pattern may have in braces besides columns: the repository without its owner."""
 
 _IMAGES = ("container_image", "docker_image", "dockerfile", "dockerhub_tag", "image", "image_name")
-_TELLING = frozenset(
+_GRADING = frozenset(
     (
         *_IMAGES,
         # how they run
@@ -38,21 +38,21 @@ _TELLING = frozenset(
 )
 
 
-def telling_columns(row: Mapping[str, Any]) -> set[str]:
+def grading_columns(row: Mapping[str, Any]) -> set[str]:
     """Return the columns of a row that say how it is tested; those of an object have a dot.
 
     Rows of another form than a manifest's have some that it does not read, or lack some. Columns
     that are null or empty say nothing.
     """
-    columns = {name for name in _TELLING.intersection(row) if _says(row[name])}
+    columns = {name for name in _GRADING.intersection(row) if _has_content(row[name])}
     config = row.get("install_config")
     if isinstance(config, Mapping):
-        inner = _TELLING.intersection(config)
-        columns |= {f"install_config.{name}" for name in inner if _says(config[name])}
+        inner = _GRADING.intersection(config)
+        columns |= {f"install_config.{name}" for name in inner if _has_content(config[name])}
     return columns
 
 
-def _says(value: Any) -> bool:
+def _has_content(value: Any) -> bool:
     return value is not None and value != "" and value != [] and value != {}
 
 
@@ -69,12 +69,12 @@ class SwebenchModel(BaseModel):
         dockerfile: a pattern for a Dockerfile to build instead, where there is one.
         query: the column with the problem; a task without it is skipped.
         gold: the column with the patch that solves it.
-        bug: in place of ``gold``: the column with the patch that makes the bug.
+        bug: instead of ``gold``: the column with the patch that makes the bug.
         test_patch: the column with the patch that brings the tests.
         fail_to_pass: the column of tests that have to pass now.
         pass_to_pass: the column of tests that have to pass still.
         absent: what a test counts as that the log does not name; a table may say otherwise.
-        table: how to test by repository and version: a name of ours, or a YAML file.
+        table: how to test by repository and version: a bundled one by its name, or a YAML file.
         repo: the column with the repository, for a table.
         version: the column with its version, for a table.
         script: the column with a whole script.
@@ -82,12 +82,12 @@ class SwebenchModel(BaseModel):
         install: a column with commands before them, which a row need not have.
         exports: a column with commands before those, which a row need not have.
         build: a column with commands before the tests, which a row need not have.
-        results: a column with commands that print what is read, in place of what the tests print;
+        results: a column with commands that print what is read, instead of what the tests print;
             a row need not have it.
         python: whether the commands are for the environment of conda that images of SWE-bench have,
             and are given the files of tests that the patch changes.
         stop: whether the first of the commands that fails is the last one.
-        status: whether tests that end with an error, of which the log names none, are no run.
+        status: whether tests that end with an error, of which the log names none, count as not run.
         times: whether names of tests may end with how long the test took.
         beside: a pattern for a folder with ``run_script.sh`` and ``parser.py``.
         selected: the column with the tests' files, for ``beside``.
@@ -180,7 +180,7 @@ class SwebenchModel(BaseModel):
         )
         known_columns |= set(filter(None, scripts))
         known_columns |= {name.partition(".")[0] for name in known_columns}
-        return sorted(telling_columns(row) - known_columns)
+        return sorted(grading_columns(row) - known_columns)
 
     def missing_columns(self, row: Mapping[str, Any]) -> list[str]:
         """Return the columns that a row of this form has, and that this one does not have.
@@ -188,32 +188,32 @@ class SwebenchModel(BaseModel):
         Those that say how it is tested may not be empty.
         """
         images = [*fields_of(self.images[0])] if len(self.images) == 1 else []
-        telling = telling_columns(row)
+        grading = grading_columns(row)
         return [
             name
             for name in [*self.columns(), *images]
             if (
-                name not in telling
-                if name.rpartition(".")[2] in _TELLING
+                name not in grading
+                if name.rpartition(".")[2] in _GRADING
                 else name not in row and name != REPOSITORY_NAME
             )
         ]
 
-    def misfit(self, row: Mapping[str, Any]) -> str:
+    def unfit_column(self, row: Mapping[str, Any]) -> str:
         """Return the column whose text shows that a row is of another form; empty if none does."""
         for name, pattern in self.shown.items():
             if not re.fullmatch(pattern, str(row.get(name, ""))):
                 return name
         return ""
 
-    def big(self) -> set[str]:
-        """Return the columns that are no part of a task's metadata, as the task holds them."""
-        found = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
-        return found | {c for c in (self.bug, self.test_patch, self.script) if c}
+    def large_columns(self) -> set[str]:
+        """Return the columns that are not part of a task's metadata, as the task holds them."""
+        names = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
+        return names | {c for c in (self.bug, self.test_patch, self.script) if c}
 
 
 def fields_of(pattern: str) -> Iterator[str]:
-    """Yield the columns that a pattern names; one that is no pattern names none."""
+    """Yield the columns that a pattern names; a text that is not a pattern names none."""
     try:
         for _, name, *_ in Formatter().parse(pattern):
             if name:

@@ -16,7 +16,7 @@ from pytest_intercode.suites.manifest import SwebenchModel
 
 __all__ = ["first_error", "locate", "row_error"]
 
-_NEEDED = {
+_TYPE_NAMES = {
     "string_type": "a string",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -36,17 +36,17 @@ def first_error(path: Path, node: yaml.Node | None, raw: Any, error: ValidationE
     """Return the message of a suite file that does not fit the schema."""
     if not isinstance(raw, dict):
         return f"{path}: a suite is a mapping with env and tasks (or rows), not {raw!r:.60}"
-    found = _most_specific(error)
-    line, where = locate(node, found["loc"])
-    return f"{path}:{line}: {where}{_explain(found)}"
+    details = _most_specific(error)
+    line, name = locate(node, details["loc"])
+    return f"{path}:{line}: {name}{_describe_error(details)}"
 
 
 def row_error(place: str, fields: Mapping[str, Any], error: ValidationError) -> str:
     """Return the message of a row that does not make a task."""
-    found = _most_specific(error)
-    where = ".".join(map(str, _names(found)))
-    where = f"{where}: " if where else ""
-    return f"{place}: {where}{_explain({**found, 'loc': ('tasks', *found['loc'])})}"
+    details = _most_specific(error)
+    name = ".".join(map(str, _field_names(details)))
+    name = f"{name}: " if name else ""
+    return f"{place}: {name}{_describe_error({**details, 'loc': ('tasks', *details['loc'])})}"
 
 
 def _most_specific(error: ValidationError) -> Any:
@@ -56,22 +56,24 @@ def _most_specific(error: ValidationError) -> Any:
     the error of a branch of the right type, then those of branches of another type.
     """
     errors = error.errors(include_url=False)
-    first = _names(errors[0])[:2]
-    same = [e for e in errors if all(map(eq, _names(e)[:2], first))]
+    first = _field_names(errors[0])[:2]
+    candidates = [e for e in errors if all(map(eq, _field_names(e)[:2], first))]
 
-    def rank(found: Any) -> tuple[int, int]:
-        other = 0 if found["type"] in _NEEDED else 2
-        return len(_names(found)), {"extra_forbidden": 3, "literal_error": 1}.get(
-            found["type"], other
+    def rank(details: Any) -> tuple[int, int]:
+        default_rank = 0 if details["type"] in _TYPE_NAMES else 2
+        return len(_field_names(details)), {"extra_forbidden": 3, "literal_error": 1}.get(
+            details["type"], default_rank
         )
 
-    best: Any = max(same, key=rank)
-    alike = [e for e in same if e["type"] in _NEEDED and _names(e) == _names(best)]
-    return {**best, "needed": " or ".join(dict.fromkeys(_NEEDED[e["type"]] for e in alike))}
+    best: Any = max(candidates, key=rank)
+    alike = [
+        e for e in candidates if e["type"] in _TYPE_NAMES and _field_names(e) == _field_names(best)
+    ]
+    return {**best, "needed": " or ".join(dict.fromkeys(_TYPE_NAMES[e["type"]] for e in alike))}
 
 
-def _names(found: Any) -> list[int | str]:
-    return [part for part in found["loc"] if not _is_branch(part)]
+def _field_names(details: Any) -> list[int | str]:
+    return [part for part in details["loc"] if not _is_branch(part)]
 
 
 def _is_branch(part: object) -> bool:
@@ -105,32 +107,32 @@ def locate(node: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, 
                 names = []
             else:
                 names.append(str(part))
-    where = ".".join(names)
+    name = ".".join(names)
     if task:
-        where = f"task {task!r}: {where}" if where else f"task {task!r}"
-    return line, f"{where}: " if where else ""
+        name = f"task {task!r}: {name}" if name else f"task {task!r}"
+    return line, f"{name}: " if name else ""
 
 
-def _explain(found: Any) -> str:
+def _describe_error(details: Any) -> str:
     """Say what was found and what is allowed."""
-    kind, value, context = found["type"], found.get("input"), found.get("ctx") or {}
+    kind, value, context = details["type"], details.get("input"), details.get("ctx") or {}
     if kind == "missing":
         return "this field is missing"
     if kind == "extra_forbidden":
-        name = str(found["loc"][-1])
-        fields = _fields_at(found["loc"])
+        name = str(details["loc"][-1])
+        fields = _fields_at(details["loc"])
         return f"there is no such field.{suggestion(name, fields)} Allowed: {', '.join(fields)}"
     if kind == "literal_error":
-        allowed = [
+        choices = [
             part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")
         ]
-        return f"{value!r} is not one of {', '.join(allowed)}.{suggestion(str(value), allowed)}"
-    said = "" if isinstance(value, dict) else f" (found {value!r:.80})"
+        return f"{value!r} is not one of {', '.join(choices)}.{suggestion(str(value), choices)}"
+    suffix = "" if isinstance(value, dict) else f" (found {value!r:.80})"
     if kind == "value_error":
-        return f"{context.get('error', found['msg'])}{said}"
-    if kind in _NEEDED:
-        return f"{found['needed']} is needed, found {value!r:.80} ({type(value).__name__})"
-    return f"{found['msg'][0].lower()}{found['msg'][1:]}{said}"
+        return f"{context.get('error', details['msg'])}{suffix}"
+    if kind in _TYPE_NAMES:
+        return f"{details['needed']} is needed, found {value!r:.80} ({type(value).__name__})"
+    return f"{details['msg'][0].lower()}{details['msg'][1:]}{suffix}"
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:

@@ -119,10 +119,10 @@ def plain_parser(name: str) -> str:
             f"its tests' results are read by {name!r}, which is not here; a package can add it by "
             "an entry point (docs/swe-bench.md, 'Parsers')"
         )
-    more = " In SWE-bench it means one of several, by the row." if plain in _BY_ROW else ""
+    hint = " In SWE-bench it means one of several, by the row." if plain in _BY_ROW else ""
     names = parser_names()
     raise ConfigurationError(
-        f"there is no parser of tests' results {name!r}.{more}{suggestion(plain, names)} Allowed: "
+        f"there is no parser of tests' results {name!r}.{hint}{suggestion(plain, names)} Allowed: "
         f"{', '.join(names)}"
     )
 
@@ -140,12 +140,12 @@ def parser_of_row(name: str, instance: str, version: str) -> str:
     """
     plain = _PREFIX.sub("", name, count=1)
     if plain in _BY_NUMBER:
-        known, number = _BY_NUMBER[plain], instance.rpartition("-")[2]
-        if number not in known:
+        parsers, number = _BY_NUMBER[plain], instance.rpartition("-")[2]
+        if number not in parsers:
             raise ConfigurationError(
-                f"the parser {name!r} is for the rows {', '.join(known)}, not for {number!r}"
+                f"the parser {name!r} is for the rows {', '.join(parsers)}, not for {number!r}"
             )
-        return known[number]
+        return parsers[number]
     if plain == "junit":
         return "junit_text"  # of rows, it reads the log
     if plain == "next":

@@ -1,6 +1,6 @@
 """Patches in git's format: read with limits, judged, written in commands, and turned around.
 
-Text only; git applies them. What would leave the repository is refused here, whoever wrote it:
+Text only; git applies them. What would leave the repository is refused here:
 paths with ``..``, absolute ones, those into ``.git``, symbolic links that point outside. So is what
 cannot be applied: submodules, and binary files without their content.
 """
@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 from pytest_intercode.errors import SuiteError
 
 __all__ = [
-    "LONGEST_PATCH",
+    "MAX_PATCH_LENGTH",
     "Change",
     "Hunk",
     "PatchError",
     "PatchRefused",
     "heredoc",
     "read_patch",
-    "reversed_patch",
+    "reverse_patch",
 ]
 
-LONGEST_PATCH = 64 * 1024**2
+MAX_PATCH_LENGTH = 64 * 1024**2
 """Characters of a patch that is read."""
 
-_MOST_FILES = 20_000
+_MAX_FILES = 20_000  # that one patch changes
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL)
 _MODES = ("100644", "100755", "120000", "160000")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
@@ -97,12 +97,12 @@ def read_patch(text: str) -> tuple[Change, ...]:
     """Return what a patch changes, in its order. Line ends within files are kept as they are.
 
     Raises:
-        PatchError: it is no patch that git would apply, or does what is refused.
+        PatchError: it is not a patch that git would apply, or does what is refused.
     """
-    if len(text) > LONGEST_PATCH:
+    if len(text) > MAX_PATCH_LENGTH:
         raise PatchRefused(
             f"a patch of {len(text) / 1024**2:.0f} Mi characters; at most "
-            f"{LONGEST_PATCH // 1024**2} are read"
+            f"{MAX_PATCH_LENGTH // 1024**2} are read"
         )
     if not text.strip():
         return ()
@@ -110,10 +110,10 @@ def read_patch(text: str) -> tuple[Change, ...]:
     reader = _Reader(text)
     while reader.skip_to_change():
         change = reader.change()
-        _judge(change)
+        _check_change(change)
         changes.append(change)
-        if len(changes) > _MOST_FILES:
-            raise PatchRefused(f"a patch of more than {_MOST_FILES:,} files")
+        if len(changes) > _MAX_FILES:
+            raise PatchRefused(f"a patch of more than {_MAX_FILES:,} files")
     if not changes:
         raise PatchError(
             "not a patch in git's format: no line of it begins with 'diff --git' or '--- '"
@@ -128,13 +128,13 @@ class _Reader:
         self._lines = text.split("\n")
         if not self._lines[-1]:
             self._lines.pop()
-        self._at = 0
+        self._index = 0
 
     def _next(self, begin: str = "") -> str | None:
         """Return the next line, without a carriage return of the patch's own headers."""
-        if self._at >= len(self._lines):
+        if self._index >= len(self._lines):
             return None
-        line = self._lines[self._at]
+        line = self._lines[self._index]
         return line.removesuffix("\r") if line.startswith(begin) else None
 
     def skip_to_change(self) -> bool:
@@ -145,23 +145,23 @@ class _Reader:
             if line.startswith("--- ") and (self._peek(1) or "").startswith("+++ "):
                 return True
             if line.startswith("@@ -"):
-                raise PatchError(f"line {self._at + 1}: a hunk before any file")
-            self._at += 1
+                raise PatchError(f"line {self._index + 1}: a hunk before any file")
+            self._index += 1
         return False
 
     def _peek(self, ahead: int) -> str | None:
-        at = self._at + ahead
-        return self._lines[at] if at < len(self._lines) else None
+        index = self._index + ahead
+        return self._lines[index] if index < len(self._lines) else None
 
     def change(self) -> Change:
         """Read the change that begins here."""
         header = ""
-        place = self._at + 1
+        place = self._index + 1
         change = Change("", "", "")
         if (line := self._next("diff --git ")) is not None:
             header = line.removeprefix("diff --git ")
-            self._at += 1
-            change = self._extended(change)
+            self._index += 1
+            change = self._read_extended(change)
         if self._next("--- ") is not None and (self._peek(1) or "").startswith("+++ "):
             old, new = self._name("--- "), self._name("+++ ")
             change = replace(
@@ -172,10 +172,12 @@ class _Reader:
         elif header and not change.moved:
             name = _same_name(header)
             if name is None:
-                raise PatchError(f"line {place}: which file it is about cannot be told: {header!r}")
+                raise PatchError(
+                    f"line {place}: its header does not say which file it is about: {header!r}"
+                )
             old_name = None if change.old is None else name
             change = replace(change, old=old_name, new=None if change.new is None else name)
-        title = _after(header) or change.new or change.old or ""
+        title = _new_path(header) or change.new or change.old or ""
         change = replace(change, header=title)
         if change.old == "" or change.new == "" or (change.old is None and change.new is None):
             raise PatchError(f"line {place}: the names of the file are missing")
@@ -186,13 +188,13 @@ class _Reader:
 
     def _name(self, mark: str) -> str | None:
         """Return the name of a line with ``---`` or ``+++``; None for no file."""
-        name = _unquoted((self._next() or "").removeprefix(mark).partition("\t")[0])
-        self._at += 1
+        name = _unquote((self._next() or "").removeprefix(mark).partition("\t")[0])
+        self._index += 1
         if name == "/dev/null":
             return None
         return name.partition("/")[2] if name.startswith(("a/", "b/")) else name
 
-    def _extended(self, change: Change) -> Change:
+    def _read_extended(self, change: Change) -> Change:
         """Read the lines between the header and the content."""
         while (line := self._next()) is not None:
             word, _, value = line.partition(" ")
@@ -209,9 +211,9 @@ class _Reader:
             elif key == "deleted file":
                 change = replace(change, new=None, old_mode=rest.removeprefix("mode "))
             elif key in ("rename from", "copy from"):
-                change = replace(change, moved=word, old=_unquoted(rest))
+                change = replace(change, moved=word, old=_unquote(rest))
             elif key in ("rename to", "copy to"):
-                change = replace(change, moved=word, new=_unquoted(rest))
+                change = replace(change, moved=word, new=_unquote(rest))
             elif key in ("similarity index", "dissimilarity index"):
                 change = replace(change, similarity=line)
             elif word == "index":
@@ -220,84 +222,88 @@ class _Reader:
                 if mode and not change.old_mode and not change.new_mode:
                     change = replace(change, old_mode=mode, new_mode=mode)
             elif line == "GIT binary patch":
-                self._at += 1
+                self._index += 1
                 return replace(change, binary=tuple(self._binary()))
             elif line.startswith("Binary files "):
                 change = replace(change, binary=())
             else:
                 break
-            self._at += 1
+            self._index += 1
         return change
 
     def _binary(self) -> Iterator[str]:
         while (line := self._next()) is not None and not line.startswith("diff --git "):
             yield line
-            self._at += 1
+            self._index += 1
 
     def _hunks(self, change: Change) -> Iterator[Hunk]:
         number = 0
         while self._next("@@ -") is not None:
             number += 1
-            where = f"{change.path}: hunk {number} (line {self._at + 1} of the patch)"
+            location = f"{change.path}: hunk {number} (line {self._index + 1} of the patch)"
             line = self._next() or ""
-            found = _HUNK.fullmatch(line)
-            if found is None:
-                raise PatchError(f"{where}: is not like '@@ -1,2 +3,4 @@', but {line!r:.80}")
-            old = (int(found[1]), int(found[2] or 1))
-            new = (int(found[3]), int(found[4] or 1))
-            self._at += 1
-            yield Hunk(old, new, found[5], tuple(self._content(where, old[1], new[1])))
+            match = _HUNK.fullmatch(line)
+            if match is None:
+                raise PatchError(f"{location}: is not like '@@ -1,2 +3,4 @@', but {line!r:.80}")
+            old = (int(match[1]), int(match[2] or 1))
+            new = (int(match[3]), int(match[4] or 1))
+            self._index += 1
+            yield Hunk(old, new, match[5], tuple(self._hunk_lines(location, old[1], new[1])))
 
-    def _content(self, where: str, old: int, new: int) -> Iterator[str]:
+    def _hunk_lines(self, location: str, old: int, new: int) -> Iterator[str]:
         """Yield the lines of a hunk, as many as its first line says."""
-        left = [old, new]
+        remaining = [old, new]
         while (line := self._peek(0)) is not None:
             mark = line[:1] if line.rstrip("\r") else " "
             if mark == "\\":
                 yield line
-                self._at += 1
+                self._index += 1
                 continue
-            if left == [0, 0]:
+            if remaining == [0, 0]:
                 return
-            if mark not in " +-" or (mark != "+" and not left[0]) or (mark != "-" and not left[1]):
+            if (
+                mark not in " +-"
+                or (mark != "+" and not remaining[0])
+                or (mark != "-" and not remaining[1])
+            ):
                 break
-            left[0] -= mark != "+"
-            left[1] -= mark != "-"
+            remaining[0] -= mark != "+"
+            remaining[1] -= mark != "-"
             yield line if line[:1] == mark else f" {line}"  # git's blank lines may have lost it
-            self._at += 1
-        if left != [0, 0]:
+            self._index += 1
+        if remaining != [0, 0]:
             raise PatchError(
-                f"{where}: says {old} lines before and {new} after, and has "
-                f"{old - left[0]} and {new - left[1]}"
+                f"{location}: says {old} lines before and {new} after, and has "
+                f"{old - remaining[0]} and {new - remaining[1]}"
             )
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     """Return a name that git may have written in quotes, with escapes."""
     if len(name) < 2 or name[0] != '"' or name[-1] != '"':
         return name
-    found = bytearray()
-    at = 1
-    while at < len(name) - 1:
-        character = name[at]
+    data = bytearray()
+    index = 1
+    while index < len(name) - 1:
+        character = name[index]
         if character != "\\":
-            found += character.encode("utf-8", "surrogateescape")
-            at += 1
-        elif re.match(r"[0-3][0-7]{2}", name[at + 1 : at + 4]):
-            found.append(int(name[at + 1 : at + 4], 8))
-            at += 4
-        elif name[at + 1] in _ESCAPES:
-            found.append(_ESCAPES[name[at + 1]])
-            at += 2
+            data += character.encode("utf-8", "surrogateescape")
+            index += 1
+        elif re.match(r"[0-3][0-7]{2}", name[index + 1 : index + 4]):
+            data.append(int(name[index + 1 : index + 4], 8))
+            index += 4
+        elif name[index + 1] in _ESCAPES:
+            data.append(_ESCAPES[name[index + 1]])
+            index += 2
         else:
             raise PatchError(f"the name {name!r:.80} has an escape that git does not write")
-    return found.decode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _same_name(header: str) -> str | None:
     """Return the name of a header that says it twice, as that of a change without content does."""
     if header.startswith('"'):
-        name = _unquoted(header[: header.find('" ') + 1])
+        name = _unquote(header[: header.find('" ') + 1])
         return name.partition("/")[2] or None
     half = len(header) // 2
     old, new = header[:half], header[half + 1 :]
@@ -306,25 +312,25 @@ def _same_name(header: str) -> str | None:
     return None
 
 
-def _after(header: str) -> str:
+def _new_path(header: str) -> str:
     """Return the path after, as the last ``b/`` of a header has it."""
     if header.endswith('"'):
-        return _unquoted(header[header.rfind(' "') + 1 :]).partition("/")[2]
+        return _unquote(header[header.rfind(' "') + 1 :]).partition("/")[2]
     return header.rpartition(" b/")[2] if " b/" in header else ""
 
 
 # -- what is refused
 
 
-def _judge(change: Change) -> None:
+def _check_change(change: Change) -> None:
     """Refuse what leaves the repository, and what cannot be applied."""
     for path in (change.old, change.new):
         if path is not None:
-            _judge_path(path)
+            _check_path(path)
     for mode in (change.old_mode, change.new_mode):
         if mode and mode not in _MODES:
             raise PatchRefused(
-                f"{change.path}: the mode {mode[:20]!r} is none of git's: {', '.join(_MODES)}"
+                f"{change.path}: the mode {mode[:20]!r} is not one of git's: {', '.join(_MODES)}"
             )
         if mode == "160000":
             raise PatchRefused(f"{change.path}: is a submodule, which a patch cannot bring")
@@ -334,29 +340,29 @@ def _judge(change: Change) -> None:
             "git diff --binary"
         )
     if change.new_mode == "120000":
-        _judge_link(change)
+        _check_link(change)
 
 
-def _judge_path(path: str) -> None:
+def _check_path(path: str) -> None:
     parts = path.split("/")
     if path.startswith("/"):
         raise PatchRefused(f"{path!r:.80}: is an absolute path; a patch stays in the repository")
     if ".." in parts:
         raise PatchRefused(f"{path!r:.80}: leads out of the repository")
     if any(part in ("", ".") for part in parts) or "\0" in path:
-        raise PatchRefused(f"{path!r:.80}: is no path that git has")
+        raise PatchRefused(f"{path!r:.80}: is not a path that git has")
     if any(part.rstrip(". ").lower() == ".git" for part in parts):
         raise PatchRefused(f"{path!r:.80}: is in git's own folder")
 
 
-def _judge_link(change: Change) -> None:
+def _check_link(change: Change) -> None:
     """Refuse a symbolic link to outside; without its whole text where it points is not known."""
-    added = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
-    target = added[0].removesuffix("\r") if len(added) == 1 else ""
+    added_lines = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
+    target = added_lines[0].removesuffix("\r") if len(added_lines) == 1 else ""
     if not change.hunks and change.old is not None:
         return  # renamed as it is
-    where = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
-    if not target or target.startswith("/") or where == ".." or where.startswith("../"):
+    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+    if not target or target.startswith("/") or resolved == ".." or resolved.startswith("../"):
         raise PatchRefused(
             f"{change.path}: is a symbolic link that leads out of the repository: {target!r:.80}"
         )
@@ -365,74 +371,74 @@ def _judge_link(change: Change) -> None:
 # -- in commands
 
 
-def heredoc(command: str, text: str, then: str = "") -> str:
-    """Return a command of bash that reads a text, and goes on where it fails as ``then`` says."""
+def heredoc(command: str, text: str, failure: str = "") -> str:
+    """Return a command of bash that reads a text, with ``failure`` behind it, as ``|| exit``."""
     end = "PATCH"
     while end in text:
         end += "_"
     line_end = "" if text.endswith("\n") else "\n"
-    return f"{command} <<'{end}'{then}\n{text}{line_end}{end}"
+    return f"{command} <<'{end}'{failure}\n{text}{line_end}{end}"
 
 
 # -- the other way round
 
 
-def reversed_patch(changes: Sequence[Change]) -> str:
+def reverse_patch(changes: Sequence[Change]) -> str:
     """Return the patch that takes back what these changes do.
 
     Raises:
         PatchError: one of them is a copy or binary.
     """
-    return "".join(map(_reversed, changes))
+    return "".join(map(_reverse_change, changes))
 
 
-def _reversed(change: Change) -> str:
+def _reverse_change(change: Change) -> str:
     if change.binary is not None or change.moved == "copy":
         raise PatchRefused(f"{change.path}: a binary change or a copy cannot be turned around")
-    before, after = change.new, change.old
-    first, last = before or after or "", after or before or ""
-    lines = [f"diff --git {_quoted('a/' + first)} {_quoted('b/' + last)}"]
-    if before is None:
+    source, target = change.new, change.old
+    first, last = source or target or "", target or source or ""
+    lines = [f"diff --git {_quote('a/' + first)} {_quote('b/' + last)}"]
+    if source is None:
         lines.append(f"new file mode {change.old_mode or '100644'}")
-    elif after is None:
+    elif target is None:
         lines.append(f"deleted file mode {change.new_mode or '100644'}")
     elif change.old_mode != change.new_mode:
         lines += [f"old mode {change.new_mode}", f"new mode {change.old_mode}"]
     if change.moved:
         lines += [change.similarity] if change.similarity else []
-        lines += [f"rename from {_quoted(first)}", f"rename to {_quoted(last)}"]
-    if found := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
-        lines.append(f"index {found[2]}..{found[1]}{found[3] or ''}")
+        lines += [f"rename from {_quote(first)}", f"rename to {_quote(last)}"]
+    if match := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
+        lines.append(f"index {match[2]}..{match[1]}{match[3] or ''}")
     if change.hunks:
-        lines.append(f"--- {_quoted('a/' + before) if before else '/dev/null'}")
-        lines.append(f"+++ {_quoted('b/' + after) if after else '/dev/null'}")
+        lines.append(f"--- {_quote('a/' + source) if source else '/dev/null'}")
+        lines.append(f"+++ {_quote('b/' + target) if target else '/dev/null'}")
     for hunk in change.hunks:
         old, new = ",".join(map(str, hunk.new)), ",".join(map(str, hunk.old))
-        lines += [f"@@ -{old} +{new} @@{hunk.section}", *_turned(hunk.lines)]
+        lines += [f"@@ -{old} +{new} @@{hunk.section}", *_reverse_lines(hunk.lines)]
     return "\n".join([*lines, ""])
 
 
-def _turned(lines: Sequence[str]) -> Iterator[str]:
+def _reverse_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a hunk, what was added before what was removed."""
-    removed: list[str] = []
-    added: list[str] = []
-    last = removed
+    removed_lines: list[str] = []
+    added_lines: list[str] = []
+    last = removed_lines
     for line in lines:
-        if line[0] == "\\" and (removed or added):
+        if line[0] == "\\" and (removed_lines or added_lines):
             last.append(line)
         elif line[0] in "+-":
-            last = removed if line[0] == "+" else added
+            last = removed_lines if line[0] == "+" else added_lines
             last.append(("-" if line[0] == "+" else "+") + line[1:])
         else:
-            yield from removed
-            yield from added
+            yield from removed_lines
+            yield from added_lines
             yield line
-            removed, added = [], []
-    yield from removed
-    yield from added
+            removed_lines, added_lines = [], []
+    yield from removed_lines
+    yield from added_lines
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Return a name as git writes it, in quotes where it has to be."""
     if name.isprintable() and name.isascii() and not set(name) & {'"', "\\"}:
         return name

@@ -6,7 +6,7 @@ variable of the host, and reaches the public hosts that it lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,10 @@ from pytest_intercode.core.hosts import is_private, parse_host
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["EVERYTHING", "NOTHING", "Permissions", "asked_hosts"]
+__all__ = [
+    *("EVERYTHING", "NOTHING", "Permissions"),
+    *("change_limits", "change_verifications", "requested_hosts"),
+]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Permissions:
         name = "network" if option in ("allow-host", "network") else option.replace("-", "_")
         return f"{name}=[{value!r}]" if value else f"{name}=True"
 
-    def limited(self, task: Task) -> Task:
+    def limit(self, task: Task) -> Task:
         """Return a task with the network that it may have.
 
         One that asks for the whole network needs it, and has it of the user alone.
@@ -58,17 +61,20 @@ class Permissions:
         nothing = not (limits.hosts or limits.network or task.verification)  # as nearly all ask for
         if nothing or self.trusted or self.network:
             return task
-        refused = [host for host in asked_hosts(task) if self._is_refused(host)]
+        refused = [host for host in requested_hosts(task) if self._is_refused(host)]
         if refused:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: network: {refused[0]} is of this machine or of "
                 "a private network, which a suite cannot open by itself; if it may be reached: "
                 f"{self.remedy('allow-host', refused[0])}"
             )
-        return _without_network(task) if any(item.network for item in _limits(task)) else task
+        if not any(limits.network for limits in _limits(task)):
+            return task
+        task = change_limits(task, lambda limits: replace(limits, network=False))
+        return replace(task, needs_network=True)
 
-    def _is_refused(self, written: str) -> bool:
-        host = parse_host(written)
+    def _is_refused(self, name: str) -> bool:
+        host = parse_host(name)
         return is_private(host) and not any(
             parse_host(permission).covers(host) for permission in self.hosts
         )
@@ -81,23 +87,27 @@ EVERYTHING = Permissions(paths=(Path("/"),), trusted=True)
 """For suites of this package, whose code runs here anyway."""
 
 
-def asked_hosts(task: Task) -> Iterator[str]:
+def requested_hosts(task: Task) -> Iterator[str]:
     """Yield the hosts that a task's sandboxes may reach, each once."""
     yield from dict.fromkeys(host for limits in _limits(task) for host in limits.hosts)
 
 
-def _without_network(task: Task) -> Task:
-    def closed(verification: Verification) -> Verification:
-        limits = verification.limits
-        return replace(verification, limits=limits and replace(limits, network=False))
+def change_verifications(task: Task, change: Callable[[Verification], Verification]) -> Task:
+    """Return the task with other verifications, its steps' included."""
+    if task.verification is None:
+        return task
+    steps = tuple(replace(step, verification=change(step.verification)) for step in task.steps)
+    return replace(task, verification=change(task.verification), steps=steps)
 
-    return replace(
-        task,
-        needs_network=True,
-        limits=replace(task.limits, network=False),
-        verification=task.verification and closed(task.verification),
-        steps=tuple(replace(s, verification=closed(s.verification)) for s in task.steps),
-    )
+
+def change_limits(task: Task, change: Callable[[Limits], Limits]) -> Task:
+    """Return the task with other limits of its sandboxes, those of its verifiers included."""
+
+    def limit_verifier(verification: Verification) -> Verification:
+        own_limits = verification.limits
+        return replace(verification, limits=own_limits and change(own_limits))
+
+    return change_verifications(replace(task, limits=change(task.limits)), limit_verifier)
 
 
 def _limits(task: Task) -> Iterable[Limits]:

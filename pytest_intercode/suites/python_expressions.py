@@ -24,7 +24,7 @@ _SCOPES = (*COMPREHENSIONS, ast.Lambda)
 
 
 class TestError(ValueError):
-    """A test cannot be split; the message says why, and what to write in place of it."""
+    """A test cannot be split; the message says why, and what to write instead."""
 
     __test__ = False  # pytest would take it for a test class
 
@@ -34,14 +34,14 @@ class Chains:
     """Takes the chains out of expressions.
 
     Args:
-        owner: tells the agent's values from data.
+        owner: distinguishes the agent's values from data.
         first: the number of the first value.
         displays: lists, dictionaries and the like by their names, as the test writes them.
 
     Attributes:
         steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain, or
             a loop over chains; ``("side", N, SOURCE, M, ...)`` is an expression that is made of
-            such values alone, which is worked out there when one of the values M is no data.
+            such values alone, which is worked out there when one of the values M is not data.
         sources: the expressions that the agent's side evaluates, as syntax trees.
     """
 
@@ -81,7 +81,7 @@ class Chains:
         if self._is_chain(node):
             if pure and (root_of(node) not in self.owner.foreign or self._owner().uses_code(node)):
                 return self._value(node)
-            return self._asked_of_data(node)
+            return self._split_chain(node)
         if isinstance(node, ast.Name):
             return node
         if pure and not isinstance(node, ast.Starred):
@@ -92,7 +92,7 @@ class Chains:
         return self._children(node)
 
     def _owner(self) -> Ownership:
-        return self.owner.binding(data=self._bound) if self._bound else self.owner
+        return self.owner.binding(data_names=self._bound) if self._bound else self.owner
 
     def _children(self, node: ast.expr) -> ast.expr:
         changed = copy.copy(node)
@@ -108,7 +108,7 @@ class Chains:
             return ast.keyword(item.arg, self._visit(item.value))
         return self._visit(item) if isinstance(item, ast.expr) else item
 
-    def _asked_of_data(self, node: ast.expr) -> ast.expr:
+    def _split_chain(self, node: ast.expr) -> ast.expr:
         """Return a chain of which the judge does the last part: what data are asked with data."""
         if (name := root_of(node)) in self.owner.foreign:
             raise TestError(
@@ -130,8 +130,7 @@ class Chains:
         return self._owner().uses(node)
 
     def _value(self, node: ast.expr) -> ast.expr:
-        used = names_in(node).loaded & self._bound
-        if used:
+        if names_in(node).loaded & self._bound:
             self._rows.append(node)
             return ast.Name(f"__row_{len(self._rows)}__", ast.Load())
         number = self._number()
@@ -141,11 +140,11 @@ class Chains:
 
     def _side(self, node: ast.expr) -> ast.expr:
         """Take the chains out of what is made of them alone, and note it as a whole."""
-        before = len(self.steps)
+        step_count = len(self.steps)
         self._in_side = True
         remainder = self._children(node)
         self._in_side = False
-        numbers = [int(step[1]) for step in self.steps[before:]]
+        numbers = [int(step[1]) for step in self.steps[step_count:]]
         number = self._number()
         self.steps.append(("side", number, ast.unparse(remainder), *numbers))
         self.sources.append(node)
@@ -155,7 +154,7 @@ class Chains:
     def _comprehension(self, node: ast.expr) -> ast.expr:
         assert isinstance(node, COMPREHENSIONS)
         if self._owner().is_pure(node):
-            loops = self._narrowed(node.generators, _parts(node))
+            loops = self._narrow_loops(node.generators, _parts(node))
             if isinstance(node, ast.DictComp):
                 return self._value(ast.DictComp(node.key, node.value, loops))
             kind = ast.SetComp if isinstance(node, ast.SetComp) else ast.ListComp
@@ -165,76 +164,82 @@ class Chains:
                 "a comprehension in another that compares or computes: write them one by one"
             )
         node = copy.deepcopy(node)
-        bound = frozenset(bases([generator.target for generator in node.generators]))
+        bound_names = frozenset(bases([generator.target for generator in node.generators]))
         first = node.generators[0]
         generators = copy.deepcopy(node.generators)
         first.iter = self._visit(first.iter)
         remainder = [first.ifs, *([g.iter, g.ifs] for g in node.generators[1:])]
         clauses = ast.List([*_flat(remainder)], ast.Load())
-        if self._uses_unknown_besides(clauses, bound):
+        if self._uses_unknown_besides(clauses, bound_names):
             raise TestError(
                 "the clauses of a comprehension that compares or computes call the agent's code: "
                 "put its values into a name first"
             )
-        self._bound, self._rows = bound, []
+        self._bound, self._rows = bound_names, []
         for part in ("elt", "key", "value"):
             if hasattr(node, part):
                 setattr(node, part, self._visit(getattr(node, part)))
         rows, self._bound, self._rows = self._rows, frozenset(), []
         if rows:
             number = self._number()
-            loops = self._narrowed(generators, rows)
+            loops = self._narrow_loops(generators, rows)
             source = ast.ListComp(ast.Tuple(rows, ast.Load()), loops)
             self.steps.append(("value", number, ast.unparse(source)))
             self.sources.append(source)
             names: list[ast.expr] = [
-                ast.Name(f"__row_{at}__", ast.Store()) for at in range(1, len(rows) + 1)
+                ast.Name(f"__row_{index}__", ast.Store()) for index in range(1, len(rows) + 1)
             ]
             row = ast.List([_call("__row__", number)], ast.Load())
             node.generators.append(ast.comprehension(ast.Tuple(names, ast.Store()), row, [], 0))
         return node
 
-    def _narrowed(
+    def _narrow_loops(
         self, loops: list[ast.comprehension], parts: list[ast.expr]
     ) -> list[ast.comprehension]:
         """Leave out of loops what the agent's side has no use for: what is expected, say."""
-        used = {name for each in parts for name in names_in(each).loaded}
+        used_names = {name for part in parts for name in names_in(part).loaded}
         for loop in loops:
-            used |= {name for each in (loop.iter, *loop.ifs) for name in names_in(each).loaded}
-        return [self._narrow(loop, used) for loop in loops]
+            used_names |= {
+                name for clause in (loop.iter, *loop.ifs) for name in names_in(clause).loaded
+            }
+        return [self._narrow(loop, used_names) for loop in loops]
 
-    def _narrow(self, loop: ast.comprehension, used: set[str]) -> ast.comprehension:
+    def _narrow(self, loop: ast.comprehension, used_names: set[str]) -> ast.comprehension:
         items = self._items(loop.iter)
         target = loop.target
         if items is None:
             return loop
         if isinstance(target, ast.Tuple):
-            names = [each.id if isinstance(each, ast.Name) else "" for each in target.elts]
-            rows = [each.elts for each in items if isinstance(each, (ast.Tuple, ast.List))]
-            kept = [at for at, name in enumerate(names) if name in used or not name]
+            names = [element.id if isinstance(element, ast.Name) else "" for element in target.elts]
+            rows = [item.elts for item in items if isinstance(item, (ast.Tuple, ast.List))]
+            used_indices = [
+                index for index, name in enumerate(names) if name in used_names or not name
+            ]
             if len(rows) < len(items) or any(len(row) != len(names) for row in rows):
                 return loop
-            target = ast.Tuple([target.elts[at] for at in kept], ast.Store())
-            items = [ast.Tuple([row[at] for at in kept], ast.Load()) for row in rows]
+            target = ast.Tuple([target.elts[index] for index in used_indices], ast.Store())
+            items = [ast.Tuple([row[index] for index in used_indices], ast.Load()) for row in rows]
         return ast.comprehension(target, ast.List(items, ast.Load()), loop.ifs, loop.is_async)
 
     def _items(self, iterable: ast.expr) -> list[ast.expr] | None:
         """Return what a loop goes over, where the test writes it down."""
         called = iterable.func if isinstance(iterable, ast.Call) else None
         pairs = isinstance(called, ast.Attribute) and called.attr == "items"
-        shown = called.value if pairs and isinstance(called, ast.Attribute) else iterable
-        shown = self.displays.get(shown.id, shown) if isinstance(shown, ast.Name) else shown
-        if isinstance(shown, ast.Dict):
-            keys = [key for key in shown.keys if key is not None]
-            if len(keys) < len(shown.keys) or not _differ(keys):
+        display = called.value if pairs and isinstance(called, ast.Attribute) else iterable
+        display = (
+            self.displays.get(display.id, display) if isinstance(display, ast.Name) else display
+        )
+        if isinstance(display, ast.Dict):
+            keys = [key for key in display.keys if key is not None]
+            if len(keys) < len(display.keys) or not _differ(keys):
                 return None
             if not pairs:
                 return keys
-            both = zip(keys, shown.values, strict=True)
-            return [ast.Tuple([key, value], ast.Load()) for key, value in both]
-        if not pairs and isinstance(shown, (ast.List, ast.Tuple)):
-            plain = not any(isinstance(each, ast.Starred) for each in shown.elts)
-            return shown.elts if plain else None
+            values = zip(keys, display.values, strict=True)
+            return [ast.Tuple([*pair], ast.Load()) for pair in values]
+        if not pairs and isinstance(display, (ast.List, ast.Tuple)):
+            plain = not any(isinstance(element, ast.Starred) for element in display.elts)
+            return display.elts if plain else None
         return None
 
     def _uses_unknown_besides(self, node: ast.expr, bound: frozenset[str]) -> bool:

@@ -28,29 +28,29 @@ def names_in(node: ast.stmt | ast.expr) -> Names:
         nodes = list(ast.walk(node))
         if not any(isinstance(inner, _SCOPES) for inner in nodes):
             names = [inner for inner in nodes if isinstance(inner, ast.Name)]
-            kept = node.target if isinstance(node, ast.AugAssign) else None
+            target = node.target if isinstance(node, ast.AugAssign) else None
             return Names(
-                frozenset(n.id for n in names if isinstance(n.ctx, ast.Load) or n is kept),
+                frozenset(n.id for n in names if isinstance(n.ctx, ast.Load) or n is target),
                 frozenset(n.id for n in names if isinstance(n.ctx, ast.Store)),
             )
     mode = "eval" if isinstance(node, ast.expr) else "exec"
-    loaded, bound = set(), set()
+    loaded_names, bound_names = set(), set()
 
     def look(table: symtable.SymbolTable, top: bool) -> None:
         for symbol in table.get_symbols():
             if not (top or symbol.is_global()):
                 continue
             if symbol.is_referenced():
-                loaded.add(symbol.get_name())
+                loaded_names.add(symbol.get_name())
             if symbol.is_assigned() or symbol.is_imported():
-                bound.add(symbol.get_name())
+                bound_names.add(symbol.get_name())
         for inner in table.get_children():
             look(inner, False)
 
     look(symtable.symtable(ast.unparse(node), "<test>", mode), True)
     if isinstance(node, ast.AugAssign):
-        loaded |= set(bases([node.target]))
-    return Names(frozenset(loaded), frozenset(bound))
+        loaded_names |= set(bases([node.target]))
+    return Names(frozenset(loaded_names), frozenset(bound_names))
 
 
 def bases(targets: list[ast.expr]) -> Iterator[str]:

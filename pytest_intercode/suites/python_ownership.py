@@ -87,7 +87,7 @@ def methods_of(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Ownership:
-    """Tells the agent's values from data.
+    """Distinguishes the agent's values from data.
 
     Args:
         unknown: whether a name is known on the agent's side alone.
@@ -96,24 +96,24 @@ class Ownership:
         functions: names that gold defines.
         foreign: names that the test imports, and not from the standard library, and what it makes
             of them alone.
-        taken: names that earlier statements of the test bound to the agent's values.
+        assigned_names: names that earlier statements of the test bound to the agent's values.
         helpers: functions that the test defines, and that the agent's code has no part in.
-        own: names bound within an expression, to the agent's values.
-        data: names bound within an expression, to data.
+        agent_names: names bound within an expression, to the agent's values.
+        data_names: names bound within an expression, to data.
     """
 
     unknown: Callable[[str], bool]
     methods: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
-    taken: frozenset[str] = frozenset()
+    assigned_names: frozenset[str] = frozenset()
     helpers: frozenset[str] = frozenset()
-    own: frozenset[str] = frozenset()
-    data: frozenset[str] = frozenset()
+    agent_names: frozenset[str] = frozenset()
+    data_names: frozenset[str] = frozenset()
 
     def is_agents(self, name: str) -> bool:
         """Whether a name is one of the agent's values."""
-        return name in self.own or (name not in self.data and self.unknown(name))
+        return name in self.agent_names or (name not in self.data_names and self.unknown(name))
 
     def uses(self, node: ast.stmt | ast.expr) -> bool:
         """Whether code loads a name that is one of the agent's values."""
@@ -135,14 +135,16 @@ class Ownership:
             sides = [self.is_pure(node.left), self.is_pure(node.right)]
             return all(sides) or (any(sides) and self._defines(node.op))
         if isinstance(node, ast.Lambda):
-            return self.binding(own=_parameters(node)).is_pure(node.body)
+            return self.binding(agent_names=_parameters(node)).is_pure(node.body)
         return isinstance(node, COMPREHENSIONS) and self._is_pure_comprehension(node)
 
-    def binding(self, own: Iterable[str] = (), data: Iterable[str] = ()) -> Ownership:
+    def binding(self, agent_names: Iterable[str] = (), data_names: Iterable[str] = ()) -> Ownership:
         """Return this with names that an inner scope binds."""
-        mine, theirs = frozenset(own), frozenset(data)
+        agent, data = frozenset(agent_names), frozenset(data_names)
         return replace(
-            self, own=(self.own - theirs) | mine, data=(self.data - mine) | (theirs - mine)
+            self,
+            agent_names=(self.agent_names - data) | agent,
+            data_names=(self.data_names | data) - agent,
         )
 
     def _defines(self, operator: ast.AST) -> bool:
@@ -151,19 +153,23 @@ class Ownership:
 
     def _is_pure_call(self, node: ast.Call) -> bool:
         called = node.func
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         name = _name_of(called) if self._is_of_nobody(called) else ""
         if self.hands_on(node):
             return True
         if name:
-            pure = [self.is_pure(each) for each in given]
+            pure = [self.is_pure(argument) for argument in arguments]
             harmless = (
-                is_pure or _is_harmless(each, name)
-                for is_pure, each in zip(pure, given, strict=True)
+                is_pure or _is_harmless(argument, name)
+                for is_pure, argument in zip(pure, arguments, strict=True)
             )
             return name in _CONVERSIONS and any(pure) and all(harmless)
         foreign = root_of(called) in self.foreign
-        if foreign and any(map(self.uses_code, given)) and not all(map(self.is_pure, given)):
+        if (
+            foreign
+            and any(map(self.uses_code, arguments))
+            and not all(map(self.is_pure, arguments))
+        ):
             return False
         if not isinstance(called, ast.Attribute):
             return self.is_pure(called)
@@ -173,7 +179,7 @@ class Ownership:
             called.attr in self.methods
             or foreign
             or called.attr not in _OF_DATA
-            or all(self.is_pure(each) or _is_harmless(each, "") for each in given)
+            or all(self.is_pure(argument) or _is_harmless(argument, "") for argument in arguments)
         )
 
     def hands_on(self, node: ast.Call) -> bool:
@@ -185,14 +191,14 @@ class Ownership:
         return self._is_of_nobody(node.func) and any(map(self._is_function, functions))
 
     def uses_code(self, node: ast.stmt | ast.expr) -> bool:
-        """Whether code loads one of the agent's values; what the test imports is none."""
+        """Whether code loads one of the agent's values; what the test imports is not one."""
         return any(map(self.is_agents, names_in(node).loaded - self.foreign))
 
-    def _is_of_nobody(self, called: ast.expr) -> bool:
+    def _is_of_nobody(self, function: ast.expr) -> bool:
         """Whether a function is one of Python's or of the test's, perhaps in a module."""
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-            return not self.is_agents(called.value.id)
-        return isinstance(called, ast.Name) and not self.is_agents(called.id)
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            return not self.is_agents(function.value.id)
+        return isinstance(function, ast.Name) and not self.is_agents(function.id)
 
     def _is_function(self, node: ast.expr) -> bool:
         kinds = (ast.Name, ast.Attribute, ast.Lambda)
@@ -203,21 +209,24 @@ class Ownership:
         for generator in getattr(node, "generators", ()):
             names = list(bases([generator.target]))
             if not inner.uses(generator.iter):
-                inner = inner.binding(data=names)
+                inner = inner.binding(data_names=names)
             elif inner.is_pure(generator.iter):
-                inner = inner.binding(own=names)
+                inner = inner.binding(agent_names=names)
             else:
                 return False
-            if any(inner.uses(each) and not inner.is_pure(each) for each in generator.ifs):
+            if any(
+                inner.uses(condition) and not inner.is_pure(condition)
+                for condition in generator.ifs
+            ):
                 return False
         parts = [getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name)]
         return all(map(inner._is_row, parts))
 
     def _is_row(self, node: ast.expr) -> bool:
-        """Whether a part of a comprehension is pure, or an argument of what is beside it."""
+        """Whether a part of a comprehension is pure, or an argument of what is next to it."""
         if isinstance(node, ast.Tuple):
             return all(map(self._is_row, node.elts))
-        return self.is_pure(node) or (isinstance(node, ast.Name) and node.id in self.data)
+        return self.is_pure(node) or (isinstance(node, ast.Name) and node.id in self.data_names)
 
     # -- statements, which the agent's side runs as a whole
 
@@ -231,15 +240,15 @@ class Ownership:
         changed = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
         names = (node for node in nodes if isinstance(node, ast.Name) and id(node) not in changed)
         stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
-        given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
         defined = {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
-        inner = self.binding(data=(stored | defined) - self.taken | given)
+        inner = self.binding(data_names=(stored | defined) - self.assigned_names | parameters)
         sources = list(_bindings(nodes))
         while True:
-            own = {name for names, value in sources if inner.uses(value) for name in names}
-            if own <= inner.own:
+            agent_names = {name for names, value in sources if inner.uses(value) for name in names}
+            if agent_names <= inner.agent_names:
                 return inner
-            inner = inner.binding(own=own)
+            inner = inner.binding(agent_names=agent_names)
 
     def _first_mixing(self, node: ast.AST) -> _Mixing | None:
         kinds = (ast.BinOp, ast.Compare, ast.Call, ast.AugAssign)
@@ -249,8 +258,8 @@ class Ownership:
             children: Iterable[ast.AST] = [node.func]  # what it is given is the agent's to see
         else:
             children = ast.iter_child_nodes(node)
-        found = map(self._first_mixing, children)
-        return next((node for node in found if node is not None), None)
+        mixing_nodes = map(self._first_mixing, children)
+        return next((node for node in mixing_nodes if node is not None), None)
 
     def _mixes(self, node: _Mixing) -> bool:
         if isinstance(node, ast.AugAssign):
@@ -270,13 +279,17 @@ class Ownership:
         called = node.func
         if self.is_pure(called):
             return root_of(called) in self.foreign and not self.is_pure(node)
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         name = _name_of(called)
-        values = [each for each in given if self.uses(each) and not self._is_reference(each)]
+        values = [
+            argument
+            for argument in arguments
+            if self.uses(argument) and not self._is_reference(argument)
+        ]
         if isinstance(called, ast.Attribute) and name in _ASKING:
             return bool(values)
         compares = name in self.helpers | _HIGHER | _KEYED | _COMPARING
-        is_pure = self.is_pure(node) or all(map(self.is_pure, given))
+        is_pure = self.is_pure(node) or all(map(self.is_pure, arguments))
         return compares and bool(values) and not is_pure
 
     def _is_reference(self, node: ast.expr) -> bool:
@@ -293,14 +306,10 @@ def root_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_builtin(name: str) -> bool:
-    return hasattr(builtins, name)
-
-
-def _name_of(called: ast.expr) -> str:
-    if isinstance(called, ast.Attribute):
-        return called.attr
-    return called.id if isinstance(called, ast.Name) else ""
+def _name_of(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _is_harmless(node: ast.expr, name: str) -> bool:
@@ -310,15 +319,15 @@ def _is_harmless(node: ast.expr, name: str) -> bool:
             isinstance(node.value, int) and name in _COUNTED
         )
     if isinstance(node, ast.Name):
-        return _is_builtin(node.id)
+        return hasattr(builtins, node.id)
     if isinstance(node, ast.Call) and name in _COUNTED:
         inner = _name_of(node.func)
-        return inner in _COUNTED and all(_is_harmless(each, inner) for each in node.args)
+        return inner in _COUNTED and all(_is_harmless(argument, inner) for argument in node.args)
     return False
 
 
 def _parameters(node: ast.Lambda) -> list[str]:
-    return [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+    return [parameter.arg for parameter in ast.walk(node.args) if isinstance(parameter, ast.arg)]
 
 
 def _loaded(target: ast.expr) -> ast.expr:

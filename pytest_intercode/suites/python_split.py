@@ -8,7 +8,7 @@ where it is needed: on the agent's side if it uses the agent's code or makes its
 judge if what is expected depends on it. Nothing here runs code.
 
 A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
-``assert x == [...]``) is compared as the agent's code left it; beside a call of the agent's code
+``assert x == [...]``) is compared as the agent's code left it; next to a call of the agent's code
 (``assert f(x) == sorted(x)``) it has the value that the test gave it.
 """
 
@@ -64,13 +64,13 @@ class _Statement:
     names: Names
     judged: bool = False  # the judge can run it
     computed: bool = False  # an assignment, of which the judge does what it does of an assert
-    known: frozenset[str] = frozenset()  # what the judge knows before it
+    known_names: frozenset[str] = frozenset()  # what the judge knows before it
     steps: list[Step] = field(default_factory=list)
     remainder: ast.stmt | None = None  # what the judge runs
     loaded: set[str] = field(default_factory=set)  # what the agent's side loads
 
     @property
-    def wanted(self) -> Iterable[str]:
+    def compared(self) -> Iterable[str]:
         """The names that the judge loads to compare."""
         if self.remainder is None or self.computed:
             return ()
@@ -106,9 +106,9 @@ def split_test(
         TestError: it does not parse, or cannot be split.
     """
     root = entry.partition(".")[0]
-    known = _BUILTINS - {root}
+    known_names = _BUILTINS - {root}
     if not setup:
-        simple = _simple(code, root, known)
+        simple = _simple(code, root, known_names)
         if simple is not None:
             return simple
     raises: dict[int, tuple[str, ...]] = {}
@@ -121,33 +121,37 @@ def split_test(
             statements.append(_Statement(node, is_setup, names_in(node)))
     functions = frozenset({root, *gold_names})
     owner = Ownership(
-        lambda name: name not in known,
-        methods | methods_of([ast.Module([each.node for each in statements], [])]),
+        lambda name: name not in known_names,
+        methods | methods_of([ast.Module([statement.node for statement in statements], [])]),
         functions,
-        _foreign(statements, known),
+        _foreign(statements, known_names),
     )
     displays = _displays(statements)
-    given: set[str] = set()
+    argument_names: set[str] = set()
     while True:
-        _classify(statements, known, owner, given)
+        _classify(statements, known_names, owner, argument_names)
         _check_names(statements, functions)
-        needed = _split_statements(statements, owner, displays)
-        wanted = _needed(statements, lambda each: each.wanted)
-        computed = {name for each in statements if each.computed for name in each.names.bound}
-        both = sorted(computed & needed & wanted)
-        if both:
+        agent_needs = _split_statements(statements, owner, displays)
+        judge_needs = _collect_names(statements, lambda statement: statement.compared)
+        computed = {
+            name for statement in statements if statement.computed for name in statement.names.bound
+        }
+        conflicts = sorted(computed & agent_needs & judge_needs)
+        if conflicts:
             raise TestError(
-                f"{both[0]!r} brings what the agent's code returned together with other values, "
-                "and is then both given to the agent's code and compared; use two names"
+                f"{conflicts[0]!r} brings what the agent's code returned together with other "
+                "values, and is then both given to the agent's code and compared; use two names"
             )
-        if not computed & needed:
+        if not computed & agent_needs:
             break
-        given |= computed & needed  # arguments of the agent's code, and nothing that is compared
-    if not any(each.steps for each in statements):
+        argument_names |= (
+            computed & agent_needs
+        )  # arguments of the agent's code, and nothing that is compared
+    if not any(statement.steps for statement in statements):
         raise TestError("it calls nothing of the agent's")
-    run_by_judge = [_judge_runs(each, wanted) for each in statements]
+    run_by_judge = [_judge_statement(statement, judge_needs) for statement in statements]
     source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
-    return Split(tuple(_steps(statements, needed)), source, raises)
+    return Split(tuple(_steps(statements, agent_needs)), source, raises)
 
 
 def _split_statements(
@@ -159,14 +163,14 @@ def _split_statements(
         count = 0
         for statement in statements:
             count = _split_statement(statement, owner, displays, changeable, count)
-        needed = _needed(statements, lambda each: each.loaded)
-        more = _mutable(statements, needed)
-        if more <= changeable:
-            return needed
-        changeable |= more
+        agent_needs = _collect_names(statements, lambda statement: statement.loaded)
+        mutable_names = _mutable_names(statements, agent_needs)
+        if mutable_names <= changeable:
+            return agent_needs
+        changeable |= mutable_names
 
 
-def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
+def _simple(code: str, root: str, known_names: frozenset[str]) -> Split | None:
     """Split the commonest test, ``assert ROOT(...) == DATA``, in a tenth of the time."""
     code = code.strip()
     body = _parse(code)
@@ -180,10 +184,12 @@ def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
         return None
     parts = [*call.args, *(keyword.value for keyword in call.keywords), data]
     for node in (node for part in parts for node in ast.walk(part)):
-        if not isinstance(node, _SIMPLE) or (isinstance(node, ast.Name) and node.id not in known):
+        if not isinstance(node, _SIMPLE) or (
+            isinstance(node, ast.Name) and node.id not in known_names
+        ):
             return None
-    left, right = (code[node.col_offset : node.end_col_offset] for node in (call, data))
-    return Split((("value", 0, left),), f"assert __value__(0) == ({right})", {})
+    call_text, data_text = (code[node.col_offset : node.end_col_offset] for node in (call, data))
+    return Split((("value", 0, call_text),), f"assert __value__(0) == ({data_text})", {})
 
 
 def _parse(text: str) -> list[ast.stmt]:
@@ -228,34 +234,39 @@ def _check_asserts(statement: ast.stmt) -> None:
 
 def _displays(statements: list[_Statement]) -> dict[str, ast.expr]:
     """Return the lists, dictionaries and the like that the test names, and then only loops over."""
-    found: dict[str, ast.expr] = {}
+    displays: dict[str, ast.expr] = {}
     changed: set[str] = set()
     for statement in statements:
         node = statement.node
         if isinstance(node, ast.Assert):
             continue
-        changed |= statement.affects & found.keys()
+        changed |= statement.affects & displays.keys()
         if isinstance(node, ast.Assign) and isinstance(node.value, _DISPLAYS):
-            found |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
-    return {name: value for name, value in found.items() if name not in changed}
+            displays |= {
+                target.id: node.value for target in node.targets if isinstance(target, ast.Name)
+            }
+    return {name: value for name, value in displays.items() if name not in changed}
 
 
-def _foreign(statements: list[_Statement], known: frozenset[str]) -> frozenset[str]:
+def _foreign(statements: list[_Statement], known_names: frozenset[str]) -> frozenset[str]:
     """Return what the test imports from elsewhere than Python, and what it makes of that alone."""
-    found: set[str] = set()
+    foreign_names: set[str] = set()
     for statement in statements:
         node, names = statement.node, statement.names
         if isinstance(node, _IMPORTS):
-            found |= set() if _is_standard(node) else names.bound
-        elif isinstance(node, ast.Assign) and names.loaded & found:
-            found |= names.bound if names.loaded <= known | found else set()
-        if names.loaded <= known:
-            known |= names.bound - found
-    return frozenset(found)
+            foreign_names |= set() if _is_standard(node) else names.bound
+        elif isinstance(node, ast.Assign) and names.loaded & foreign_names:
+            foreign_names |= names.bound if names.loaded <= known_names | foreign_names else set()
+        if names.loaded <= known_names:
+            known_names |= names.bound - foreign_names
+    return frozenset(foreign_names)
 
 
 def _classify(
-    statements: list[_Statement], known: frozenset[str], owner: Ownership, given: set[str]
+    statements: list[_Statement],
+    known_names: frozenset[str],
+    owner: Ownership,
+    argument_names: set[str],
 ) -> None:
     """Set what the judge can run by itself, and which names it then knows.
 
@@ -263,35 +274,37 @@ def _classify(
         TestError: a statement that the agent's side has to run would compare there.
     """
     helpers: set[str] = set()
-    taken: set[str] = set()
+    assigned_names: set[str] = set()
     for statement in statements:
         node, names = statement.node, statement.names
-        statement.known = known
+        statement.known_names = known_names
         if isinstance(node, ast.Assert):
             continue
         if isinstance(node, _IMPORTS):
             statement.judged = _is_standard(node)
         else:
-            own = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
-            statement.judged = names.loaded - own <= known
+            defined_names = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
+            statement.judged = names.loaded - defined_names <= known_names
         statement.computed = False
-        if not (statement.judged or names.bound & given):
-            mine = replace(owner, taken=frozenset(taken), helpers=frozenset(helpers))
-            _classify_mixing(statement, _knowing(mine, known))
+        if not (statement.judged or names.bound & argument_names):
+            statement_owner = replace(
+                owner, assigned_names=frozenset(assigned_names), helpers=frozenset(helpers)
+            )
+            _classify_mixing(statement, _with_known_names(statement_owner, known_names))
         if statement.judged or statement.computed:
-            known |= names.bound
-            taken -= names.bound
+            known_names |= names.bound
+            assigned_names -= names.bound
             helpers |= names.bound if isinstance(node, ast.FunctionDef) else set()
         elif isinstance(node, ast.Assign):
-            known -= statement.affects
-            taken |= statement.affects
+            known_names -= statement.affects
+            assigned_names |= statement.affects
         else:
-            known -= names.bound
-            taken |= names.bound
+            known_names -= names.bound
+            assigned_names |= names.bound
 
 
-def _knowing(owner: Ownership, known: frozenset[str]) -> Ownership:
-    return replace(owner, unknown=lambda name: name not in known)
+def _with_known_names(owner: Ownership, known_names: frozenset[str]) -> Ownership:
+    return replace(owner, unknown=lambda name: name not in known_names)
 
 
 def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
@@ -300,7 +313,9 @@ def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
     mixing = None if isinstance(node, _IMPORTS) else owner.mixing(node)
     if mixing is None:
         return
-    if isinstance(node, ast.Assign) and all(isinstance(each, ast.Name) for each in node.targets):
+    if isinstance(node, ast.Assign) and all(
+        isinstance(target, ast.Name) for target in node.targets
+    ):
         statement.computed = True
         return
     raise TestError(
@@ -320,10 +335,10 @@ def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
 
 def _check_names(statements: list[_Statement], gold_names: Iterable[str]) -> None:
     """Refuse names that nothing defines: the agent could define them as it likes."""
-    there = set(_BUILTINS) | set(gold_names) | {"__raises__"}
+    defined_names = set(_BUILTINS) | set(gold_names) | {"__raises__"}
     for statement in statements:
-        there |= statement.names.bound
-        for name in sorted(statement.names.loaded - there):
+        defined_names |= statement.names.bound
+        for name in sorted(statement.names.loaded - defined_names):
             raise TestError(
                 f"it uses {name!r}, which neither gold nor the test defines; define or import it "
                 "in test_setup"
@@ -338,14 +353,16 @@ def _split_statement(
     first: int,
 ) -> int:
     """Set a statement's steps and remainder; return the number for the next step."""
-    node, known = statement.node, statement.known
+    node, known_names = statement.node, statement.known_names
     statement.steps, statement.remainder, statement.loaded = [], None, set()
     if isinstance(node, ast.Assert) or (isinstance(node, ast.Assign) and statement.computed):
         expression = node.test if isinstance(node, ast.Assert) else node.value
-        chains = Chains(_knowing(owner, known), first, displays)
+        chains = Chains(_with_known_names(owner, known_names), first, displays)
         remainder = chains.take(expression)
         if not chains.steps and changeable:
-            chains = Chains(_knowing(owner, known.difference(changeable)), first, displays)
+            chains = Chains(
+                _with_known_names(owner, known_names.difference(changeable)), first, displays
+            )
             remainder = chains.take(expression)
         statement.steps = chains.steps
         if isinstance(node, ast.Assert):
@@ -363,24 +380,26 @@ def _split_statement(
     return first
 
 
-def _needed(statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]) -> set[str]:
+def _collect_names(
+    statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]
+) -> set[str]:
     """Return all names that a side needs, those included that others are made of."""
-    needed: set[str] = set()
+    names: set[str] = set()
     for statement in statements:
-        needed |= set(loads(statement))
-    size = -1 if len(statements) > 1 else len(needed)
-    while size != len(needed):
-        size = len(needed)
+        names |= set(loads(statement))
+    size = -1 if len(statements) > 1 else len(names)
+    while size != len(names):
+        size = len(names)
         for statement in statements:
             is_judges = statement.judged or statement.computed
-            if is_judges and statement.affects & needed:
-                needed |= statement.names.loaded
-    return needed
+            if is_judges and statement.affects & names:
+                names |= statement.names.loaded
+    return names
 
 
-def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
+def _mutable_names(statements: list[_Statement], agent_needs: set[str]) -> set[str]:
     """Return the data among the needed names that the agent's code could change."""
-    found: set[str] = set()
+    mutable_names: set[str] = set()
     for statement in statements:
         node = statement.node
         if not statement.judged or isinstance(node, _DEFINITIONS):
@@ -388,21 +407,21 @@ def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
         value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node
         for inner in ast.walk(value or node):
             mutable = not isinstance(inner, _PLAIN)
-            if mutable and not (isinstance(inner, ast.Name) and inner.id not in found):
-                found |= statement.affects
+            if mutable and not (isinstance(inner, ast.Name) and inner.id not in mutable_names):
+                mutable_names |= statement.affects
                 break
-    return found & needed
+    return mutable_names & agent_needs
 
 
-def _judge_runs(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
+def _judge_statement(statement: _Statement, judge_needs: set[str]) -> ast.stmt | None:
     if statement.remainder is not None:
         return statement.remainder
-    return statement.node if statement.judged and statement.affects & wanted else None
+    return statement.node if statement.judged and statement.affects & judge_needs else None
 
 
-def _steps(statements: list[_Statement], needed: set[str]) -> Iterator[Step]:
+def _steps(statements: list[_Statement], agent_needs: set[str]) -> Iterator[Step]:
     for statement in statements:
         yield from statement.steps
-        if statement.judged and statement.affects & needed:
+        if statement.judged and statement.affects & agent_needs:
             kind = "setup" if statement.is_setup else "run"
             yield (kind, -1, ast.unparse(statement.node))

@@ -13,7 +13,7 @@ from pytest_intercode.suites.python_expressions import TestError
 from pytest_intercode.suites.python_ownership import methods_of
 from pytest_intercode.suites.python_split import Split, split_test
 
-__all__ = ["check_tests", "entry_of", "parsed", "splits"]
+__all__ = ["check_tests", "entry_of", "parse_code", "split_tests"]
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -27,23 +27,23 @@ def check_tests(tasks: Iterable[Task]) -> None:
         SuiteError: a task has none, or one of them does not parse or cannot be split.
     """
     for task in tasks:
-        where = f"{task.source}: task {task.id!r}: tests"
+        label = f"{task.source}: task {task.id!r}: tests"
         if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
-            raise SuiteError(f"{where}: they are for the env python, not {task.env}")
+            raise SuiteError(f"{label}: they are for the env python, not {task.env}")
         if task.env != "python" or task.skip:
             continue
         if not task.tests:
             raise SuiteError(
-                f"{where}: a python task needs some: a list of asserts, of {{input, output}} or of "
+                f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
                 "{arguments, result}"
             )
         if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
-            raise SuiteError(f"{where}: what do they call? Give entry, or a gold that defines it")
-        for _ in splits(task):
+            raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
+        for _ in split_tests(task):
             pass
 
 
-def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
+def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
     """Yield the tests of a task, those that are code in their two parts.
 
     Raises:
@@ -59,9 +59,9 @@ def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
         try:
             yield _split(task.test_setup, test.code, defined, entry, methods)
         except (TestError, RecursionError, MemoryError) as error:
-            said = error if isinstance(error, TestError) else "it is nested too deeply"
+            problem = error if isinstance(error, TestError) else "it is nested too deeply"
             raise SuiteError(
-                f"{task.source}: task {task.id!r}: tests: test {number}: {said}"
+                f"{task.source}: task {task.id!r}: tests: test {number}: {problem}"
             ) from None
 
 
@@ -92,7 +92,7 @@ def _split(
 def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
     defined = _defined_by(gold)
     for code in codes:
-        tree = parsed(code)
+        tree = parse_code(code)
         calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
         for called in calls:
             if isinstance(called, ast.Name) and called.id in defined:
@@ -103,7 +103,7 @@ def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
 @lru_cache(4096)
 def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
     """Return what gold defines at top level: its functions and classes, in order."""
-    trees = filter(None, map(parsed, gold))
+    trees = filter(None, map(parse_code, gold))
     return tuple(
         node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
     )
@@ -112,11 +112,11 @@ def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(4096)
 def _methods_of(gold: tuple[str, ...]) -> frozenset[str]:
     # Most golds define no class, and need not be parsed for this.
-    return methods_of(filter(None, (parsed(code) for code in gold if "class " in code)))
+    return methods_of(filter(None, (parse_code(code) for code in gold if "class " in code)))
 
 
-def parsed(code: str) -> ast.Module | None:
-    """Return the tree of a source, or None where it is none."""
+def parse_code(code: str) -> ast.Module | None:
+    """Return the tree of a source, or None where it is not one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -29,7 +29,7 @@ from pytest_intercode.suites.files import Budget, unpack_archive
 __all__ = ["repository_layer"]
 
 _RECIPE = "1"  # to be changed when the same source has to come to something else
-_SECONDS = 600.0  # that one command of git may take
+_GIT_TIMEOUT = 600.0  # seconds of one command
 _BUNDLE = b"# v"
 _STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b"#", b"progress ")
 _AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
@@ -42,7 +42,7 @@ _FOLDERS = ("objects", "refs", "reftable")
 _NOT_COPIED = ("info/alternates", "info/http-alternates")
 _FORMATS = (("objectFormat", "sha256"), ("refStorage", "reftable"))
 _CONFIG_OF_COPY = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n"
-_LARGEST_FILE = 64 * 1024**2
+_MAX_SETTINGS_BYTES = 64 * 1024**2  # of one of _FILES
 
 
 def repository_layer(repository: Repository) -> Path:
@@ -54,7 +54,7 @@ def repository_layer(repository: Repository) -> Path:
 
     Args:
         repository: the repository; its ``source`` is a git bundle, a stream of ``git fast-export``,
-            a tar archive or a folder. Of the last two, what is no repository becomes one commit.
+            a tar archive or a folder. Of the last two, what is not a repository becomes one commit.
 
     Returns:
         The archive, whose members are below ``repository.at``.
@@ -69,7 +69,7 @@ def repository_layer(repository: Repository) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with _workplace() as folder:
-            layer = _Making(repository, folder).archive()
+            layer = _LayerBuilder(repository, folder).archive()
             part = path.with_name(f"{path.name}.{os.getpid()}")
             shutil.move(layer, part)
             part.replace(path)
@@ -111,21 +111,21 @@ def _content(source: Path) -> bytes:
 
 @cache
 def _git() -> str:
-    found = shutil.which("git")
-    if found is None:
+    git_path = shutil.which("git")
+    if git_path is None:
         raise SuiteError(
             "this machine has no git, which makes the repositories of tasks: apt-get install git"
         )
-    return found
+    return git_path
 
 
-class _Making:
+class _LayerBuilder:
     """Makes the archive of one repository in an empty folder."""
 
     def __init__(self, repository: Repository, folder: Path) -> None:
         assert repository.source is not None
         self._source = repository.source
-        self._wanted = repository.commit
+        self._commit_name = repository.commit
         self._at = repository.at.strip("/")
         self._folder = folder
         self._budget = Budget(repository.source)
@@ -146,55 +146,65 @@ class _Making:
         """Return where the archive is."""
         everything = self._everything()
         commit = self._commit(everything)
-        tags = self._ask(everything, "tag", "--merged", commit).split()
-        made = self._folder / "made"
-        self._ask(self._folder, "init", "-q", "--template=", "-b", "main", str(made))
-        wanted = [
+        tags = self._run_git(everything, "tag", "--merged", commit).split()
+        checkout = self._folder / "made"
+        self._run_git(self._folder, "init", "-q", "--template=", "-b", "main", str(checkout))
+        refspecs = [
             f"{commit}:refs/heads/base",
             *(f"refs/tags/{tag}:refs/tags/{tag}" for tag in tags),
         ]
-        self._ask(
-            made, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(everything), *wanted
+        self._run_git(
+            checkout,
+            "fetch",
+            "-q",
+            "--no-tags",
+            "--no-write-fetch-head",
+            str(everything),
+            *refspecs,
         )
-        self._check_size(made)
+        self._check_size(checkout)
         for setting in _CONFIG:
-            self._ask(made, "config", *setting.split("=", 1))
-        self._ask(made, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base")
-        self._ask(made, "branch", "-q", "-D", "base")
-        self._ask(made, "repack", "-q", "-a", "-d")
-        self._ask(made, "pack-refs", "--all")
-        when = int(self._ask(made, "show", "-s", "--format=%ct", "HEAD"))
-        shutil.rmtree(made / ".git/logs", ignore_errors=True)
-        with Root(made, links=False) as root:
+            self._run_git(checkout, "config", *setting.split("=", 1))
+        self._run_git(
+            checkout, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base"
+        )
+        self._run_git(checkout, "branch", "-q", "-D", "base")
+        self._run_git(checkout, "repack", "-q", "-a", "-d")
+        self._run_git(checkout, "pack-refs", "--all")
+        commit_time = int(self._run_git(checkout, "show", "-s", "--format=%ct", "HEAD"))
+        shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
+        with Root(checkout, links=False) as root:
             for item in root.walk():
-                os.utime(made / item.path, (when, when), follow_symlinks=False)
-        self._ask(made, "update-index", "-q", "--refresh")
-        return self._packed(made, when)
+                os.utime(checkout / item.path, (commit_time, commit_time), follow_symlinks=False)
+        self._run_git(checkout, "update-index", "-q", "--refresh")
+        return self._pack(checkout, commit_time)
 
     def _commit(self, everything: Path) -> str:
         try:
-            return self._ask(everything, "rev-parse", "--verify", f"{self._wanted}^{{commit}}")
+            return self._run_git(
+                everything, "rev-parse", "--verify", f"{self._commit_name}^{{commit}}"
+            )
         except SuiteError:
-            why = f"repository: {self._source}: it has no commit {self._wanted!r}"
-            raise SuiteError(why) from None
+            message = f"repository: {self._source}: it has no commit {self._commit_name!r}"
+            raise SuiteError(message) from None
 
-    def _check_size(self, made: Path) -> None:
+    def _check_size(self, checkout: Path) -> None:
         """See how large the work tree gets before it is written; objects are compressed."""
         budget = Budget(self._source)
-        for line in self._ask(made, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
+        for line in self._run_git(checkout, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
             size = line.partition("\t")[0].rpartition(" ")[2]
             budget.entry(int(size) if size.isdecimal() else 0)
 
-    def _packed(self, made: Path, when: int) -> Path:
-        def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def _pack(self, checkout: Path, commit_time: int) -> Path:
+        def reset_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = "root"
-            entry.mtime = when
+            entry.mtime = commit_time
             return entry
 
         path = self._folder / "layer.tar"
         with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(made, self._at, filter=owned)
+            archive.add(checkout, self._at, filter=reset_owner)
         return path
 
     def _everything(self) -> Path:
@@ -206,27 +216,29 @@ class _Making:
             begin = file.read(100)
         if begin.startswith(_BUNDLE) and b"git bundle" in begin:
             bare = self._bare("fetch", "-q", str(source.resolve()), "+refs/*:refs/*")
-            heads = self._ask(bare, "bundle", "list-heads", str(source.resolve()), "HEAD").split()
+            heads = self._run_git(
+                bare, "bundle", "list-heads", str(source.resolve()), "HEAD"
+            ).split()
             if heads:
-                self._ask(bare, "update-ref", "--no-deref", "HEAD", heads[0])
+                self._run_git(bare, "update-ref", "--no-deref", "HEAD", heads[0])
             return bare
         if tarfile.is_tarfile(source):
-            return self._of_folder(self._unpacked(source))
+            return self._of_folder(self._unpack(source))
         if begin.startswith(_STREAM):
             with source.open("rb") as file:
-                return self._bare("fast-import", "--quiet", "--force", given=file.fileno())
+                return self._bare("fast-import", "--quiet", "--force", stdin=file.fileno())
         raise SuiteError(
             f"repository: {source}: neither a git bundle, a stream of `git fast-export`, a tar "
             "archive nor a folder"
         )
 
-    def _bare(self, *words: str, given: int | None = None) -> Path:
+    def _bare(self, *words: str, stdin: int | None = None) -> Path:
         bare = self._folder / "everything"
-        self._ask(self._folder, "init", "-q", "--bare", "--template=", "-b", "main", str(bare))
-        self._ask(bare, *words, given=given)
+        self._run_git(self._folder, "init", "-q", "--bare", "--template=", "-b", "main", str(bare))
+        self._run_git(bare, *words, stdin=stdin)
         return bare
 
-    def _unpacked(self, source: Path) -> Path:
+    def _unpack(self, source: Path) -> Path:
         folder = self._folder / "unpacked"
         folder.mkdir()
         unpack_archive(source, folder)
@@ -256,17 +268,17 @@ class _Making:
             raise SuiteError(f"repository: {place}: {error.strerror}") from None
         bare = self._bare("symbolic-ref", "HEAD", "refs/heads/main")
         words = (f"--work-tree={copy}", "-c", "core.bare=false")
-        self._ask(bare, *words, "add", "-A", "-f", ".")
-        self._ask(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
+        self._run_git(bare, *words, "add", "-A", "-f", ".")
+        self._run_git(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
         return bare
 
-    def _of_repository(self, root: Root, place: str, copy: Path) -> Path:
-        """Return a repository of the one at a place, without what its settings may lead git to."""
-        prefix = f"{place}/" if place else ""
-        kinds = {item.path: kind_of(item.status) for item in root.items(place)}
+    def _of_repository(self, root: Root, path: str, copy: Path) -> Path:
+        """Return a repository of the one at a path, without what its settings may lead git to."""
+        prefix = f"{path}/" if path else ""
+        kinds = {item.path: kind_of(item.status) for item in root.items(path)}
         for name in _FILES:
             if prefix + name in kinds:
-                (copy / name).write_bytes(root.read(prefix + name, _LARGEST_FILE))
+                (copy / name).write_bytes(root.read(prefix + name, _MAX_SETTINGS_BYTES))
         for name in _FOLDERS:
             (copy / name).mkdir()
             if prefix + name in kinds:
@@ -274,8 +286,8 @@ class _Making:
         formats = [self._format(copy, name, value) for name, value in _FORMATS]
         (copy / "config").write_text(f"{_CONFIG_OF_COPY}{''.join(formats)}")
         bare = self._bare("fetch", "-q", str(copy), "+refs/*:refs/*")
-        head = self._ask(copy, "rev-parse", "HEAD")
-        self._ask(bare, "update-ref", "--no-deref", "HEAD", head)
+        head = self._run_git(copy, "rev-parse", "HEAD")
+        self._run_git(bare, "update-ref", "--no-deref", "HEAD", head)
         return bare
 
     def _format(self, copy: Path, name: str, value: str) -> str:
@@ -293,7 +305,7 @@ class _Making:
         Args:
             root: the source.
             path: the folder in it.
-            target: an empty folder of ours.
+            target: an empty folder.
             links: keep symbolic links as they are, and leave out special files, as git does; else
                 there may be none.
         """
@@ -313,21 +325,21 @@ class _Making:
                     shutil.copyfileobj(content, file)
                 place.chmod(0o755 if mode & 0o100 else 0o644)
 
-    def _ask(self, folder: Path, *words: str, given: int | None = None) -> str:
-        where = ("-C", str(folder), "-c", "safe.directory=*")
-        return self._run(_git(), *where, *words, given=given)
+    def _run_git(self, folder: Path, *words: str, stdin: int | None = None) -> str:
+        options = ("-C", str(folder), "-c", "safe.directory=*")
+        return self._run(_git(), *options, *words, stdin=stdin)
 
-    def _run(self, *words: str, given: int | None = None) -> str:
-        done = subprocess.run(
+    def _run(self, *words: str, stdin: int | None = None) -> str:
+        process = subprocess.run(
             words,
-            stdin=subprocess.DEVNULL if given is None else given,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             capture_output=True,
             env=self._variables,
-            timeout=_SECONDS,
+            timeout=_GIT_TIMEOUT,
             check=False,
         )
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            where = f"repository: {self._source}, commit {self._wanted}"
-            raise SuiteError(f"{where}: {said or f'{words[0]} failed'}")
-        return done.stdout.decode("utf-8", "replace").strip()
+        if process.returncode:
+            error_text = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            location = f"repository: {self._source}, commit {self._commit_name}"
+            raise SuiteError(f"{location}: {error_text or f'{words[0]} failed'}")
+        return process.stdout.decode("utf-8", "replace").strip()

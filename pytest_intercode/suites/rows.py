@@ -25,7 +25,7 @@ __all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
 _PARQUET = ".parquet"
-_LARGEST = 2 * 1024**3  # bytes, unpacked
+_MAX_BYTES = 2 * 1024**3  # unpacked
 
 Row: TypeAlias = dict[str, Any]
 _Place: TypeAlias = "Path | SuitePath"
@@ -63,19 +63,19 @@ def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
             "pandas.read_parquet(path).to_json(new, orient='records', lines=True)"
         )
     if suffix not in _SUFFIXES:
-        allowed = ", ".join(_SUFFIXES)
-        raise SuiteError(f"{path}: rows come from {allowed} (or those with .gz), not {suffix!r}")
+        formats = ", ".join(_SUFFIXES)
+        raise SuiteError(f"{path}: rows come from {formats} (or those with .gz), not {suffix!r}")
     text = _read(path)
     if suffix == ".json":
-        yield from _json(path, text)
+        yield from _read_json_rows(path, text)
     elif suffix == ".jsonl":
-        yield from _json_lines(path, text)
+        yield from _read_json_lines(path, text)
     else:
-        yield from _separated(path, text, "\t" if suffix == ".tsv" else ",")
+        yield from _read_separated(path, text, "\t" if suffix == ".tsv" else ",")
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Return why a text is no JSON, in a few words."""
+    """Return why a text is not JSON, in a few words."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
@@ -83,10 +83,10 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 def _read(path: _Place) -> str:
     try:
-        data = read_bounded(path, _LARGEST)
+        data = read_bounded(path, _MAX_BYTES)
         if data is None:
             raise SuiteError(
-                f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+                f"{path}: holds more than {_MAX_BYTES // 1024**3} GiB, which is more than is read"
             )
         return data.decode("utf-8-sig")
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _read(path: _Place) -> str:
         raise SuiteError(f"{path}: cannot be read: {reason}") from None
 
 
-def _json(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
+def _read_json_rows(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,10 +109,10 @@ def _json(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     if not isinstance(data, list):
         raise SuiteError(f"{path}: a JSON file of rows is a list of objects, not {_name(data)}")
     for index, row in enumerate(data):
-        yield _checked(f"{path}, row {index}", row)
+        yield _check_row(f"{path}, row {index}", row)
 
 
-def _json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
+def _read_json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(text.split("\n"), start=1):  # texts may hold other line ends
         if not line.strip():
             continue
@@ -120,10 +120,10 @@ def _json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise SuiteError(f"{path}:{number}: not JSON: {json_problem(error)}") from None
-        yield _checked(f"{path}:{number}", row)
+        yield _check_row(f"{path}:{number}", row)
 
 
-def _separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
+def _read_separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
@@ -135,7 +135,7 @@ def _separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[str, R
         raise SuiteError(f"{path}:{reader.reader.line_num}: {error}") from None
 
 
-def _checked(place: str, row: object) -> tuple[str, Row]:
+def _check_row(place: str, row: object) -> tuple[str, Row]:
     if not isinstance(row, dict):
         raise SuiteError(f"{place}: a row is an object with fields, not {_name(row)}")
     return place, row
@@ -173,8 +173,8 @@ def read_apps(path: SuitePath) -> Iterator[tuple[str, Row]]:
 def _problem(folder: SuitePath) -> Row:
     question = _optional(folder / "question.txt").strip()
     starter = _optional(folder / "starter_code.py")
-    solutions = _parsed(folder / "solutions.json") or [""]
-    metadata = _parsed(folder / "metadata.json") or {}
+    solutions = _read_json(folder / "solutions.json") or [""]
+    metadata = _read_json(folder / "metadata.json") or {}
     if not isinstance(solutions, list) or not isinstance(metadata, dict):
         raise SuiteError(f"{folder}: solutions.json holds a list, and metadata.json an object")
     row = {
@@ -182,7 +182,9 @@ def _problem(folder: SuitePath) -> Row:
         "gold": str(solutions[0]),
         "problem": folder.name,
         "split": folder.parent.name,
-        **_tests(str(folder), _parsed(folder / "input_output.json"), starter or str(solutions[0])),
+        **_tests(
+            str(folder), _read_json(folder / "input_output.json"), starter or str(solutions[0])
+        ),
     }
     if metadata.get("difficulty"):
         row["hardness"] = str(metadata["difficulty"])
@@ -198,7 +200,7 @@ def _tests(place: str, source: Any, code: str) -> Row:
         code: what shows whether the function is a method: the starter code, or a solution.
     """
     if isinstance(source, str):
-        source = _parsed_text(f"{place}: input_output", source)
+        source = _parse_json(f"{place}: input_output", source)
     if not source:
         return {"skip": "it has no tests"}
     if not isinstance(source, dict) or not {"inputs", "outputs"} <= source.keys():
@@ -210,11 +212,16 @@ def _tests(place: str, source: Any, code: str) -> Row:
         return {"skip": "it has no tests"}
     if not name:
         pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
-        return {"tests": [{"input": given, "output": wanted} for given, wanted in pairs]}
+        return {
+            "tests": [
+                {"input": program_input, "output": program_output}
+                for program_input, program_output in pairs
+            ]
+        }
     # Most results, but not all, are in a list of one; within a problem all or none are.
     if all(isinstance(output, list) and len(output) == 1 for output in outputs):
         outputs = [output[0] for output in outputs]
-    calls = (given if isinstance(given, list) else [given] for given in inputs)
+    calls = (arguments if isinstance(arguments, list) else [arguments] for arguments in inputs)
     return {
         "entry": f"Solution.{name}" if "class Solution" in code else name,
         "tests": [
@@ -232,11 +239,11 @@ def _optional(path: SuitePath) -> str:
     return _read(path) if path.exists() else ""
 
 
-def _parsed(path: SuitePath) -> Any:
-    return _parsed_text(str(path), _optional(path))
+def _read_json(path: SuitePath) -> Any:
+    return _parse_json(str(path), _optional(path))
 
 
-def _parsed_text(place: str, text: str) -> Any:
+def _parse_json(place: str, text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
     except (ValueError, RecursionError) as error:

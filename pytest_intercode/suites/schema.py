@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pytest_intercode.core.hosts import MOST_HOSTS, parse_host
+from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
     FORMAT_NAMES,
@@ -44,7 +44,6 @@ from pytest_intercode.core.task import (
     Task,
     Test,
     Verification,
-    audit_check,
 )
 from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.suites.manifest import SwebenchModel
@@ -63,10 +62,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def _size(value: object) -> object:
     """Read ``512m`` as bytes."""
     if isinstance(value, str):
-        found = _SIZE.fullmatch(value.strip())
-        if not found:
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
             raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
-        return int(float(found[1]) * _UNITS[found[2].lower()])
+        return int(float(match[1]) * _UNITS[match[2].lower()])
     return value
 
 
@@ -87,39 +86,38 @@ def _absolute(value: str) -> str:
     return value
 
 
-def _hosts(written: tuple[str, ...]) -> tuple[str, ...]:
-    if len(written) > MOST_HOSTS:
-        raise ValueError(f"no more than {MOST_HOSTS} hosts, found {len(written)}")
-    return tuple(dict.fromkeys(str(parse_host(each)) for each in written))
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MAX_HOSTS:
+        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
+    return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
 
 
 def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _alternatives(given: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+def _alternatives(golds: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """Read further golds: one command alone, as a column of rows has it, or a list of golds."""
-    return ((given,),) if isinstance(given, str) else tuple(given)
+    return ((golds,),) if isinstance(golds, str) else tuple(golds)
 
 
 def _environment(value: str) -> str:
     if not is_environment(value):  # reported as a wrong literal is
-        allowed = {"expected": ", ".join(environment_names())}
-        raise PydanticCustomError("literal_error", "there is no such environment", allowed)
+        context = {"expected": ", ".join(environment_names())}
+        raise PydanticCustomError("literal_error", "there is no such environment", context)
     return value
 
 
 def _audit(value: dict[str, str]) -> dict[str, str]:
-    reasons = {audit_check(name): reason for name, reason in value.items()}
-    for name, reason in reasons.items():
+    for name, reason in value.items():
         if name not in AUDIT_CHECKS:
             raise ValueError(
                 f"the audit has no check {name!r}.{suggestion(name, AUDIT_CHECKS)} Allowed: "
                 f"{', '.join(AUDIT_CHECKS)}"
             )
         if not reason.strip():
-            raise ValueError(f"{name}: say why this is no fault of the task")
-    return reasons
+            raise ValueError(f"{name}: say why this is not a fault of the task")
+    return value
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
@@ -140,7 +138,7 @@ class _Model(BaseModel):
 
 
 class PathModel(_Model):
-    """A text that is in a file beside the suite."""
+    """A text that is in a file next to the suite."""
 
     path: StrictStr
 
@@ -152,9 +150,11 @@ class PathModel(_Model):
             raise MissingFile(f"{folder / self.path}: cannot be read: {error.strerror}") from None
 
 
-def _text_of(given: str | PathModel, folder: SuitePath) -> str:
+def _text_of(source: str | PathModel, folder: SuitePath) -> str:
     return (
-        given if isinstance(given, str) else given.read(folder).decode("utf-8", "surrogateescape")
+        source
+        if isinstance(source, str)
+        else source.read(folder).decode("utf-8", "surrogateescape")
     )
 
 
@@ -198,17 +198,17 @@ class PatternModel(_Model):
 NormaliserName: TypeAlias = Literal["trailing-space", "line-order", "numbers"]
 
 
-def _normaliser(given: str | PatternModel) -> Normaliser:
-    if isinstance(given, PatternModel):
-        return Normaliser("pattern", given.pattern, given.replace)
-    return Normaliser(cast("NormaliserName", given))
+def _normaliser(rule: str | PatternModel) -> Normaliser:
+    if isinstance(rule, PatternModel):
+        return Normaliser("pattern", rule.pattern, rule.replace)
+    return Normaliser(cast("NormaliserName", rule))
 
 
-def _rules(given: object) -> object:
+def _rules(names: object) -> object:
     """Read ``all`` as the names of all rules."""
-    if isinstance(given, str) and given != "all":
+    if isinstance(names, str) and names != "all":
         raise ValueError("either all, or a list of rules")
-    return FORMAT_NAMES if given == "all" else given
+    return FORMAT_NAMES if names == "all" else names
 
 
 class RewardModel(_Model):
@@ -258,20 +258,20 @@ class FileModel(_Model):
     @model_validator(mode="after")
     def _one_kind(self) -> FileModel:
         kinds = ("text", "base64", "link", "path")
-        given = [name for name in kinds if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(given)}")
+        used_kinds = [name for name in kinds if getattr(self, name) is not None]
+        if len(used_kinds) > 1:
+            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
         return self
 
 
-def _files(given: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
-    return {path: _file(path, model) for path, model in given.items()}
+def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
+    return {path: _file(path, model) for path, model in files.items()}
 
 
-def _file(path: str, given: str | FileModel) -> FileSpec | FileModel:
-    model = FileModel(text=given) if isinstance(given, str) else given
+def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
+    model = FileModel(text=content) if isinstance(content, str) else content
     if path.endswith("/"):
-        if isinstance(given, str) or model.text or model.base64 or model.link or model.path:
+        if isinstance(content, str) or model.text or model.base64 or model.link or model.path:
             raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
         if model.text is None and model.base64 is None and model.link is None:
             return FileSpec("directory", mode=model.mode)
@@ -336,16 +336,16 @@ class VerificationModel(_Model):
             raise ValueError(f"the parser {self.parser} needs report: the path of what it reads")
         return self
 
-    def made(self, folder: SuitePath) -> Verification:
+    def build(self, folder: SuitePath) -> Verification:
         """Return what the fields say, with files read from the suite's folder."""
-        given = dict(self)
-        given["patch"] = _text_of(self.patch, folder)
-        given["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
-        given["variables"] = tuple(self.variables.items())
-        given["fail_to_pass"] = tuple(self.fail_to_pass)
-        given["pass_to_pass"] = tuple(self.pass_to_pass)
-        given["carried"] = tuple(self.carried)
-        return Verification(**given)
+        fields = dict(self)
+        fields["patch"] = _text_of(self.patch, folder)
+        fields["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
+        fields["variables"] = tuple(self.variables.items())
+        fields["fail_to_pass"] = tuple(self.fail_to_pass)
+        fields["pass_to_pass"] = tuple(self.pass_to_pass)
+        fields["carried"] = tuple(self.carried)
+        return Verification(**fields)
 
 
 class ArchiveModel(_Model):
@@ -390,12 +390,12 @@ class CallTestModel(_Model):
     result: Any
 
 
-def _test(given: str | ProgramTestModel | CallTestModel) -> Test:
-    if isinstance(given, ProgramTestModel):
-        return ProgramTest(given.input, given.output)
-    if isinstance(given, CallTestModel):
-        return CallTest(tuple(given.arguments), given.result)
-    return CodeTest(given)
+def _test(test: str | ProgramTestModel | CallTestModel) -> Test:
+    if isinstance(test, ProgramTestModel):
+        return ProgramTest(test.input, test.output)
+    if isinstance(test, CallTestModel):
+        return CallTest(tuple(test.arguments), test.result)
+    return CodeTest(test)
 
 
 class TaskFields(_Model):
@@ -510,39 +510,40 @@ class SuiteModel(_Model):
 
 
 def _apply(
-    task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, alone: Mapping[str, Any]
+    task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, per_task: Mapping[str, Any]
 ) -> Task:
-    """Lay the given fields, and what is this task's alone, over a task; the rest stays."""
-    given = {**_given(fields), **alone}
-    if isinstance(given.get("gold"), PathModel):
-        given["gold"] = (_text_of(given["gold"], folder),)
-    if "files" in given:
-        given["files"] = _read(given["files"], folder)
-    if "variables" in given:
-        given["variables"] = tuple(given["variables"].items())
+    """Lay the given fields, and those of this task alone, over a task; the rest stays."""
+    values = {**_explicit_fields(fields), **per_task}
+    if isinstance(values.get("gold"), PathModel):
+        values["gold"] = (_text_of(values["gold"], folder),)
+    if "files" in values:
+        values["files"] = _read(values["files"], folder)
+    if "variables" in values:
+        values["variables"] = tuple(values["variables"].items())
     if fields.repository is not None:
         source = fields.repository.source
         place = None if source is None else (folder / source).place()
-        given["repository"] = Repository(**{**dict(fields.repository), "source": place})
+        values["repository"] = Repository(**{**dict(fields.repository), "source": place})
     if fields.verification is not None:
-        given["verification"] = fields.verification.made(folder)
-    for name in {"files", "audit"} & given.keys():
-        given[name] = {**getattr(task, name), **given[name]}
-    if "reward" in given:
-        given["reward"] = replace(task.reward, **_given(given["reward"]))
-    limits = {} if fields.limits is None else _given(fields.limits)
-    network = given.pop("network", limits.pop("network", None))
+        values["verification"] = fields.verification.build(folder)
+    for name in {"files", "audit"} & values.keys():
+        values[name] = {**getattr(task, name), **values[name]}
+    if "reward" in values:
+        values["reward"] = replace(task.reward, **_explicit_fields(values["reward"]))
+    limits = {} if fields.limits is None else _explicit_fields(fields.limits)
+    network = values.pop("network", limits.pop("network", None))
     if network is not None:
-        named = network if isinstance(network, tuple) else ()
-        limits |= {"network": network is True, "hosts": named, "offline": not network}
+        hosts = network if isinstance(network, tuple) else ()
+        limits |= {"network": network is True, "hosts": hosts, "offline": not network}
     if limits:
-        given["limits"] = replace(task.limits, **limits)
+        values["limits"] = replace(task.limits, **limits)
     archive, database = fields.archive, fields.database
     if archive is not None:
         model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        given["archive"] = Archive(**{**_given(model), "path": (folder / model.path).place()})
+        path = (folder / model.path).place()
+        values["archive"] = Archive(**{**_explicit_fields(model), "path": path})
     if database is not None:
-        given["database"] = Database(
+        values["database"] = Database(
             engine=database.engine,
             name=database.name,
             scripts=tuple((folder / path).place() for path in database.script or ()),
@@ -551,17 +552,17 @@ def _apply(
             optional=database.optional,
         )
     if fields.image is not None:
-        given["image"] = ImageSource(image=fields.image)
+        values["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
-        name = given.pop("dockerfile")
+        name = values.pop("dockerfile")
         own_path = folder / name
         bundled_path = bundled / f"{name}.Dockerfile"
         is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
-        given["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
-    return replace(task, **given) if given else task
+        values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
+    return replace(task, **values) if values else task
 
 
-def _given(model: BaseModel) -> dict[str, Any]:
+def _explicit_fields(model: BaseModel) -> dict[str, Any]:
     """Return the fields that are not left out; to leave one out, and to give null, is the same."""
     every = {name: getattr(model, name) for name in model.model_fields_set}
     return {name: value for name, value in every.items() if value is not None}
@@ -573,7 +574,7 @@ def build_task(
     *,
     folder: SuitePath,
     bundled: Path,
-    **alone: Any,
+    **per_task: Any,
 ) -> Task:
     """Make a task from a blank one and layers of fields; later layers replace earlier ones.
 
@@ -582,11 +583,11 @@ def build_task(
         layers: the fields to lay over it; one or more.
         folder: where relative paths in the suite start.
         bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
-        alone: fields of this task alone, which no layer has, such as its source.
+        per_task: fields of this task alone, which no layer has, such as its source.
     """
-    *below, last = layers
+    *base_layers, last_layer = layers
     task = blank
-    for fields in below:
+    for fields in base_layers:
         task = _apply(task, fields, folder, bundled, {})
-    task = _apply(task, last, folder, bundled, alone)
+    task = _apply(task, last_layer, folder, bundled, per_task)
     return replace(task, needs_network="network" in task.tags)

@@ -17,11 +17,11 @@ from pytest_intercode.suites.catalogue import (
     dataset_names,
     file_tasks,
     named_tasks,
-    online,
-    reaching,
     suite_file,
-    verified_there,
+    with_allowed_hosts,
     with_kit,
+    with_network,
+    with_shared_verifier,
 )
 from pytest_intercode.suites.permissions import Permissions
 
@@ -33,7 +33,7 @@ class SelectionSettings:
     """The options that say which tasks are run.
 
     Attributes:
-        environments: ``--intercode-env``, with ``all`` replaced by the names it stands for.
+        environments: ``--intercode-env``, with ``all`` replaced by the names that it means.
         datasets: ``--intercode-dataset``.
         dataset_folder: where relative paths of datasets start.
         data: the folder of InterCode's data, or None.
@@ -120,157 +120,161 @@ class Selection:
         whole = self.whole_suites and (settings.environments or settings.datasets)
         if not (self._pasted or whole):
             return {}
-        chosen: dict[str, list[Task]] = {}
-        asked = f"--intercode-dataset={','.join(settings.datasets)}"
-        seen: dict[tuple[str, str, int], Task] = {}
+        tasks_by_env: dict[str, list[Task]] = {}
+        option = f"--intercode-dataset={','.join(settings.datasets)}"
+        first_tasks: dict[tuple[str, str, int], Task] = {}
         for dataset in settings.datasets:
             for task in self.dataset(dataset):
                 if settings.environments and task.env not in settings.environments:
                     continue
-                first = seen.setdefault((task.env, task.id, task.repeat), task)
+                first = first_tasks.setdefault((task.env, task.id, task.repeat), task)
                 if first is task:
-                    chosen.setdefault(task.env, []).append(task)
+                    tasks_by_env.setdefault(task.env, []).append(task)
                 elif first.source != task.source:  # else: a dataset and a part of it
                     raise ConfigurationError(
-                        f"{asked}: the id {task.id!r} is used twice, at {first.source} and at "
+                        f"{option}: the id {task.id!r} is used twice, at {first.source} and at "
                         f"{task.source}"
                     )
-        if settings.datasets and not chosen:
+        if settings.datasets and not tasks_by_env:
             environments = ",".join(settings.environments)
-            raise ConfigurationError(f"{asked} has no task of --intercode-env={environments}")
+            raise ConfigurationError(f"{option} has no task of --intercode-env={environments}")
         everything = set(settings.environments) == set(ENVIRONMENTS)
-        named = settings.environments if self.whole_suites and not settings.datasets else ()
-        for env in named:
+        whole_environments = (
+            settings.environments if self.whole_suites and not settings.datasets else ()
+        )
+        for env in whole_environments:
             if not everything or suite_file(env).is_file():  # `all` means every suite that exists
-                chosen[env] = self.suite(env)
+                tasks_by_env[env] = self.suite(env)
         for env, ids in self._pasted.items():
-            chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
+            tasks_by_env[env] = self._pasted_tasks(env, ids, tasks_by_env.get(env, []))
         if not self.whole_suites:
-            return {env: tasks for env, tasks in chosen.items() if env in self._pasted}
-        return chosen
+            return {env: tasks for env, tasks in tasks_by_env.items() if env in self._pasted}
+        return tasks_by_env
 
-    def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:
+    def _pasted_tasks(self, env: str, ids: set[str] | None, tasks: list[Task]) -> list[Task]:
         if ids is None:
-            return chosen or self.suite(env)
-        known: dict[str, list[Task]] = {}
+            return tasks or self.suite(env)
+        tasks_by_name: dict[str, list[Task]] = {}
 
-        def know(tasks: Iterable[Task]) -> None:
+        def add_tasks(tasks: Iterable[Task]) -> None:
             for task in tasks:
                 for name in {task.id, self.item_id(task)}:
-                    known.setdefault(name, []).append(task)
+                    tasks_by_name.setdefault(name, []).append(task)
 
-        know(chosen or self.suite(env))
+        add_tasks(tasks or self.suite(env))
         for name in dataset_names():
-            if any(task_id.startswith(f"{name}-") for task_id in ids - known.keys()):
-                know(self.dataset(name))
+            if any(task_id.startswith(f"{name}-") for task_id in ids - tasks_by_name.keys()):
+                add_tasks(self.dataset(name))
         for task_id in sorted(ids):
-            if task_id not in known:
+            if task_id not in tasks_by_name:
                 raise ConfigurationError(
                     f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
-                    f"this task.{suggestion(task_id, known)}"
+                    f"this task.{suggestion(task_id, tasks_by_name)}"
                 )
-        wanted = {(task.id, task.repeat) for task_id in ids for task in known[task_id]}
+        task_keys = {(task.id, task.repeat) for task_id in ids for task in tasks_by_name[task_id]}
         return [
             task
-            for name, tasks in known.items()
+            for name, tasks in tasks_by_name.items()
             for task in tasks
-            if name == task.id and (task.id, task.repeat) in wanted
+            if name == task.id and (task.id, task.repeat) in task_keys
         ]
 
     def suite(self, env: str) -> list[Task]:
         """Return the tasks of the bundled suite of an environment."""
-        return self.finished(bundled_tasks(env, f"--intercode-env={env}"))
+        return self.finish(bundled_tasks(env, f"--intercode-env={env}"))
 
     def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
         start = folder or self.settings.dataset_folder
-        asked, env = f"--intercode-dataset={name}", self._only_environment
+        option, env = f"--intercode-dataset={name}", self._only_environment
         permissions = self.settings.permissions
         tasks = named_tasks(
-            name, self.settings.data, asked, folder=start, env=env, permissions=permissions
+            name, self.settings.data, option, folder=start, env=env, permissions=permissions
         )
-        return self.finished(tasks)
+        return self.finish(tasks)
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
         permissions = self.settings.permissions
-        return self.finished(file_tasks(path, self._only_environment, permissions))
+        return self.finish(file_tasks(path, self._only_environment, permissions))
 
     @property
     def _only_environment(self) -> str | None:
         environments = self.settings.environments
         return environments[0] if len(environments) == 1 else None
 
-    def finished(self, tasks: Iterable[Task]) -> list[Task]:
+    def finish(self, tasks: Iterable[Task]) -> list[Task]:
         """Let hooks edit the tasks, then apply the options that limit and repeat them."""
         edited = list(tasks)
         self._modify(edited)
         if self.settings.network:
             override = self.settings.override_network
-            edited = [online(task, override=override) for task in edited]
+            edited = [with_network(task, override=override) for task in edited]
         elif self.settings.allow_host:
-            edited = [reaching(task, self.settings.allow_host) for task in edited]
+            edited = [with_allowed_hosts(task, self.settings.allow_host) for task in edited]
         if self.settings.verifier == "shared":
-            edited = [verified_there(task) for task in edited]
+            edited = [with_shared_verifier(task) for task in edited]
         if self.settings.kit != "auto":
             edited = [with_kit(task, self.settings.kit) for task in edited]
         part, parts = self.settings.shard or (1, 1)
-        chosen = edited[: self.settings.limit]
+        part_tasks = edited[: self.settings.limit]
         if self.settings.durations is None:
-            chosen = chosen[part - 1 :: parts]
+            part_tasks = part_tasks[part - 1 :: parts]
         else:
-            chosen = split_by_time(chosen, parts, self.settings.durations)[part - 1]
+            part_tasks = split_by_time(part_tasks, parts, self.settings.durations)[part - 1]
         repeats = range(1, self.settings.repeat + 1)
-        return [replace(task, repeat=n) if n > 1 else task for task in chosen for n in repeats]
+        return [replace(task, repeat=n) if n > 1 else task for task in part_tasks for n in repeats]
 
     def item_id(self, task: Task) -> str:
         """Return the id of an item: the task's id, and the number of the try if there are more."""
         return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
 
-    def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
+    def select_marked(self, location: str, arguments: Mapping[str, Any]) -> list[Task]:
         """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
 
         Raises:
             ConfigurationError: the mark names something that is not there.
         """
-        allowed = ("env", "suite", "dataset", "hardness", "tags", "ids")
-        for name in wanted:
-            if name not in allowed:
+        argument_names = ("env", "suite", "dataset", "hardness", "tags", "ids")
+        for name in arguments:
+            if name not in argument_names:
                 raise ConfigurationError(
-                    f"{where}: @pytest.mark.intercode has no argument {name!r}."
-                    f"{suggestion(name, allowed)} Allowed: {', '.join(allowed)}"
+                    f"{location}: @pytest.mark.intercode has no argument {name!r}."
+                    f"{suggestion(name, argument_names)} Allowed: {', '.join(argument_names)}"
                 )
-        folder = Path(where.split("::")[0]).parent
-        if "suite" in wanted:
-            tasks = self.file(folder / str(wanted["suite"]))
-        elif "dataset" in wanted:
-            tasks = self.dataset(str(wanted["dataset"]), folder)
-        elif "env" in wanted:
-            tasks = self.suite(str(wanted["env"]))
+        folder = Path(location.split("::")[0]).parent
+        if "suite" in arguments:
+            tasks = self.file(folder / str(arguments["suite"]))
+        elif "dataset" in arguments:
+            tasks = self.dataset(str(arguments["dataset"]), folder)
+        elif "env" in arguments:
+            tasks = self.suite(str(arguments["env"]))
         else:
             raise ConfigurationError(
-                f"{where}: takes an intercode fixture, so it needs to know the tasks: "
+                f"{location}: takes an intercode fixture, so it needs to know the tasks: "
                 "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
             )
-        needed, ids = (_as_set(wanted.get(name, ())) for name in ("tags", "ids"))
-        known = {task.id for task in tasks}
-        for task_id in sorted(ids - known):
+        tags, ids = (_as_set(arguments.get(name, ())) for name in ("tags", "ids"))
+        task_ids = {task.id for task in tasks}
+        for task_id in sorted(ids - task_ids):
             raise ConfigurationError(
-                f"{where}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
-                + suggestion(task_id, known)
+                f"{location}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
+                + suggestion(task_id, task_ids)
             )
-        chosen = [
+        matches = [
             task
             for task in tasks
-            if needed <= set(task.tags)
-            and wanted.get("env", task.env) == task.env
-            and wanted.get("hardness", task.hardness) == task.hardness
-            and ("ids" not in wanted or task.id in ids)
+            if tags <= set(task.tags)
+            and arguments.get("env", task.env) == task.env
+            and arguments.get("hardness", task.hardness) == task.hardness
+            and ("ids" not in arguments or task.id in ids)
         ]
-        if not chosen:
-            given = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-            raise ConfigurationError(f"{where}: no task fits @pytest.mark.intercode({given})")
-        return chosen
+        if not matches:
+            mark_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            raise ConfigurationError(
+                f"{location}: no task fits @pytest.mark.intercode({mark_text})"
+            )
+        return matches
 
 
 def split_by_time(
@@ -281,25 +285,31 @@ def split_by_time(
     The same in every process: it depends on its arguments alone. A task that has no time takes the
     median of those that have, of this suite if there are any. Each part keeps the suite's order.
     """
-    own = [durations.get((task.env, task.suite or task.dataset, task.id)) for task in tasks]
-    known = [each for each in own if each is not None] or list(durations.values()) or [1.0]
-    usual = median(known)
-    seconds = [usual if each is None else each for each in own]
+    task_durations = [
+        durations.get((task.env, task.suite or task.dataset, task.id)) for task in tasks
+    ]
+    known_durations = (
+        [duration for duration in task_durations if duration is not None]
+        or list(durations.values())
+        or [1.0]
+    )
+    usual = median(known_durations)
+    seconds = [usual if duration is None else duration for duration in task_durations]
     # Suites of a single task are not all to be in the first part.
     name = f"{tasks[0].env} {tasks[0].suite or tasks[0].dataset}" if tasks else ""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % parts
     loads = [0.0] * parts
     sizes = [0] * parts
     part_of = [0] * len(tasks)
-    for at in sorted(range(len(tasks)), key=lambda at: (-seconds[at], at)):
+    for index in sorted(range(len(tasks)), key=lambda index: (-seconds[index], index)):
         part = min(
             range(parts), key=lambda part: (loads[part], sizes[part], (part - first) % parts)
         )
-        loads[part] += seconds[at]
+        loads[part] += seconds[index]
         sizes[part] += 1
-        part_of[at] = part
+        part_of[index] = part
     return [
-        [task for task, found in zip(tasks, part_of, strict=True) if found == part]
+        [task for task, task_part in zip(tasks, part_of, strict=True) if task_part == part]
         for part in range(parts)
     ]
 

@@ -22,7 +22,7 @@ from pytest_intercode.suites.permissions import Permissions
 
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
-_LARGEST = 2 * 1024**3  # bytes of a file that is read into memory
+_MAX_BYTES = 2 * 1024**3  # bytes of a file that is read into memory
 _T = TypeVar("_T")
 
 
@@ -45,7 +45,7 @@ class SuiteFolder:
 
     def __init__(self, folder: Path, permissions: Permissions) -> None:
         self.permissions = permissions
-        self._root = _opened(folder, "the folder of the suite")
+        self._root = _open_root(folder, "the folder of the suite")
         self._allowed: list[Root] | None = None
         self.places: dict[str, Path] = {}  # thousands of rows may name the same file
         self.top = SuitePath(self, str(folder), "")
@@ -69,8 +69,8 @@ class SuiteFolder:
             pass
         if self._allowed is None:
             remedy = self.permissions.remedy("allow-path", "")
-            self._allowed = [_opened(path, remedy) for path in self.permissions.paths]
-        real = _real(posixpath.join(self._root.path, path.below))
+            self._allowed = [_open_root(path, remedy) for path in self.permissions.paths]
+        real = _resolve(posixpath.join(self._root.path, path.below))
         for root in self._allowed if real else ():
             try:
                 return work(root, real)
@@ -90,7 +90,7 @@ class SuitePath:
     """A path that a suite names, with the methods of :class:`~pathlib.Path` that are safe.
 
     Errors are those of ``Path``, and :class:`OutsideSuite` where it leads to what may not be read.
-    It is no ``os.PathLike``, so that nothing else opens it by mistake.
+    It is not an ``os.PathLike``, so that nothing else opens it by mistake.
 
     Attributes:
         below: the path below the suite's folder, as it is written.
@@ -184,9 +184,9 @@ class SuitePath:
         """Open a regular file to read it."""
         return self._folder.use(self, Root.open)
 
-    def read_bytes(self, most: int = _LARGEST) -> bytes:
-        """Return what a regular file holds, ``most`` bytes of it at most."""
-        return self._folder.use(self, lambda root, path: root.read(path, most))
+    def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
+        """Return what a regular file holds, ``max_bytes`` bytes of it at most."""
+        return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a regular file, with line ends as Python has them."""
@@ -218,14 +218,14 @@ class SuitePath:
                 yield item.path[start:], path
 
 
-def _opened(folder: Path, what: str) -> Root:
+def _open_root(folder: Path, label: str) -> Root:
     try:
         return Root(folder)
     except OSError as error:
-        raise MissingFile(f"{folder}: {what} cannot be opened: {error.strerror}") from None
+        raise MissingFile(f"{folder}: {label} cannot be opened: {error.strerror}") from None
 
 
-def _real(path: str) -> str:
+def _resolve(path: str) -> str:
     try:
         return os.path.realpath(path)
     except ValueError:  # a NUL

@@ -1,6 +1,6 @@
 """YAML as suites are written in it: read with limits, and its mistakes in one line.
 
-Reads one file. What a parser would crash on, or be busy with for ever, is refused: values nested
+Reads one file. What a parser would crash on, or never finish with, is refused: values nested
 too deeply, aliases that hold themselves or multiply, integers that Python does not print.
 """
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["read_yaml"]
 
-_LARGEST = 64 * 1024**2  # bytes
-_DEEPEST = 100
-_MOST_NODES = 1_000_000  # aliases replaced by what they name
-_LONGEST_INTEGER = 1000  # characters
+_MAX_BYTES = 64 * 1024**2
+_MAX_DEPTH = 100  # levels of values in each other
+_MAX_NODES = 1_000_000  # aliases replaced by what they name
+_MAX_DIGITS = 1000  # characters
 _SUSPECT = 2000  # brackets or columns from which a file may be nested too deeply
 # What may be an alias; a suite without any is not read twice.
 _ALIAS = re.compile(r"(?:^|[\s,\[{])\*\w", re.MULTILINE)
@@ -36,19 +36,19 @@ class _Loader(_Base):  # type: ignore[misc]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         """Return the mapping, if every key of it is there once."""
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
+                if key.value in keys:
                     raise _mistake(f"the key {key.value!r:.80} is there twice", key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
         """Return an integer that is short enough to be printed."""
-        if len(node.value) > _LONGEST_INTEGER:
+        if len(node.value) > _MAX_DIGITS:
             raise _mistake(
-                f"an integer of more than {_LONGEST_INTEGER:,} digits; write it as text, in quotes",
+                f"an integer of more than {_MAX_DIGITS:,} digits; write it as text, in quotes",
                 node.start_mark,
             )
         return super().construct_yaml_int(node)
@@ -65,9 +65,9 @@ def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
     """
     try:
         size = path.stat().st_size
-        if size > _LARGEST:
+        if size > _MAX_BYTES:
             raise SuiteError(
-                f"{path}: larger than {_LARGEST // 1024**2} MiB; put the tasks into a file of rows"
+                f"{path}: larger than {_MAX_BYTES // 2**20} MiB; put the tasks into a file of rows"
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
     except yaml.YAMLError as error:
         fault = error
     except Exception as error:  # of a value: PyYAML lets pass what int() and the like raise
-        fault = _culprit(node, error)
+        fault = _find_mistake(node, error)
     mark = getattr(fault, "problem_mark", None)
     place = f"{path}:{mark.line + 1}" if mark else str(path)
     problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
@@ -102,25 +102,25 @@ def _check_limits(text: str) -> None:
     if brackets < _SUSPECT and not _ALIAS.search(text) and not _has_long_indent(text):
         return
     sizes: dict[str, int] = {}  # of what has an anchor, aliases included
-    open_: list[tuple[str | None, int]] = []
+    open_nodes: list[tuple[str | None, int]] = []
     total = 0
     for event in yaml.parse(text, Loader=_Base):
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_.pop()
+            anchor, start = open_nodes.pop()
             if anchor is not None:
-                sizes[anchor] = total - before
+                sizes[anchor] = total - start
         elif isinstance(event, yaml.AliasEvent):
-            if any(anchor == event.anchor for anchor, _ in open_):
+            if any(anchor == event.anchor for anchor, _ in open_nodes):
                 raise _mistake(f"the alias *{event.anchor:.80} holds itself", event.start_mark)
             total += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.NodeEvent):
             if isinstance(event, yaml.CollectionStartEvent):
-                open_.append((event.anchor, total))
+                open_nodes.append((event.anchor, total))
             total += 1
-        if len(open_) > _DEEPEST:
-            raise _mistake(f"nested more than {_DEEPEST} levels deep", event.start_mark)
-        if total > _MOST_NODES:
-            raise _mistake(f"more than {_MOST_NODES:,} values, aliases included", event.start_mark)
+        if len(open_nodes) > _MAX_DEPTH:
+            raise _mistake(f"nested more than {_MAX_DEPTH} levels deep", event.start_mark)
+        if total > _MAX_NODES:
+            raise _mistake(f"more than {_MAX_NODES:,} values, aliases included", event.start_mark)
 
 
 def _has_long_indent(text: str) -> bool:
@@ -128,26 +128,26 @@ def _has_long_indent(text: str) -> bool:
     return re.search(rf"^[ ?:-]{{{_SUSPECT}}}", text, re.MULTILINE) is not None
 
 
-def _culprit(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:
+def _find_mistake(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:
     """Return the mistake of the first value that cannot be made."""
     for scalar in _scalars(node):
         try:
             _Loader("").construct_object(scalar)
         except Exception:
             kind = scalar.tag.rpartition(":")[2]
-            return _mistake(f"{scalar.value!r:.60} is no {kind}", scalar.start_mark)
+            return _mistake(f"{scalar.value!r:.60} is not a valid {kind}", scalar.start_mark)
     if isinstance(error, RecursionError):
         return yaml.YAMLError("nested too deeply")
     return _mistake("a value does not fit its tag", node.start_mark if node else None)
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    waiting, seen = [node], set()
+    waiting, visited_ids = [node], set()
     while waiting:
         current = waiting.pop()
-        if id(current) in seen:
+        if id(current) in visited_ids:
             continue
-        seen.add(id(current))
+        visited_ids.add(id(current))
         if isinstance(current, yaml.ScalarNode):
             yield current
         elif isinstance(current, yaml.SequenceNode):

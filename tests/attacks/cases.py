@@ -54,7 +54,7 @@ class Expected(_Model):
         outcome: of the episode; several where any of them is right.
         reward: exactly, but for rounding; by default 1 for ``solved``.
         most: the largest reward; by default 0.1 for ``failed``.
-        attempts: how many attempts the infrastructure has spoiled, and so were made again; None
+        attempts: how many attempts failed by the infrastructure, and so were made again; None
             where it depends on the backend.
         seconds: for the episode and its grading, the time of the agent's own actions included.
         shows: a pattern that some observation has.

@@ -178,7 +178,7 @@ def _run(
 def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict: Verdict) -> None:
     verdict.seen = f"{record.outcome}, reward {record.reward:.3g}"
     if record.attempts:
-        verdict.seen += f", {len(record.attempts)} spoiled"
+        verdict.seen += f", {len(record.attempts)} retried"
     why = f" ({record.reason})" if record.reason else ""
     verdict.must(record.outcome in expected.outcome, f"it was {record.outcome}{why}")
     if expected.reward is not None:
@@ -189,7 +189,7 @@ def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict:
     attempts = "; ".join(record.attempts)
     verdict.must(
         expected.attempts in (None, len(record.attempts)),
-        f"{len(record.attempts)} attempts were spoiled ({attempts})",
+        f"{len(record.attempts)} attempts were made again ({attempts})",
     )
     verdict.must(seconds <= expected.seconds, f"it took {seconds:.1f} s")
     seen = [turn.observation for turn in record.turns]
@@ -352,7 +352,7 @@ class _Neighbour:
             return
         said = f"{record.outcome}, reward {record.reward:.3g} ({record.reason})"
         verdict.must(record.outcome == "solved" and record.reward == 1.0, f"the neighbour: {said}")
-        spoiled = "; ".join(record.attempts)
-        verdict.must(not record.attempts, f"the neighbour was spoiled: {spoiled}")
+        reasons = "; ".join(record.attempts)
+        verdict.must(not record.attempts, f"the neighbour was run again: {reasons}")
         slow = f"an action of the neighbour took {self._slowest:.1f} s"
         verdict.must(self._slowest <= pace, slow)

@@ -47,19 +47,19 @@ def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
         if made is None:
             continue
         done.append(made)
-        said = "; ".join(made.problems) or f"held, {made.spoiled} spoiled"
+        said = "; ".join(made.problems) or f"held, {made.infrastructure_errors} failed"
         said = f"{made.fault} at {made.after:.2f} s: {said} ({time.monotonic() - began:.0f} s)"
         print(f"{len(done)}/{arguments.count} {said}", flush=True)
-    kinds, broke, spoiled = Counter[str](), Counter[str](), Counter[str]()
+    kinds, broke, failed = Counter[str](), Counter[str](), Counter[str]()
     for made in done:
         kind = made.fault.partition(" (")[0]
         kinds[kind] += 1
         broke[kind] += bool(made.problems)
-        spoiled[kind] += made.spoiled
+        failed[kind] += made.infrastructure_errors
     lines = [
         "| fault | made | did not hold | episodes to be run again |",
         "| --- | --- | --- | --- |",
-        *(f"| {n} | {kinds[n]} | {broke[n]} | {spoiled[n]} |" for n in sorted(kinds)),
+        *(f"| {n} | {kinds[n]} | {broke[n]} | {failed[n]} |" for n in sorted(kinds)),
     ]
     return [*lines, "", f"{len(done)} faults, seed {arguments.seed}: {broke.total()} did not hold."]
 

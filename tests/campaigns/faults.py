@@ -281,13 +281,13 @@ class Disturbed:
     Attributes:
         fault: what was done to it, and to how it was made.
         after: seconds from its start to the fault.
-        spoiled: episodes that ended as infrastructure errors in the disturbed run.
+        infrastructure_errors: episodes that ended as infrastructure errors in the disturbed run.
         problems: what did not hold; empty if all did.
     """
 
     fault: str
     after: float
-    spoiled: int = 0
+    infrastructure_errors: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -442,7 +442,7 @@ def disturb(laboratory: Laboratory, setting: Setting, name: str, after: float) -
         if not path.exists() and (folder / "results/elsewhere").exists():
             (folder / "results/elsewhere").rename(path)
         found.problems.extend(_whole_rows(path))
-        found.spoiled = _spoiled(path)
+        found.infrastructure_errors = _infrastructure_errors(path)
         (folder / "jump").unlink(missing_ok=True)
         problem = _finish(_start(folder, setting, None, "--intercode-resume"))
         found.problems.extend(f"resumed: {each}" for each in (problem, *_errors(folder)) if each)
@@ -467,7 +467,7 @@ def _ignore(_: str) -> None:
     """Take a last row that is truncated for what it is: of a killed run."""
 
 
-def _spoiled(path: Path) -> int:
+def _infrastructure_errors(path: Path) -> int:
     records = read_records(path, _ignore) if path.exists() else ()
     return sum(record.outcome == "infrastructure-error" for record in records)
 

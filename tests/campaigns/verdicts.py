@@ -29,7 +29,7 @@ class Verdicts:
         episodes: how many ended.
         false_failures: tasks that gold did not solve, each with the reason.
         false_passes: tasks that were solved by doing nothing.
-        infrastructure: episodes that the infrastructure spoiled, with the reason.
+        infrastructure: episodes that failed by the infrastructure, with the reason.
     """
 
     episodes: int = 0

@@ -41,5 +41,5 @@ def play(
         *("--intercode-results=r.jsonl", "--intercode-concurrency=4", *options),
     )
     rows = {row["task_id"]: row for row in read_results(pytester.path / "r.jsonl")}
-    spoiled = {name for name, row in rows.items() if row["outcome"] == "infrastructure-error"}
-    return {name: row for name, row in rows.items() if name not in spoiled}, result
+    failed = {name for name, row in rows.items() if row["outcome"] == "infrastructure-error"}
+    return {name: row for name, row in rows.items() if name not in failed}, result

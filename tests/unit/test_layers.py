@@ -59,7 +59,7 @@ def test_only_sandboxes_import_docker(module: str) -> None:
 
 
 def test_the_picture_is_that_of_the_code() -> None:
-    assert PICTURE.read_text(encoding="utf-8") == draw(), "draw it anew: scripts/draw-architecture"
+    assert PICTURE.read_text(encoding="utf-8") == draw(), "draw it again: scripts/draw-architecture"
 
 
 def test_the_rule_sees_what_it_should(tmp_path: Path) -> None:

@@ -54,19 +54,19 @@ class ChatArguments:
     refine: int = 3
 
 
-def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> ChatArguments:
+def read_chat_arguments(name: str, arguments: Mapping[str, str], folder: Path) -> ChatArguments:
     """Check the arguments of a chat agent.
 
     Args:
         name: the agent.
-        given: the arguments.
+        arguments: the arguments.
         folder: where a relative path starts.
 
     Raises:
         AgentLoadError: one is unknown or malformed, or what is needed is missing.
     """
-    known = (*_ARGUMENTS, _REFINE) if name == "plan-solve" else _ARGUMENTS
-    values = read_arguments(name, given, known)
+    parameters = (*_ARGUMENTS, _REFINE) if name == "plan-solve" else _ARGUMENTS
+    values = read_arguments(name, arguments, parameters)
     if {"max_tokens", "max_completion_tokens"} <= values.keys():
         raise AgentLoadError(
             "--intercode-agent-arg max_completion_tokens=...: max_tokens is given as well; models "
@@ -74,11 +74,13 @@ def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> Ch
         )
     sampling = {key: values.pop(key) for key in _SAMPLING if key in values}
     prices = [values.pop(key, None) for key in ("input_price", "output_price")]
-    cached = values.pop("cached_price", None)
-    if prices.count(None) == 1 or (cached is not None and None in prices):
+    cached_price = values.pop("cached_price", None)
+    if prices.count(None) == 1 or (cached_price is not None and None in prices):
         missing = "input_price" if prices[0] is None else "output_price"
-        there = "the other" if prices.count(None) == 1 else "cached_price"
-        raise AgentLoadError(f"--intercode-agent-arg {missing}=... is missing: {there} is given")
+        given_price = "the other" if prices.count(None) == 1 else "cached_price"
+        raise AgentLoadError(
+            f"--intercode-agent-arg {missing}=... is missing: {given_price} is given"
+        )
     if "prompts" in values:
         values["prompts"] = folder / Path(values["prompts"]).expanduser()
     values.setdefault("model", os.environ.get("OPENAI_MODEL", "").strip())
@@ -93,7 +95,7 @@ def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> Ch
             f"--intercode-agent={name}: there is no API key; set the environment variable "
             "OPENAI_API_KEY or, for a server that needs none, --intercode-agent-arg base_url=URL"
         )
-    priced = None if None in prices else Price(prices[0], prices[1], cached)
+    priced = None if None in prices else Price(prices[0], prices[1], cached_price)
     return ChatArguments(**values, sampling=sampling, prices=priced)
 
 

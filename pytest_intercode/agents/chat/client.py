@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Call", "Caller", "ChatClient"]
 
 _NO_KEY = "none"  # the client wants one even for servers that do not
-_THREADS = "intercode-chat"  # threads with this name are not reported as left behind
-_CONNECT = 20.0  # seconds for a connection
-_CLOSING = 5.0  # seconds for what runs to end
-_LONGEST = 500  # characters of a server's message
+_THREAD_NAME = "intercode-chat"  # threads with this name are not reported as left behind
+_CONNECT_TIMEOUT = 20.0  # seconds for a connection
+_CLOSE_TIMEOUT = 5.0  # seconds for what runs to end
+_MAX_MESSAGE_CHARACTERS = 500  # characters of a server's message
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class ChatClient:
         with self._lock:
             if self._thread is None and not self._closed:
                 self._connect()
-                self._thread = LoopThread(_THREADS)
+                self._thread = LoopThread(_THREAD_NAME)
                 # It looks addresses up.
-                pool = ThreadPoolExecutor(4, thread_name_prefix=_THREADS)
+                pool = ThreadPoolExecutor(4, thread_name_prefix=_THREAD_NAME)
                 self._thread.loop.set_default_executor(pool)
 
     def begin(self, request: Mapping[str, Any]) -> Future[Answer | AgentError]:
@@ -117,8 +117,8 @@ class ChatClient:
         if thread is None:
             return
         with contextlib.suppress(Exception):
-            thread.begin(self._end()).result(_CLOSING)
-        thread.stop(_CLOSING)
+            thread.begin(self._cancel_all()).result(_CLOSE_TIMEOUT)
+        thread.stop(_CLOSE_TIMEOUT)
 
     def _connect(self) -> None:
         import openai
@@ -128,11 +128,13 @@ class ChatClient:
             self._api = openai.AsyncOpenAI(
                 api_key=arguments.api_key or os.environ.get("OPENAI_API_KEY") or _NO_KEY,
                 base_url=arguments.base_url,
-                timeout=openai.Timeout(arguments.timeout, connect=min(arguments.timeout, _CONNECT)),
+                timeout=openai.Timeout(
+                    arguments.timeout, connect=min(arguments.timeout, _CONNECT_TIMEOUT)
+                ),
                 max_retries=arguments.retries,
             )
         except Exception as error:  # an environment variable of the client's, or a proxy
-            raise AgentError(f"the openai client: {_one_line(str(error))}") from None
+            raise AgentError(f"the openai client: {_to_one_line(str(error))}") from None
 
     async def _ask(self, request: Mapping[str, Any]) -> Answer | AgentError:
         """Return the answer or the error; raised after a cancel, it would be logged."""
@@ -152,12 +154,12 @@ class ChatClient:
             self._reached = True
             return _read_answer(completion)
         except Exception as error:
-            return self._described(error)
+            return self._describe_error(error)
 
-    async def _end(self) -> None:
+    async def _cancel_all(self) -> None:
         assert self._api is not None
-        mine = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not mine]
+        current_task = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not current_task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -165,30 +167,30 @@ class ChatClient:
 
     # -- errors
 
-    def _described(self, error: Exception) -> AgentError:
+    def _describe_error(self, error: Exception) -> AgentError:
         """Return an error of one line, with the server's own message where there is one."""
         import openai
 
         assert self._api is not None
         server = f"the chat server {str(self._api.base_url).rstrip('/')}"
-        after = _tries(error)
+        attempts = _describe_attempts(error)
         if isinstance(error, AgentError):
             return AgentError(f"{server} {error}")
         if isinstance(error, openai.APIStatusError):
             self._reached = True
-            said = _one_line(_message_of(error.body) or error.response.text)
+            message = _to_one_line(_find_message(error.body) or error.response.text)
             hint = ""
             if error.status_code == 401 and self._api.api_key == _NO_KEY:
                 hint = " (no key was given: set OPENAI_API_KEY)"
-            return AgentError(f"{server} answered {error.status_code}{after}: {said}{hint}")
+            return AgentError(f"{server} answered {error.status_code}{attempts}: {message}{hint}")
         if isinstance(error, openai.APITimeoutError):
             seconds = self._arguments.timeout
-            return AgentError(f"{server} was silent for {seconds:g} s{after}")
+            return AgentError(f"{server} was silent for {seconds:g} s{attempts}")
         if isinstance(error, openai.APIConnectionError):
             self._unreachable = True
-            return AgentError(f"{server} cannot be reached{after}: {_cause(error)}")
-        said = _one_line(str(error))
-        return AgentError(f"{server} gave no chat completion: {type(error).__name__}: {said}")
+            return AgentError(f"{server} cannot be reached{attempts}: {_describe_cause(error)}")
+        message = _to_one_line(str(error))
+        return AgentError(f"{server} gave no chat completion: {type(error).__name__}: {message}")
 
 
 class Caller:
@@ -229,17 +231,17 @@ class Caller:
             pending.cancel()
 
 
-def _tries(error: Exception) -> str:
+def _describe_attempts(error: Exception) -> str:
     """Return how often the client has tried; it counts in a header of the request."""
     request = getattr(error, "request", None)
-    again = request.headers.get("x-stainless-retry-count", "0") if request is not None else "0"
-    return f" ({int(again) + 1} tries)" if again.isdecimal() and again != "0" else ""
+    retries = request.headers.get("x-stainless-retry-count", "0") if request is not None else "0"
+    return f" ({int(retries) + 1} tries)" if retries.isdecimal() and retries != "0" else ""
 
 
-def _cause(error: BaseException) -> str:
+def _describe_cause(error: BaseException) -> str:
     """Return why a connection failed: the system's words, or the innermost message."""
-    messages = [said for each in causes(error) if (said := str(each))]
-    return _one_line(failure(error) or (messages[-1] if messages else type(error).__name__))
+    messages = [message for cause in causes(error) if (message := str(cause))]
+    return _to_one_line(failure(error) or (messages[-1] if messages else type(error).__name__))
 
 
 # -- answers
@@ -249,13 +251,13 @@ def _read_answer(completion: Any) -> Answer:
     """Read an answer as servers write it, which is not always as the API says.
 
     Raises:
-        AgentError: it is no chat completion.
+        AgentError: it is not a chat completion.
     """
     choices = getattr(completion, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
         body = completion.model_dump() if hasattr(completion, "model_dump") else completion
-        said = _one_line(_message_of(body) or str(body))
-        raise AgentError(f"gave no chat completion: {said}")
+        description = _to_one_line(_find_message(body) or str(body))
+        raise AgentError(f"gave no chat completion: {description}")
     message = choices[0].message
     calls = []
     for number, call in enumerate(getattr(message, "tool_calls", None) or (), 1):
@@ -269,10 +271,10 @@ def _read_answer(completion: Any) -> Answer:
     usage = getattr(completion, "usage", None)
     thoughts = (getattr(message, key, None) for key in ("reasoning_content", "reasoning"))
     reasoning = next((thought for thought in thoughts if isinstance(thought, str)), "")
-    sent, got = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    of_sent = getattr(usage, "prompt_tokens_details", None)
-    of_got = getattr(usage, "completion_tokens_details", None)
-    cached = min(_count(of_sent, "cached_tokens") or 0, sent or 0)
+    input_tokens, output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    input_details = getattr(usage, "prompt_tokens_details", None)
+    output_details = getattr(usage, "completion_tokens_details", None)
+    cached_tokens = min(_count(input_details, "cached_tokens") or 0, input_tokens or 0)
     text = getattr(message, "content", None)
     if isinstance(text, list):  # in parts
         text = "".join(part["text"] for part in text if isinstance(part.get("text"), str))
@@ -281,11 +283,13 @@ def _read_answer(completion: Any) -> Answer:
         calls=tuple(calls),
         cut_off=getattr(choices[0], "finish_reason", None) == "length",
         reasoning=_sendable(reasoning),
-        input_tokens=sent,
-        output_tokens=got,
-        cached_tokens=cached,
-        cache_write_tokens=min(_count(of_sent, "cache_write_tokens") or 0, (sent or 0) - cached),
-        reasoning_tokens=min(_count(of_got, "reasoning_tokens") or 0, got or 0),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cached_tokens=cached_tokens,
+        cache_write_tokens=min(
+            _count(input_details, "cache_write_tokens") or 0, (input_tokens or 0) - cached_tokens
+        ),
+        reasoning_tokens=min(_count(output_details, "reasoning_tokens") or 0, output_tokens or 0),
     )
 
 
@@ -299,7 +303,7 @@ def _count(usage: Any, key: str) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _message_of(body: Any) -> str:
+def _find_message(body: Any) -> str:
     """Return the message in the body of an error; it is in different places."""
     for _ in range(3):
         if not isinstance(body, Mapping):
@@ -308,7 +312,7 @@ def _message_of(body: Any) -> str:
     return body if isinstance(body, str) else str(body or "")
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     """Return a text as one line, truncated."""
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]}..."

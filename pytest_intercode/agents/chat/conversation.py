@@ -13,7 +13,7 @@ from pytest_intercode.agents.chat.client import Answer, Caller
 from pytest_intercode.agents.chat.history import History, clip
 from pytest_intercode.agents.chat.parsing import ParsedAnswer, labels_of
 from pytest_intercode.agents.chat.templates import Templates
-from pytest_intercode.agents.texts import added
+from pytest_intercode.agents.texts import describe_environment
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import StepResult
 from pytest_intercode.errors import AgentError
@@ -58,10 +58,10 @@ class Conversation:
         task: the task.
         refine: turns that plan-solve has after its plan.
         over: the environment has ended the episode.
-        turns_left: actions that are left.
+        turns_left: actions that remain.
         language: the label of the environment's language behind a fence.
         submit_form: how the model submits.
-        values: what the placeholders of all templates stand for.
+        values: the values of the placeholders of all templates.
         history: the messages.
     """
 
@@ -83,8 +83,8 @@ class Conversation:
         self._arguments = arguments
         self._templates = templates
         self._caller = caller
-        self._uncounted = False
-        about = added(task.env)
+        self._missing_usage_logged = False
+        environment = describe_environment(task.env)
         submitted = _SUBMITTED.get(task.env, "")
         self.submit_form = f"submit {submitted}".rstrip()
         if strategy == "tools":
@@ -95,19 +95,19 @@ class Conversation:
             "workdir": task.workdir,
             "engine": _ENGINES.get(task.engine, task.engine),
             "database": task.database,
-            "language": _LANGUAGES.get(task.env) or about.language,
+            "language": _LANGUAGES.get(task.env) or environment.language,
             "fence": self.language,
-            "example": _EXAMPLES.get(task.engine or task.env) or about.example,
+            "example": _EXAMPLES.get(task.engine or task.env) or environment.example,
             "environment": task.env,
-            "description": about.description,
+            "description": environment.description,
             "submit": self.submit_form,
             "turns": task.max_turns,
             "answer": _ANSWERS.get(task.env, _ANSWER),
         }
         setting = task.env if task.env in templates.texts else "other"
         self.values["setting"] = self.fill(setting).strip()
-        if templates.own:
-            env.log(f"prompts of {arguments.prompts}: {', '.join(templates.own)}")
+        if templates.overrides:
+            env.log(f"prompts of {arguments.prompts}: {', '.join(templates.overrides)}")
         system = {"role": "system", "content": self.fill(strategy)}
         first = "plan" if strategy == "plan-solve" else "task"
         user = {"role": "user", "content": self.fill(first)}
@@ -119,36 +119,36 @@ class Conversation:
             name, **{**self.values, "turns_left": self.turns_left, **values}
         )
 
-    def ask(self, **more: Any) -> Answer:
+    def ask(self, **fields: Any) -> Answer:
         """Ask the model, and record what that used up and what the model thought.
 
         Args:
-            more: further fields of the request.
+            fields: further fields of the request.
 
         Raises:
             BudgetExhausted: a budget is used up, or the time is up.
             AgentError: there is no answer.
         """
-        answer = self._caller.ask({"messages": self.history.messages(), **more})
+        answer = self._caller.ask({"messages": self.history.messages(), **fields})
         prices = self._arguments.prices
-        sent, got = answer.input_tokens, answer.output_tokens
+        input_tokens, output_tokens = answer.input_tokens, answer.output_tokens
         cost = None
-        if sent is None or got is None:
+        if input_tokens is None or output_tokens is None:
             if prices is not None:
-                self.env.spend(input_tokens=sent or 0, output_tokens=got or 0)
+                self.env.spend(input_tokens=input_tokens or 0, output_tokens=output_tokens or 0)
                 raise AgentError(
                     "the chat server does not report how many tokens it used, so input_price and "
-                    "output_price have no effect; leave them away to run without a cost"
+                    "output_price have no effect; leave them out to run without a cost"
                 )
-            if not self._uncounted:
-                self._uncounted = True
+            if not self._missing_usage_logged:
+                self._missing_usage_logged = True
                 self.env.log("the chat server does not report how many tokens it used")
         elif prices is not None:
-            cached, written = answer.cached_tokens, answer.cache_write_tokens
-            cost = prices.cost(TokenUsage(sent, got, cached, written))
+            cache_reads, cache_writes = answer.cached_tokens, answer.cache_write_tokens
+            cost = prices.cost(TokenUsage(input_tokens, output_tokens, cache_reads, cache_writes))
         self.env.spend(
-            input_tokens=sent or 0,
-            output_tokens=got or 0,
+            input_tokens=input_tokens or 0,
+            output_tokens=output_tokens or 0,
             cost=cost,
             cached_tokens=answer.cached_tokens,
             cache_write_tokens=answer.cache_write_tokens,
@@ -158,26 +158,26 @@ class Conversation:
             self.env.think(answer.reasoning.strip())
         return answer
 
-    def carry_out(self, parsed: ParsedAnswer, answer: Answer, form: str) -> str:
+    def carry_out(self, action: ParsedAnswer, answer: Answer, form: str) -> str:
         """Do what an answer comes to.
 
         Args:
-            parsed: what it comes to.
+            action: what it comes to.
             answer: the answer.
             form: how an answer should look, for a model whose answer holds no action.
 
         Returns:
             What the model is shown.
         """
-        if parsed.thought:
-            self.env.think(parsed.thought)
-        if parsed.kind == "execute":
-            shown = self.execute(parsed.text)
-        elif parsed.kind == "submit":
-            shown = self.submit(parsed.text)
+        if action.thought:
+            self.env.think(action.thought)
+        if action.kind == "execute":
+            observation = self.execute(action.text)
+        elif action.kind == "submit":
+            observation = self.submit(action.text)
         else:
-            shown = self.pass_turn(answer.text, parsed.problem, form)
-        return "\n".join(filter(None, (shown, parsed.note)))
+            observation = self.pass_turn(answer.text, action.problem, form)
+        return "\n".join(filter(None, (observation, action.note)))
 
     def execute(self, code: str) -> str:
         """Run code; return what the model is shown of it."""

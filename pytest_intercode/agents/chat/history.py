@@ -57,19 +57,19 @@ class History:
 
     def messages(self) -> list[Message]:
         """Return what is sent."""
-        kept: list[list[Message]] = []
+        recent_turns: list[list[Message]] = []
         size = 0
         for turn in reversed(self._turns):
             size += sum(map(_size, turn))
-            if kept and size > self._limit:
+            if recent_turns and size > self._limit:
                 break
-            kept.insert(0, turn)
+            recent_turns.insert(0, turn)
         head = list(self._head)
-        left_out = len(self._turns) - len(kept)
+        left_out = len(self._turns) - len(recent_turns)
         if left_out:
             notice = f"[{left_out} earlier turn{'s' * (left_out > 1)} left out here]"
             head[-1] = {**head[-1], "content": f"{head[-1]['content']}\n\n{notice}"}
-        return [*head, *(message for turn in kept for message in turn)]
+        return [*head, *(message for turn in recent_turns for message in turn)]
 
 
 def _size(message: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 The rules, which are the same for every model:
 
-- What stands in thinking tags (``<think>...</think>``) is a thought and never an action.
+- What is in thinking tags (``<think>...</think>``) is a thought and never an action.
 - ``parse_fenced``: the first code block in the environment's language, or with no language, is
   run. A note says that further ones are not: they may be next steps as well as alternatives. A
   fence that is not closed ends with the answer. An answer that is nothing but `` `code` `` is code.
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_intercode.agents.texts import added
+from pytest_intercode.agents.texts import describe_environment
 
 __all__ = [
     "LANGUAGES",
@@ -45,7 +45,7 @@ class ParsedAnswer:
         kind: what is to be done.
         text: the code, or what is submitted.
         thought: the words of the model around it.
-        kept: the part of the answer that the history keeps.
+        excerpt: the part of the answer that the history keeps.
         problem: why there is nothing to do.
         note: added to what the model is shown of the result.
     """
@@ -53,7 +53,7 @@ class ParsedAnswer:
     kind: Literal["execute", "submit", "none"]
     text: str = ""
     thought: str = ""
-    kept: str = ""
+    excerpt: str = ""
     problem: str = ""
     note: str = ""
 
@@ -64,11 +64,11 @@ _END_TAG = re.compile(r"</(?:think|thinking|thought|reasoning)>")
 
 
 def split_thought(answer: str) -> tuple[str, str]:
-    """Return what stands in thinking tags at the start of an answer, and what follows them."""
+    """Return what is in thinking tags at the start of an answer, and what follows them."""
     answer = answer.replace("\r\n", "\n")
-    found = _TAGS.match(answer)
-    if found is not None:
-        return found[2].strip(), answer[found.end() :].strip()
+    match = _TAGS.match(answer)
+    if match is not None:
+        return match[2].strip(), answer[match.end() :].strip()
     end = _END_TAG.search(answer)
     if end is not None:  # the template of the model's server has opened the tag
         return answer[: end.start()].strip(), answer[end.end() :].strip()
@@ -91,7 +91,11 @@ LANGUAGES = {
 
 def labels_of(env: str) -> tuple[str, ...]:
     """Return the labels of an environment's language, ours or a user's."""
-    return LANGUAGES[env] if env in LANGUAGES else tuple(dict.fromkeys((added(env).label, env)))
+    return (
+        LANGUAGES[env]
+        if env in LANGUAGES
+        else tuple(dict.fromkeys((describe_environment(env).label, env)))
+    )
 
 
 _FENCE = re.compile(r"((?<!`)`{3,}(?!`)|(?<!~)~{3,}(?!~))[ \t]*([^\s`]*)([^\n`]*)$", re.MULTILINE)
@@ -124,27 +128,27 @@ def find_blocks(text: str, env: str) -> list[Block]:
         text: what a model wrote.
         env: the environment's name, which says what a language may be called.
     """
-    return list(_fences(text)) or list(_one_liners(text, labels_of(env)))
+    return list(_find_fences(text)) or list(_find_one_liners(text, labels_of(env)))
 
 
-def _fences(text: str) -> Iterator[Block]:
-    place = 0
-    not_at_start: set[str] = set()  # fences that no line begins with any more
-    while (opening := _FENCE.search(text, place)) is not None:
-        place = opening.end()
-        before = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
-        indent = before if not before.strip(" \t>") else ""
-        if "`" in before or not (indent == before or before.endswith((" ", "\t", ":", "."))):
+def _find_fences(text: str) -> Iterator[Block]:
+    position = 0
+    never_at_start: set[str] = set()  # fences that no line begins with any more
+    while (opening := _FENCE.search(text, position)) is not None:
+        position = opening.end()
+        prefix = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
+        indent = prefix if not prefix.strip(" \t>") else ""
+        if "`" in prefix or not (indent == prefix or prefix.endswith((" ", "\t", ":", "."))):
             continue  # prose may stand before a fence, but this is none
         fence, label, rest = opening.groups()
         # Closed by a line that begins with as many of the same characters, or by one that ends so.
-        signs = f"(?<!{fence[0]}){fence[0]}{{{len(fence)},}}(?!{fence[0]})"
+        mark = f"(?<!{fence[0]}){fence[0]}{{{len(fence)},}}(?!{fence[0]})"
         closing = None
-        if signs not in not_at_start:
-            closing = re.compile(rf"^[ \t>]*{signs}(?=\s|\Z)", re.MULTILINE).search(text, place)
+        if mark not in never_at_start:
+            closing = re.compile(rf"^[ \t>]*{mark}(?=\s|\Z)", re.MULTILINE).search(text, position)
         if closing is None:
-            not_at_start.add(signs)
-            closing = re.compile(rf"{signs}[ \t]*$", re.MULTILINE).search(text, place)
+            never_at_start.add(mark)
+            closing = re.compile(rf"{mark}[ \t]*$", re.MULTILINE).search(text, position)
         end = len(text) if closing is None else closing.start()
         lines = text[opening.end() + 1 : end].rstrip().split("\n")
         code = "\n".join(line.removeprefix(indent) for line in lines)
@@ -152,16 +156,16 @@ def _fences(text: str) -> Iterator[Block]:
             code = rest.strip() if label.lower() in _KNOWN else f"{label}{rest}"
             label = label if label.lower() in _KNOWN else ""
         yield Block(label.lower(), code, opening.start(), closing is not None)
-        place = len(text) if closing is None else closing.end()
+        position = len(text) if closing is None else closing.end()
 
 
-def _one_liners(text: str, language: tuple[str, ...]) -> Iterator[Block]:
-    for found in _ONE_LINE.finditer(text):
-        first, _, rest = found[1].strip().partition(" ")
+def _find_one_liners(text: str, language: tuple[str, ...]) -> Iterator[Block]:
+    for match in _ONE_LINE.finditer(text):
+        first, _, rest = match[1].strip().partition(" ")
         if first.lower() in language and rest.strip():
-            yield Block(first.lower(), rest.strip(), found.start())
+            yield Block(first.lower(), rest.strip(), match.start())
         else:
-            yield Block("", found[1], found.start())
+            yield Block("", match[1], match.start())
 
 
 def _tidy(code: str) -> str:
@@ -181,33 +185,33 @@ def _tidy(code: str) -> str:
 _SUBMIT = re.compile(r"[ \t`*_>]*submit\b[ \t]*(.*)", re.I)
 
 
-def _submission(line: str, env: str) -> tuple[str, bool] | None:
+def _parse_submission(line: str, env: str) -> tuple[str, bool] | None:
     """Return what a line submits, and whether it does nothing else; None for any other line."""
-    found = _SUBMIT.fullmatch(line.rstrip())
-    if found is None:
+    match = _SUBMIT.fullmatch(line.rstrip())
+    if match is None:
         return None
-    rest = found[1].strip(" \t`*_")
+    rest = match[1].strip(" \t`*_")
     for opening, closing in ("[]", "()"):
         if rest.startswith(opening):
-            inside, closed, after = rest[1:].rpartition(closing)
-            return _unquoted(inside if closed else rest[1:]), not after.strip(" .`")
+            inside, closed, remainder = rest[1:].rpartition(closing)
+            return _unquote(inside if closed else rest[1:]), not remainder.strip(" .`")
     if rest in ("", "."):
         return "", True
     if env == "ctf":
-        return _unquoted(rest), True
+        return _unquote(rest), True
     if env == "python" and re.fullmatch(r"[^\W\d][\w.]*?\.?", rest):
         return rest.rstrip("."), True
     return "", False  # prose: what is graded is what was done
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     text = text.strip().strip("`").strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
 
 
-def _submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[tuple[int, str]]:
+def _find_submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[tuple[int, str]]:
     """Yield where a line submits, and what.
 
     Args:
@@ -215,12 +219,12 @@ def _submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[tuple[
         env: the environment's name.
         whole_lines: only lines that do nothing else; otherwise the first may have more in it.
     """
-    place = 0
+    position = 0
     for number, line in enumerate(region.split("\n")):
-        found = _submission(line, env)
-        if found is not None and (found[1] or (not whole_lines and not number)):
-            yield place, found[0]
-        place += len(line) + 1
+        submission = _parse_submission(line, env)
+        if submission is not None and (submission[1] or (not whole_lines and not number)):
+            yield position, submission[0]
+        position += len(line) + 1
 
 
 def _join(*parts: str) -> str:
@@ -240,13 +244,13 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
         cut_off: the answer ends where its limit of tokens was reached.
     """
     thought, text = split_thought(answer)
-    found = find_blocks(text, env)
-    usable = [block for block in found if block.label in ("", *labels_of(env))]
+    blocks = find_blocks(text, env)
+    usable = [block for block in blocks if block.label in ("", *labels_of(env))]
     if usable:
         return _parse_block(usable, text, thought, env, cut_off)
-    submitted = next(_submissions(text, env, whole_lines=True), None)
-    if submitted is not None:
-        return ParsedAnswer("submit", submitted[1], _join(thought, text[: submitted[0]]), text)
+    submission = next(_find_submissions(text, env, whole_lines=True), None)
+    if submission is not None:
+        return ParsedAnswer("submit", submission[1], _join(thought, text[: submission[0]]), text)
     inline = _INLINE.fullmatch(text)
     if inline is not None:
         return ParsedAnswer("execute", inline[1].strip(), thought, text)
@@ -254,8 +258,8 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
         problem = _CUT_OFF
     elif not text:
         problem = "the answer is empty"
-    elif found:
-        problem = f"the code block is marked as {found[0].label!r}, not as {labels_of(env)[0]}"
+    elif blocks:
+        problem = f"the code block is marked as {blocks[0].label!r}, not as {labels_of(env)[0]}"
     else:
         problem = "there is no code block in the answer"
     return ParsedAnswer("none", "", thought, text or _NOTHING, problem)
@@ -271,9 +275,9 @@ def _parse_block(
     code = _tidy(first.code)
     if not code:
         return ParsedAnswer("none", "", thought, text, "the code block is empty")
-    submitted = _submission(code, env)
-    if submitted is not None and "\n" not in code:
-        return ParsedAnswer("submit", submitted[0], thought, text)
+    submission = _parse_submission(code, env)
+    if submission is not None and "\n" not in code:
+        return ParsedAnswer("submit", submission[0], thought, text)
     note = f"[only the first of {len(usable)} code blocks was run]" if len(usable) > 1 else ""
     return ParsedAnswer("execute", code, thought, text, note=note)
 
@@ -281,16 +285,18 @@ def _parse_block(
 # -- the format of the strategy react
 
 _MARKUP = r"[ \t>*_#`-]*"
-_AFTER = r"[ \t>*_]*"  # no backticks: they may open a fence
-_ACTION = re.compile(rf"^(?:{_MARKUP}action(?:[ \t]*\d+)?{_MARKUP}:{_AFTER})+", re.MULTILINE | re.I)
+_LABEL_END = r"[ \t>*_]*"  # no backticks: they may open a fence
+_ACTION = re.compile(
+    rf"^(?:{_MARKUP}action(?:[ \t]*\d+)?{_MARKUP}:{_LABEL_END})+", re.MULTILINE | re.I
+)
 _ACTION_WITHIN = re.compile(
     r"\baction(?:[ \t]*\d+)?[ \t]*:[ \t]*(?=(?:execute[ \t]*\[|submit\b))", re.I
 )
 _THOUGHT = re.compile(
-    rf"^(?:{_MARKUP}thought(?:[ \t]*\d+)?{_MARKUP}:{_AFTER})+", re.MULTILINE | re.I
+    rf"^(?:{_MARKUP}thought(?:[ \t]*\d+)?{_MARKUP}:{_LABEL_END})+", re.MULTILINE | re.I
 )
 # What a model goes on with that is not stopped.
-_BEYOND = re.compile(
+_NEXT_LABEL = re.compile(
     rf"^{_MARKUP}(?:observation|thought|action)(?:[ \t]*\d+)?{_MARKUP}:", re.MULTILINE | re.I
 )
 _EXECUTE = re.compile(r"\bexecute[ \t]*\[", re.I)
@@ -306,18 +312,18 @@ def parse_react(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswer
     thought = text[: label.start()] if label else ""
     if label is None and (lead := _THOUGHT.match(text)) is not None:
         begin = lead.end()
-    beyond = _BEYOND.search(text[begin:])  # right behind the label is a line's start here
-    end = begin + beyond.start() if beyond else len(text)
-    parsed = _parse_react_action(text[begin:end], env, cut_off, anywhere=label is None)
-    thought = _join(thinking, _THOUGHT.sub("", thought or parsed.thought))
-    return replace(parsed, thought=thought, kept=text[:end].strip() or _NOTHING)
+    next_label = _NEXT_LABEL.search(text[begin:])  # right behind the label is a line's start here
+    end = begin + next_label.start() if next_label else len(text)
+    action = _parse_react_action(text[begin:end], env, cut_off, anywhere=label is None)
+    thought = _join(thinking, _THOUGHT.sub("", thought or action.thought))
+    return replace(action, thought=thought, excerpt=text[:end].strip() or _NOTHING)
 
 
 def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool) -> ParsedAnswer:
     """Find the action in what follows its label, or in an answer without one."""
     region = region.strip()
     execute = _AT_LINE_START.search(region)
-    submit = next(_submissions(region, env, whole_lines=anywhere), None)
+    submit = next(_find_submissions(region, env, whole_lines=anywhere), None)
     if submit is not None and (execute is None or submit[0] < execute.start()):
         return ParsedAnswer("submit", submit[1], region[: submit[0]])
     if execute is None:
@@ -332,7 +338,7 @@ def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool)
         elif region:
             problem = "there is neither execute[...] nor submit in the answer"
         return ParsedAnswer("none", "", region, problem=problem)
-    inside = _inside(region[execute.end() :])
+    inside = _find_bracketed(region[execute.end() :])
     thought = region[: execute.start()]
     if inside is None:
         problem = _CUT_OFF if cut_off else "the bracket of execute[ is never closed"
@@ -344,23 +350,23 @@ def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool)
     return ParsedAnswer("execute", code, thought)
 
 
-def _inside(text: str) -> str | None:
-    """Return what stands before the bracket that closes ``execute[``, or None without one.
+def _find_bracketed(text: str) -> str | None:
+    """Return what is before the bracket that closes ``execute[``, or None without one.
 
     Code has brackets of its own. The one that closes has no partner, among all brackets or among
     those outside of quotes, and the reading with which it ends a line is right. What follows it
-    is no code.
+    is not code.
     """
-    found = (_unpaired(text), _unpaired(text, quotes=True))
-    places = [place for place in found if place is not None]
-    ends = [place for place in places if _LINE_END.match(text, place + 1)]
-    return text[: min(ends or places)] if places else None
+    candidates = (_find_unpaired(text), _find_unpaired(text, quotes=True))
+    positions = [position for position in candidates if position is not None]
+    ends = [position for position in positions if _LINE_END.match(text, position + 1)]
+    return text[: min(ends or positions)] if positions else None
 
 
-def _unpaired(code: str, *, quotes: bool = False) -> int | None:
+def _find_unpaired(code: str, *, quotes: bool = False) -> int | None:
     """Return where the first closing bracket without a partner is."""
     depth, quote, escaped = 0, "", False
-    for place, character in enumerate(code):
+    for position, character in enumerate(code):
         if escaped:
             escaped = False
         elif character == "\\" and quotes:
@@ -374,7 +380,7 @@ def _unpaired(code: str, *, quotes: bool = False) -> int | None:
         elif character == "]":
             depth -= 1
             if depth < 0:
-                return place
+                return position
     return None
 
 
@@ -393,10 +399,10 @@ def parse_plan(answer: str) -> list[str]:
         steps: list[list[str]] = []
         indent = None
         for line in text.split("\n"):
-            found = mark.match(line)
-            if found is not None and (indent is None or len(found[1]) <= indent):
-                indent = len(found[1])
-                steps.append([line[found.end() :].strip()])
+            match = mark.match(line)
+            if match is not None and (indent is None or len(match[1]) <= indent):
+                indent = len(match[1])
+                steps.append([line[match.end() :].strip()])
             elif steps:
                 steps[-1].append(line.rstrip())
         whole = [step for step in ("\n".join(lines).strip() for lines in steps) if step]

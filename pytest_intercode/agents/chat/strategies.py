@@ -41,9 +41,9 @@ def react(conversation: Conversation) -> None:
     form = f"Write `Action: execute[CODE]`, or `Action: {conversation.submit_form}`."
     while not conversation.over:
         answer = conversation.ask()
-        parsed = parse_react(answer.text, conversation.task.env, cut_off=answer.cut_off)
-        shown = conversation.carry_out(parsed, answer, form)
-        conversation.history.add(_assistant(parsed.kept), [_user(shown)])
+        action = parse_react(answer.text, conversation.task.env, cut_off=answer.cut_off)
+        observation = conversation.carry_out(action, answer, form)
+        conversation.history.add(_assistant(action.excerpt), [_user(observation)])
 
 
 def plan_solve(conversation: Conversation) -> None:
@@ -51,14 +51,14 @@ def plan_solve(conversation: Conversation) -> None:
     steps = _ask_plan(conversation)
     history = conversation.history
     for number, step in enumerate(steps, 1):
-        asked = conversation.fill("step", number=number, total=len(steps), step=step)
+        prompt = conversation.fill("step", number=number, total=len(steps), step=step)
         if number == 1:
-            history.pin(_user(asked))
+            history.pin(_user(prompt))
         else:
-            history.extend(asked)
+            history.extend(prompt)
         # An answer without an action has a second try; then it is the next step's turn.
         if _take_turn(conversation).kind == "none" and not conversation.over:
-            history.extend(asked)
+            history.extend(prompt)
             _take_turn(conversation)
         if conversation.over:
             return
@@ -81,31 +81,31 @@ def _ask_plan(conversation: Conversation) -> list[str]:
             conversation.history.pin(_assistant(split_thought(answer.text)[1]))
             return steps
         problem = "the answer was cut off" if answer.cut_off else "the answer is empty"
-        shown = conversation.pass_turn(answer.text, problem, form)
-        conversation.history.pin(_assistant(""), _user(shown))
+        observation = conversation.pass_turn(answer.text, problem, form)
+        conversation.history.pin(_assistant(""), _user(observation))
     return []
 
 
 def tools(conversation: Conversation) -> None:
     """Call the tools execute and submit."""
-    described = _describe_tools(conversation)
+    descriptions = _describe_tools(conversation)
     form = "Call one of the tools execute(code) and submit(answer)."
     while not conversation.over:
-        answer = conversation.ask(tools=described)
+        answer = conversation.ask(tools=descriptions)
         thought, text = split_thought(answer.text)
         if not answer.calls:
             problem = "the answer calls no tool"
             if answer.cut_off:
                 problem = "the answer was cut off at its limit of tokens"
-            shown = conversation.pass_turn(answer.text, problem, form)
-            conversation.history.add(_assistant(text), [_user(shown)])
+            observation = conversation.pass_turn(answer.text, problem, form)
+            conversation.history.add(_assistant(text), [_user(observation)])
             continue
         for part in filter(None, (thought, text)):
             conversation.env.think(part)
         results: list[Message] = []
         for call in answer.calls:
-            shown = _carry_out(conversation, call, form, cut_off=answer.cut_off)
-            results.append({"role": "tool", "tool_call_id": call.id, "content": shown})
+            observation = _carry_out(conversation, call, form, cut_off=answer.cut_off)
+            results.append({"role": "tool", "tool_call_id": call.id, "content": observation})
             if conversation.over:
                 return
         conversation.history.add(_with_calls(text, answer), results)
@@ -113,54 +113,54 @@ def tools(conversation: Conversation) -> None:
 
 def _carry_out(conversation: Conversation, call: Call, form: str, *, cut_off: bool) -> str:
     """Do what one call asks for; return its result."""
-    given, problem = _parse_arguments(call.arguments)
+    arguments, problem = _parse_arguments(call.arguments)
     if call.name not in ("execute", "submit"):
         problem = f"there is no tool {call.name!r}"
     elif problem and cut_off:
         problem = f"the answer was cut off at its limit of tokens; {problem}"
     elif not problem and call.name == "execute":
-        code = given.get("code")
+        code = arguments.get("code")
         if isinstance(code, str) and code.strip():
             return conversation.execute(code)
         problem = "execute needs the argument code, a text that is not empty"
     elif not problem:
-        value = given.get("answer", "")
+        value = arguments.get("answer", "")
         if value is None or isinstance(value, (str, int, float)):
             return conversation.submit("" if value is None else str(value).strip())
-        problem = "the argument answer of submit is no text"
+        problem = "the argument answer of submit is not a text"
     return conversation.pass_turn(f"{call.name}({call.arguments})", problem, form)
 
 
 def _parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
     """Return a call's arguments, and what is wrong with them."""
     try:
-        given = json.loads(text) if text.strip() else {}
+        arguments = json.loads(text) if text.strip() else {}
     except ValueError as error:
         return {}, f"the arguments of the call are not JSON ({error}): {text[:200]!r}"
-    if not isinstance(given, dict):
-        return {}, f"the arguments of the call are no JSON object: {text[:200]!r}"
-    return given, ""
+    if not isinstance(arguments, dict):
+        return {}, f"the arguments of the call are not a JSON object: {text[:200]!r}"
+    return arguments, ""
 
 
 def _with_calls(text: str, answer: Answer) -> Message:
     """Return the message of the model with its calls, as servers accept it in a request.
 
-    Some refuse arguments that are no JSON object; the result of the call says what is wrong.
+    Some refuse arguments that are not a JSON object; the result of the call says what is wrong.
     """
     calls = []
     for call in answer.calls:
-        wrong = _parse_arguments(call.arguments)[1]
-        function = {"name": call.name, "arguments": "{}" if wrong else call.arguments or "{}"}
+        problem = _parse_arguments(call.arguments)[1]
+        function = {"name": call.name, "arguments": "{}" if problem else call.arguments or "{}"}
         calls.append({"id": call.id, "type": "function", "function": function})
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
 def _describe_tools(conversation: Conversation) -> list[dict[str, Any]]:
-    def tool(name: str, argument: str, described: str, *, needed: bool) -> dict[str, Any]:
+    def tool(name: str, argument: str, description: str, *, required: bool) -> dict[str, Any]:
         parameters = {
             "type": "object",
-            "properties": {argument: {"type": "string", "description": described}},
-            "required": [argument] if needed else [],
+            "properties": {argument: {"type": "string", "description": description}},
+            "required": [argument] if required else [],
             "additionalProperties": False,
         }
         function = {
@@ -172,23 +172,23 @@ def _describe_tools(conversation: Conversation) -> list[dict[str, Any]]:
 
     values, flag = conversation.values, conversation.task.env == "ctf"
     return [
-        tool("execute", "code", f"{values['language']} code", needed=True),
-        tool("submit", "answer", str(values["answer"]), needed=flag),
+        tool("execute", "code", f"{values['language']} code", required=True),
+        tool("submit", "answer", str(values["answer"]), required=flag),
     ]
 
 
 def _take_turn(conversation: Conversation) -> ParsedAnswer:
     """Ask for a code block, run it, and show the model the result."""
     answer = conversation.ask()
-    parsed, shown = _run_block(conversation, answer)
-    conversation.history.add(_assistant(parsed.kept), [_user(shown)])
-    return parsed
+    action, observation = _run_block(conversation, answer)
+    conversation.history.add(_assistant(action.excerpt), [_user(observation)])
+    return action
 
 
 def _run_block(conversation: Conversation, answer: Answer) -> tuple[ParsedAnswer, str]:
-    parsed = parse_fenced(answer.text, conversation.task.env, cut_off=answer.cut_off)
+    action = parse_fenced(answer.text, conversation.task.env, cut_off=answer.cut_off)
     form = f"Write one code block that begins with ```{conversation.language}."
-    return parsed, conversation.carry_out(parsed, answer, form)
+    return action, conversation.carry_out(action, answer, form)
 
 
 def _submit(conversation: Conversation) -> None:

@@ -1,6 +1,6 @@
 """The texts that models are given: template files that a user can copy and override.
 
-A template is ``string.Template`` text: ``$name`` or ``${name}`` stands for a value, ``$$`` for a
+A template is ``string.Template`` text: ``$name`` or ``${name}`` is replaced by a value, ``$$`` by a
 dollar sign. Each has its own list of placeholders, which is checked when it is loaded.
 """
 
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).with_name("prompts")
 
 _SUFFIX = ".txt"
 _SETTING = ("workdir", "engine", "database", "language", "fence", "example", "submit", "turns")
-_ACTED = ("observation", "turns_left")
+_RESULT = ("observation", "turns_left")
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("bash", "sql", "python", "ctf", "swe"), _SETTING),
@@ -34,8 +34,8 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "plan": ("query", *_SETTING),
     "step": ("step", "number", "total", "turns_left", "submit"),
     "refine": ("turns_left", "submit"),
-    "observation": _ACTED,
-    "reward": (*_ACTED, "reward"),
+    "observation": _RESULT,
+    "reward": (*_RESULT, "reward"),
     "no-action": ("problem", "form"),
     "tool-execute": ("language",),
     "tool-submit": ("answer",),
@@ -43,8 +43,8 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
 """What each template may hold; one named as an environment of the user's, what ``other`` may."""
 
 # Without these a model would not know its task, or what it did.
-_NEEDED = {"task": "query", "plan": "query", "step": "step"}
-_NEEDED |= dict.fromkeys(("observation", "reward"), "observation")
+_REQUIRED = {"task": "query", "plan": "query", "step": "step"}
+_REQUIRED |= dict.fromkeys(("observation", "reward"), "observation")
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Templates:
 
     Attributes:
         texts: by name.
-        own: names of those that are the user's.
+        overrides: names of those that the user has replaced or added.
     """
 
     texts: Mapping[str, Template]
-    own: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
     def fill(self, name: str, **values: object) -> str:
         """Return a template's text with its values."""
-        wanted = {key: values[key] for key in _placeholders(name) if key in values}
-        return self.texts[name].substitute(wanted)
+        substitutions = {key: values[key] for key in _placeholders(name) if key in values}
+        return self.texts[name].substitute(substitutions)
 
 
 def load_templates(folder: Path | None = None) -> Templates:
@@ -72,23 +72,23 @@ def load_templates(folder: Path | None = None) -> Templates:
         AgentLoadError: there is no such folder, or one of its templates is wrong.
     """
     if folder is None:
-        return Templates(_ours())
-    what = f"--intercode-agent-arg prompts={folder}"
+        return Templates(_read_builtin())
+    option = f"--intercode-agent-arg prompts={folder}"
     if not folder.is_dir():
-        raise AgentLoadError(f"{what}: there is no such folder")
-    found = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
-    if not found:
+        raise AgentLoadError(f"{option}: there is no such folder")
+    paths = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+    if not paths:
         raise AgentLoadError(
-            f"{what}: there is no template in it; copy what you want to change from {FOLDER}"
+            f"{option}: there is no template in it; copy what you want to change from {FOLDER}"
         )
-    for path in found:
+    for path in paths:
         if path.stem not in PLACEHOLDERS and not is_environment(path.stem):
             raise AgentLoadError(
                 f"{path}: there is no template of this name; known are "
                 f"{', '.join(PLACEHOLDERS)}.{suggestion(path.stem, PLACEHOLDERS)}"
             )
-    own = {path.stem: _read(path) for path in found}
-    return Templates({**_ours(), **own}, tuple(own))
+    overrides = {path.stem: _read(path) for path in paths}
+    return Templates({**_read_builtin(), **overrides}, tuple(overrides))
 
 
 def _placeholders(name: str) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _placeholders(name: str) -> tuple[str, ...]:
 
 
 @cache
-def _ours() -> Mapping[str, Template]:
+def _read_builtin() -> Mapping[str, Template]:
     return {name: _read(FOLDER / f"{name}{_SUFFIX}") for name in PLACEHOLDERS}
 
 
@@ -110,8 +110,8 @@ def _read(path: Path) -> Template:
         text = path.read_text(encoding="utf-8").strip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise AgentLoadError(f"{path}: cannot be read: {error}") from None
-    allowed = _placeholders(path.stem)
-    used = set()
+    placeholders = _placeholders(path.stem)
+    used_placeholders = set()
     for match in Template.pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if match["invalid"] is not None:
@@ -119,13 +119,13 @@ def _read(path: Path) -> Template:
                 f"{path}:{line}: a $ without a placeholder; a dollar sign is written $$"
             )
         name = match["named"] or match["braced"]
-        if name is not None and name not in allowed:
+        if name is not None and name not in placeholders:
             raise AgentLoadError(
                 f"{path}:{line}: there is no placeholder ${name} here; allowed are "
-                f"{', '.join(f'${n}' for n in allowed)}.{suggestion(name, allowed)}"
+                f"{', '.join(f'${n}' for n in placeholders)}.{suggestion(name, placeholders)}"
             )
-        used.add(name)
-    needed = _NEEDED.get(path.stem)
-    if needed is not None and needed not in used:
-        raise AgentLoadError(f"{path}: it has no ${needed}, without which a model cannot work")
+        used_placeholders.add(name)
+    required = _REQUIRED.get(path.stem)
+    if required is not None and required not in used_placeholders:
+        raise AgentLoadError(f"{path}: it has no ${required}, without which a model cannot work")
     return Template(text)

@@ -23,21 +23,21 @@ from pytest_intercode.databases.scan import split
 if TYPE_CHECKING:
     from pytest_intercode.databases.scan import Dialect
 
-__all__ = ["is_command", "missing"]
+__all__ = ["describe_missing", "is_command"]
 
-_PATIENCE = 2.0  # seconds for bash to read a few lines
+_BASH_TIMEOUT = 2.0  # seconds for bash to read a few lines
 _COMMAND = re.compile(r":[A-Za-z?][\w-]*\s*$")
 
 
 def is_command(text: str) -> bool:
     """Whether a text is a command to the terminal itself, such as ``:help``.
 
-    A colon and a letter begin nothing in the languages; ``: > file`` in a shell is no command.
+    A colon and a letter begin nothing in the languages; ``: > file`` in a shell is not a command.
     """
     return _COMMAND.match(text) is not None
 
 
-def missing(text: str, env: str, engine: str = "") -> str:
+def describe_missing(text: str, env: str, engine: str = "") -> str:
     """Return what a text still lacks, in a few words; the empty string if it can be run.
 
     Args:
@@ -63,15 +63,15 @@ def _bash(text: str, _: str) -> str:
             input=(text + "\n").encode("utf-8", "replace"),
             capture_output=True,
             env={"LC_ALL": "C"},
-            timeout=_PATIENCE,
+            timeout=_BASH_TIMEOUT,
             check=False,
         ).stderr.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    for pattern, lacks in _BASH_ERRORS:
-        found = re.search(pattern, errors)
-        if found:
-            return lacks.format(*found.groups())
+    for pattern, description in _BASH_ERRORS:
+        match = re.search(pattern, errors)
+        if match:
+            return description.format(*match.groups())
     return ""
 
 

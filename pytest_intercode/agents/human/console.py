@@ -32,13 +32,13 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.lexers import Lexer, PygmentsLexer
 from prompt_toolkit.output import Output, create_output
 
-from pytest_intercode.agents.human.completeness import is_command, missing
+from pytest_intercode.agents.human.completeness import describe_missing, is_command
 from pytest_intercode.core.text import fragments
 
 __all__ = ["Aborted", "Cleared", "Console", "EndOfInput", "history_file", "open_history"]
 
-_PATIENCE = 2.0  # seconds for a cancelled prompt to restore the terminal
-_STOPPING = 0.5  # seconds until the main thread has taken a signal to stop
+_CANCEL_TIMEOUT = 2.0  # seconds for a cancelled prompt to restore the terminal
+_STOP_DELAY = 0.5  # seconds until the main thread has taken a signal to stop
 _INDENT = "    "
 
 
@@ -83,7 +83,7 @@ class Console:
         self._aborted = False
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._editor: PromptSession[str] | None = None
-        self._lacks = ""
+        self._missing_part = ""
 
     @contextlib.contextmanager
     def open(self, env: str, engine: str, history: History) -> Iterator[None]:
@@ -126,16 +126,16 @@ class Console:
             EndOfInput: they pressed Ctrl-D on an empty line, or the terminal was closed.
         """
         assert self._editor is not None
-        self._lacks = ""
+        self._missing_part = ""
         return re.sub(r"(\n[ \t]*)+$", "", self._wait(self._editor, prompt))
 
-    def confirms(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool:
         """Ask a question; Enter alone means no, and Ctrl-D yes.
 
         Raises:
             Aborted: the episode is stopped.
         """
-        line: PromptSession[str] = PromptSession(key_bindings=_clearing())
+        line: PromptSession[str] = PromptSession(key_bindings=_make_clear_bindings())
         try:
             answer = self._wait(line, f"{question} [y/N] ")
         except Cleared:
@@ -151,7 +151,7 @@ class Console:
             if self._waiting is not None:
                 loop, task = self._waiting
                 loop.call_soon_threadsafe(task.cancel)
-        self._idle.wait(_PATIENCE)
+        self._idle.wait(_CANCEL_TIMEOUT)
 
     # -- waiting
 
@@ -186,20 +186,20 @@ class Console:
     # -- the line editor
 
     def _bindings(self, env: str, engine: str) -> KeyBindings:
-        bindings = _clearing()
+        bindings = _make_clear_bindings()
         typing = has_focus(DEFAULT_BUFFER)
         indented = env == "python"  # elsewhere it would put blanks into here-documents
 
         @bindings.add("enter", filter=typing)
         def run_or_continue(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
-            self._lacks = missing(buffer.text, env, engine)
-            if not self._lacks:
+            self._missing_part = describe_missing(buffer.text, env, engine)
+            if not self._missing_part:
                 buffer.validate_and_handle()
                 return
-            before = buffer.document.current_line_before_cursor
+            line = buffer.document.current_line_before_cursor
             buffer.newline(copy_margin=indented)
-            if indented and before.rstrip().endswith(":"):
+            if indented and line.rstrip().endswith(":"):
                 buffer.insert_text(_INDENT)
 
         @bindings.add("escape", "enter", filter=typing)
@@ -218,23 +218,23 @@ class Console:
 
         @bindings.add("c-z", filter=typing)
         def suspend(event: KeyPressEvent) -> None:
-            run_in_terminal(_stop_the_job)
+            run_in_terminal(_suspend_job)
 
         return bindings
 
     def _toolbar(self) -> str:
-        if self._lacks and "\n" in get_app().current_buffer.text:
-            return f" Still to come: {self._lacks}. Ctrl-X Enter runs it as it is. "
+        if self._missing_part and "\n" in get_app().current_buffer.text:
+            return f" Still to come: {self._missing_part}. Ctrl-X Enter runs it as it is. "
         return " Enter runs it, Alt-Enter begins a new line. :help  :task  :give-up  :quit "
 
 
-def _stop_the_job() -> None:
+def _suspend_job() -> None:
     """Stop, as after Ctrl-Z, until the user's shell continues the job."""
     os.kill(0, signal.SIGTSTP)
-    time.sleep(_STOPPING)  # the main thread takes the signal, and this one would go on until then
+    time.sleep(_STOP_DELAY)  # the main thread takes the signal, and this one would go on until then
 
 
-def _clearing() -> KeyBindings:
+def _make_clear_bindings() -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("c-c", filter=has_focus(DEFAULT_BUFFER))

@@ -14,7 +14,7 @@ from pytest_intercode.agents.human.console import (
     open_history,
 )
 from pytest_intercode.agents.protocol import QuitRun
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Player"]
 
 _TITLE = "bold"
-_OURS = "ansiyellow"
+_NOTICE = "ansiyellow"
 
 _HELP = """\
 What you type is an action, and costs a turn, as an agent's does.
@@ -34,7 +34,7 @@ What you type is an action, and costs a turn, as an agent's does.
   :give-up, Ctrl-D  end the episode without submitting; the state is graded as it is
   :quit             end the whole run; this episode does not count, the earlier ones stay
 Keys
-  Enter             run it; {more}
+  Enter             run it; {continuation}
   Alt-Enter         begin a new line (or Escape, then Enter)
   Ctrl-X Enter      run it, complete or not
   Ctrl-X Ctrl-E     write it in your editor ($VISUAL or $EDITOR), and run it after that
@@ -43,7 +43,7 @@ Keys
 Characters that do not show as themselves are shown as escapes, such as \\x1b.
 History: {history}"""
 
-_MORE = {
+_CONTINUATIONS = {
     "bash": "an open quote, here-document, loop or backslash goes on",
     "ctf": "an open quote, here-document, loop or backslash goes on",
     "swe": "an open quote, here-document, loop or backslash goes on",
@@ -74,11 +74,11 @@ class Player:
             QuitRun: the human wants to end the whole run.
         """
         console = self._console
-        history, not_kept = open_history(task.env)
+        history, history_problem = open_history(task.env)
         with console.open(task.env, task.engine, history):
             self._show_task(task, task.max_turns)
-            if not_kept:
-                console.show(f"[history is not kept: {not_kept}]", _OURS)
+            if history_problem:
+                console.show(f"[history is not kept: {history_problem}]", _NOTICE)
             turns_left = task.max_turns
             try:
                 while True:
@@ -90,12 +90,12 @@ class Player:
                         console.show(observation)
                     if terminated or truncated:
                         return  # the outcome is shown by the plugin
-                    notes = _notes(observation)
+                    notes = _describe_result(observation)
                     if notes:
-                        console.show(f"[{', '.join(notes)}]", _OURS)
+                        console.show(f"[{', '.join(notes)}]", _NOTICE)
                     turns_left = observation.turns_left
             except Aborted:
-                console.show("[the episode was stopped]", _OURS)
+                console.show("[the episode was stopped]", _NOTICE)
 
     def _next_action(self, task: TaskView, turns_left: int) -> str | None:
         """Return what the human wants run, or None if they give up."""
@@ -108,7 +108,7 @@ class Player:
             except EndOfInput as end:
                 if end.closed:
                     raise QuitRun("the human's terminal was closed") from None
-                if console.confirms("Give up? The state is graded as it is."):
+                if console.confirm("Give up? The state is graded as it is."):
                     return None
                 continue
             if not text.strip():
@@ -121,8 +121,11 @@ class Player:
                 case ":quit":
                     raise QuitRun("the human ended the run with :quit")
                 case ":help" | ":?":
-                    more, history = _MORE.get(task.env, "Enter runs it"), history_file(task.env)
-                    console.show(_HELP.format(more=more, history=history), _OURS)
+                    continuation, history = (
+                        _CONTINUATIONS.get(task.env, "Enter runs it"),
+                        history_file(task.env),
+                    )
+                    console.show(_HELP.format(continuation=continuation, history=history), _NOTICE)
                 case ":task":
                     self._show_task(task, turns_left)
                 case _:
@@ -130,24 +133,25 @@ class Player:
                     console.show(
                         f"[no command {command}.{near} :help lists them; after a blank it is an "
                         "action]",
-                        _OURS,
+                        _NOTICE,
                     )
 
     def _show_task(self, task: TaskView, turns_left: int) -> None:
         facts = [word for word in (task.env, task.hardness, *task.tags) if word]
-        where = [f"workdir {task.workdir}"] if task.env != "sql" else []
+        details = [f"workdir {task.workdir}"] if task.env != "sql" else []
         if task.engine:
-            where.append(f"database {task.database} ({task.engine})")
+            details.append(f"database {task.database} ({task.engine})")
         show = self._console.show
         show("")
         show(f"== {task.id} ({', '.join(facts)})", _TITLE)
         show(task.query)
         show(
-            f"{', '.join([*where, counted(turns_left, 'turn')])} left. submit ends it; :help", _OURS
+            f"{', '.join([*details, pluralize(turns_left, 'turn')])} left. submit ends it; :help",
+            _NOTICE,
         )
 
 
-def _notes(observation: Observation) -> list[str]:
+def _describe_result(observation: Observation) -> list[str]:
     """Return the attributes of an observation as text, where they say more than it does."""
     notes = []
     if observation.status:

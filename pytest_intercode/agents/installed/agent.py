@@ -1,7 +1,7 @@
 """The agent ``installed:RECIPE``: a program that lives in the task's sandbox, with its own tools.
 
 It sees its bundle (read-only) and a home in memory, which is not graded. It reaches models through
-the gateway alone: a forwarder leads a port of the sandbox to a Unix socket of ours. Its turns are
+the gateway alone: a forwarder leads a port of the sandbox to our Unix socket. Its turns are
 read from what went through the gateway.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
-from pytest_intercode.agents.installed.bundle import AT, find_bundle, find_program
+from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
 from pytest_intercode.agents.program.process import check_value
@@ -40,29 +40,29 @@ from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turn
 
 __all__ = ["make_factory"]
 
-_GATEWAY_AT = "/opt/intercode/gateway"
+_GATEWAY_FOLDER = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
-_NO_LIMIT = 7 * 86400.0  # seconds; the episode has its own
+_PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
 _ENVIRONMENTS = ("bash", "ctf", "swe")  # those with a shell
 _PORTS = range(20_000, 60_000)
-_NO_WAY = 125
+_CANNOT_RUN = 125  # exit status of a sandbox that lacks what the program needs
 _TEMPLATE = "template"  # the argument that every recipe has
-_LAST = 8000  # bytes of the program's output that are kept
-_SHOWN = 400  # characters of it in the message of an error
+_MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
+_MAX_MESSAGE_CHARACTERS = 400  # of it in the message of an error
 
-# Run by a shell in the task's directory. Its last words are the program's.
+# Run by a shell in the task's directory. Its last output is the program's.
 _SCRIPT = """\
-command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {no_way}; }}
-mkdir -p {home}/tmp || exit {no_way}
-forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {no_way}
+command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {status}; }}
+mkdir -p {home}/tmp || exit {status}
+forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {status}
 {variables} {words} </dev/null >{home}/.output 2>&1
 status=$?
 kill "$forwarder" 2>/dev/null
-tail -c {last} {home}/.output
+tail -c {max_bytes} {home}/.output
 exit $status
 """
-_WORDS = {
+_ANSWER_INSTRUCTIONS = {
     "bash": "What is graded are the files and, where the task asks for output, that output: write "
     "exactly what a shell would print to the file {answer}.",
     "ctf": "Write the flag, and nothing else, to the file {answer}.",
@@ -82,22 +82,28 @@ def make_factory(
     Raises:
         AgentLoadError: the recipe, its program or an argument is wrong.
     """
-    asked = f"--intercode-agent={name}"
-    short, recipe, place = load_recipe(rest.strip() or name, folder, asked)
-    known = tuple(Argument(key, text) for key in (*recipe.arguments, _TEMPLATE))
-    values = {**recipe.arguments, **read_arguments(name, arguments, known)}
+    option = f"--intercode-agent={name}"
+    short_name, recipe, recipe_folder = load_recipe(rest.strip() or name, folder, option)
+    parameters = tuple(Argument(key, text) for key in (*recipe.arguments, _TEMPLATE))
+    values = {**recipe.arguments, **read_arguments(name, arguments, parameters)}
     template = find_folder(_TEMPLATE, values.pop(_TEMPLATE, None), folder)
     missing = [key for key, value in values.items() if value is None]
     if missing:
-        raise AgentLoadError(f"{asked}: --intercode-agent-arg {missing[0]}=... is needed")
-    bundle = find_bundle(short, recipe, place, asked, progress or _report)
-    program = find_program(bundle, recipe, asked)
-    given = {key: str(value) for key, value in values.items()}
-    shared = _Shared(gateway or GatewaySettings.of_environment(), asked)
+        raise AgentLoadError(f"{option}: --intercode-agent-arg {missing[0]}=... is needed")
+    bundle = find_bundle(short_name, recipe, recipe_folder, option, progress or _report)
+    program = find_program(bundle, recipe, option)
+    recipe_values = {key: str(value) for key, value in values.items()}
+    shared = _Shared(gateway or GatewaySettings.of_environment(), option)
 
     def make(task: Task) -> Agent:
-        fixed = {**given, "program": program, "bundle": AT, "home": _HOME, "answer": _ANSWER}
-        episode = _Episode(shared, recipe, fixed, episode_key(task), short, template)
+        fixed = {
+            **recipe_values,
+            "program": program,
+            "bundle": BUNDLE_FOLDER,
+            "home": _HOME,
+            "answer": _ANSWER,
+        }
+        episode = _Episode(shared, recipe, fixed, episode_key(task), short_name, template)
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.close)
 
     return AgentFactory(
@@ -105,7 +111,7 @@ def make_factory(
         make,
         priced=bool(shared.settings.prices),
         close=shared.close,
-        readonly=((str(bundle), AT), (str(shared.folder), _GATEWAY_AT)),
+        readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
         environments=_ENVIRONMENTS,
     )
@@ -124,11 +130,11 @@ class _Shared:
             it, so that a sandbox finds its own socket alone.
     """
 
-    def __init__(self, settings: GatewaySettings, asked: str) -> None:
+    def __init__(self, settings: GatewaySettings, option: str) -> None:
         self.settings = settings
         self._private = PrivateFolder()
         self.folder = self._private.make()
-        self.folder.chmod(0o711)  # whoever acts in a sandbox may be another user
+        self.folder.chmod(0o711)  # the user of a sandbox may be another one
         forwarder = resources.files("pytest_intercode.agents.installed").joinpath("forward.pl")
         (self.folder / "forward.pl").write_bytes(forwarder.read_bytes())
         (self.folder / "forward.pl").chmod(0o644)
@@ -136,20 +142,20 @@ class _Shared:
             self._gateway = Gateway(settings)
         except ConfigurationError as error:
             self._private.close()
-            raise AgentLoadError(f"{asked}: {error}") from None
+            raise AgentLoadError(f"{option}: {error}") from None
 
-    def open(self, key: str, env: AgentEnvironment, most_turns: int) -> tuple[Session, str]:
+    def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, str]:
         """Open the session of an episode; return it and the name of its socket.
 
         What comes through the socket is this episode's, whatever it has for a token.
         """
         opened: list[Session] = []
 
-        def refused() -> str:
+        def find_refusal() -> str:
             if env.over:
                 return "the episode is over"
-            if opened and opened[0].turns >= most_turns:
-                reason = f"{most_turns} of {most_turns} turns used"
+            if opened and opened[0].turns >= max_turns:
+                reason = f"{max_turns} of {max_turns} turns used"
                 # It may wait for a lock, and this is the gateway's own thread.
                 threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
                 return reason
@@ -157,7 +163,7 @@ class _Shared:
 
         name = secrets.token_hex(8)
         path = self.folder / name
-        opened.append(self._gateway.open(key, spend=env.spend, refused=refused, socket=path))
+        opened.append(self._gateway.open(key, spend=env.spend, refused=find_refusal, socket=path))
         return opened[0], name
 
     def make_folder(self) -> Path:
@@ -201,7 +207,7 @@ class _Episode:
         self._session = session
         self._put_files(task, env, session, socket)
         try:
-            status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_NO_LIMIT)
+            status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_PROGRAM_TIMEOUT)
         finally:
             session.close()
             self._record(env, session)
@@ -219,26 +225,26 @@ class _Episode:
     ) -> None:
         port = secrets.choice(_PORTS)
         gateway = f"http://127.0.0.1:{port}"
-        words = _WORDS.get(task.env) or describe_graded(task)
+        instructions = _ANSWER_INSTRUCTIONS.get(task.env) or describe_graded(task)
         values = {
             **self._values,
             "query": check_value("query", task.query),
             "gateway": gateway,
             "token": session.token,
-            "prompt": f"{task.query}\n\n{fill(words, {'answer': _ANSWER})} Nobody answers "
+            "prompt": f"{task.query}\n\n{fill(instructions, {'answer': _ANSWER})} Nobody answers "
             f"questions. You have {task.max_turns} calls of tools.",
         }
         variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
         variables |= {key: fill(value, values) for key, value in self._recipe.variables.items()}
         command = [fill(word, values) for word in self._recipe.command]
-        node = [f"PATH={AT}/node/bin:$PATH"] if self._recipe.node else []
+        node = [f"PATH={BUNDLE_FOLDER}/node/bin:$PATH"] if self._recipe.node else []
         script = _SCRIPT.format(
             home=_HOME,
-            gateway=_GATEWAY_AT,
+            gateway=_GATEWAY_FOLDER,
             socket=socket,
             port=port,
-            no_way=_NO_WAY,
-            last=_LAST,
+            status=_CANNOT_RUN,
+            max_bytes=_MAX_OUTPUT_BYTES,
             variables=" ".join(
                 [*node, *(f"{key}={shlex.quote(value)}" for key, value in variables.items())]
             ),
@@ -250,11 +256,11 @@ class _Episode:
             if self._template is not None:
                 shutil.copytree(self._template, home, symlinks=True)
             for path, content in {**self._recipe.files, "run.sh": script}.items():
-                place = home / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.unlink(missing_ok=True)  # it may be a link of the template's
-                written = content if path == "run.sh" else fill(content, values)
-                place.write_text(written, "utf-8")
+                file = home / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.unlink(missing_ok=True)  # it may be a link of the template's
+                file_text = content if path == "run.sh" else fill(content, values)
+                file.write_text(file_text, "utf-8")
             env.upload(home, _HOME)
         finally:
             shutil.rmtree(staged)
@@ -280,31 +286,31 @@ class _Episode:
             raise InfrastructureError(f"no model could be reached: {outage}")
         if session.exhausted or over:
             raise BudgetExhausted(session.exhausted or "the episode is over")
-        last = " ".join(output.split())[-_SHOWN:]
-        if status == _NO_WAY:
+        last = " ".join(output.split())[-_MAX_MESSAGE_CHARACTERS:]
+        if status == _CANNOT_RUN:
             raise AgentError(f"{self._name} cannot run in this sandbox: {last}")
-        refused = "; ".join(session.refusals[:2])
-        why = f" ({refused})" if refused else ""
+        refusals = "; ".join(session.refusals[:2])
+        reason = f" ({refusals})" if refusals else ""
         if status != 0:
-            how = "was stopped" if status is None else f"exited with status {status}"
-            raise AgentError(f"{self._name} {how}{why}; its last output: {last}")
+            ending = "was stopped" if status is None else f"exited with status {status}"
+            raise AgentError(f"{self._name} {ending}{reason}; its last output: {last}")
         if not session.exchanges:
             raise AgentError(
-                f"{self._name} ended without asking a model{why}; its last output: {last}"
+                f"{self._name} ended without asking a model{reason}; its last output: {last}"
             )
 
     def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
-        """Return what is graded in place of the last output."""
+        """Return what is graded instead of the last output."""
         if task.env == "swe":
             return ""
-        status, said = env.exec(f"cat {_ANSWER} 2>/dev/null")
-        return said if status == 0 else final_message(session.exchanges)
+        status, output = env.exec(f"cat {_ANSWER} 2>/dev/null")
+        return output if status == 0 else final_message(session.exchanges)
 
 
 def _usage(turn: GatewayTurn) -> Usage:
     if turn.usage is None:
         return Usage()
-    used = turn.usage
+    usage = turn.usage
     return Usage(
-        *(1, used.input, used.output, turn.cost, used.cached, used.cache_write, used.reasoning)
+        *(1, usage.input, usage.output, turn.cost, usage.cached, usage.cache_write, usage.reasoning)
     )

@@ -21,16 +21,16 @@ from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import AgentLoadError, FetchError
 from pytest_intercode.sandboxes.portable import copy_program, copy_python, run_installer
 
-__all__ = ["AT", "find_bundle", "find_program"]
+__all__ = ["BUNDLE_FOLDER", "find_bundle", "find_program"]
 
-AT = "/opt/intercode/agent"
+BUNDLE_FOLDER = "/opt/intercode/agent"
 """Where sandboxes see a bundle."""
 
-_VERSION = 1  # to be counted up with what is made
+_VERSION = 1  # to be counted up when what is installed changes
 
 
 def find_bundle(
-    name: str, recipe: Recipe, folder: Path, asked: str, progress: Callable[[str], None]
+    name: str, recipe: Recipe, folder: Path, option: str, progress: Callable[[str], None]
 ) -> Path:
     """Return the folder with a recipe's program; install it if it is not there yet.
 
@@ -38,60 +38,60 @@ def find_bundle(
         name: the recipe's name.
         recipe: the recipe.
         folder: where a relative path in it starts.
-        asked: what the user wrote, for messages.
+        option: what the user wrote, for messages.
         progress: called with a line before something slow.
 
     Raises:
         AgentLoadError: it cannot be had.
     """
     if recipe.folder:
-        given = (folder / Path(recipe.folder).expanduser()).resolve()
-        if not given.is_dir():
-            raise AgentLoadError(f"{asked}: the recipe's folder {given} does not exist")
-        return given
-    made = cache_folder() / "agents" / f"{name}-{_digest(recipe)}"
-    if _programs(made, recipe):
-        return made
+        program_folder = (folder / Path(recipe.folder).expanduser()).resolve()
+        if not program_folder.is_dir():
+            raise AgentLoadError(f"{option}: the recipe's folder {program_folder} does not exist")
+        return program_folder
+    bundle = cache_folder() / "agents" / f"{name}-{_digest(recipe)}"
+    if _find_programs(bundle, recipe):
+        return bundle
     try:
-        made.parent.mkdir(parents=True, exist_ok=True)
-        with made.with_suffix(".lock").open("w") as lock:
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        with bundle.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _programs(made, recipe):
+            if not _find_programs(bundle, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
-                note = ", again, as its program is gone" if made.exists() else ", once"
+                note = ", again, as its program is gone" if bundle.exists() else ", once"
                 progress(f"installing {packages} for the agent {name}{note}; it may take minutes")
-                _install(recipe, made)
+                _install(recipe, bundle)
     except FetchError as error:
-        raise AgentLoadError(f"{asked}: {error}") from None
+        raise AgentLoadError(f"{option}: {error}") from None
     except OSError as error:
-        raise AgentLoadError(f"{asked}: it cannot be installed: {error}") from None
-    return made
+        raise AgentLoadError(f"{option}: it cannot be installed: {error}") from None
+    return bundle
 
 
-def find_program(bundle: Path, recipe: Recipe, asked: str) -> str:
+def find_program(bundle: Path, recipe: Recipe, option: str) -> str:
     """Return where a sandbox sees the recipe's program.
 
     Raises:
         AgentLoadError: it is not in the bundle.
     """
-    programs = _programs(bundle, recipe)
+    programs = _find_programs(bundle, recipe)
     if not programs:
-        raise AgentLoadError(f"{asked}: the bundle {bundle} has no program {recipe.program}")
-    return f"{AT}/{programs[0].relative_to(bundle).as_posix()}"
+        raise AgentLoadError(f"{option}: the bundle {bundle} has no program {recipe.program}")
+    return f"{BUNDLE_FOLDER}/{programs[0].relative_to(bundle).as_posix()}"
 
 
-def _programs(bundle: Path, recipe: Recipe) -> list[Path]:
+def _find_programs(bundle: Path, recipe: Recipe) -> list[Path]:
     return sorted(path for path in bundle.glob(recipe.program) if path.is_file())
 
 
 def _digest(recipe: Recipe) -> str:
-    what = [_VERSION, recipe.npm, recipe.python, recipe.node, platform.machine()]
-    what += [sys.version_info[:3]] if recipe.python else []
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
+    ingredients = [_VERSION, recipe.npm, recipe.python, recipe.node, platform.machine()]
+    ingredients += [sys.version_info[:3]] if recipe.python else []
+    return hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:12]
 
 
-def _install(recipe: Recipe, made: Path) -> None:
-    part = made.with_name(f"{made.name}.part")
+def _install(recipe: Recipe, bundle: Path) -> None:
+    part = bundle.with_name(f"{bundle.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     if recipe.npm:
@@ -100,30 +100,30 @@ def _install(recipe: Recipe, made: Path) -> None:
             "the agent's packages", "npm", "install", *quiet, f"--prefix={part}", *recipe.npm
         )
     else:
-        copy_python(part / "python", f"{AT}/python")
-        only = "--only-binary=:all:"
+        copy_python(part / "python", f"{BUNDLE_FOLDER}/python")
+        wheels_only = "--only-binary=:all:"
         run_installer(
             "the agent's packages",
             "pip",
             "install",
-            only,
+            wheels_only,
             "--target",
             str(part / "site"),
             *recipe.python,
         )
     if recipe.node:
-        copy_program("node", part / "node", f"{AT}/node")
-    for root, _, names in os.walk(part):  # whoever acts in a sandbox may read it
+        copy_program("node", part / "node", f"{BUNDLE_FOLDER}/node")
+    for root, _, names in os.walk(part):  # the user of a sandbox may be another one
         for path in (Path(root), *(Path(root, name) for name in names)):
             if not path.is_symlink():
                 mode = path.stat().st_mode
                 path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
-    if not _programs(part, recipe):  # npm leaves out what it cannot have for this machine
+    if not _find_programs(part, recipe):  # npm leaves out what it cannot have for this machine
         shutil.rmtree(part)
         packages = ", ".join([*recipe.npm, *recipe.python])
         raise FetchError(
             f"{packages} was installed, and has no program {recipe.program} for this machine "
             f"({platform.machine()})"
         )
-    shutil.rmtree(made, ignore_errors=True)
-    part.rename(made)
+    shutil.rmtree(bundle, ignore_errors=True)
+    part.rename(bundle)

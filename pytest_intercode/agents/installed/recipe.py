@@ -25,7 +25,7 @@ PLACEHOLDERS = {
     "token": "what is sent to the gateway in place of a key",
 }
 
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _ALIASES = {"claude": "claude-code", "qwen": "qwen-code"}
 
 
@@ -38,7 +38,7 @@ class Recipe(BaseModel):
         python: packages of PyPI, with their versions; a Python comes with them.
         folder: a folder of this machine that holds the program; relative to the recipe.
         node: the program needs Node.js, and is given this machine's.
-        program: the program's path in the bundle, in which ``*`` stands for any name.
+        program: the program's path in the bundle, in which ``*`` matches any name.
         command: the words of the command line; no shell reads them.
         variables: environment variables of it.
         files: files in its home, by their paths there.
@@ -59,16 +59,16 @@ class Recipe(BaseModel):
     arguments: dict[str, str | None] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _fits(self) -> Recipe:
+    def _check(self) -> Recipe:
         if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
             raise ValueError("the program comes from one of npm, python and folder")
         for word in [*self.command, *self.variables.values()]:
-            for name in _PLACE.findall(word):
+            for name in _PLACEHOLDER.findall(word):
                 if name not in PLACEHOLDERS and name not in self.arguments:
-                    known = [*PLACEHOLDERS, *self.arguments]
+                    placeholders = [*PLACEHOLDERS, *self.arguments]
                     raise ValueError(
                         f"there is no placeholder {{{name}}}; there are "
-                        f"{', '.join(known)}.{suggestion(name, known)}"
+                        f"{', '.join(placeholders)}.{suggestion(name, placeholders)}"
                     )
         for path in self.files:
             if path.startswith("/") or ".." in path.split("/"):
@@ -78,23 +78,23 @@ class Recipe(BaseModel):
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Return a text with the placeholders that have a value; other braces stay."""
-    return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def recipe_names() -> list[str]:
     """Return the names of our recipes and their short forms."""
     folder = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
-    ours = (file.name.removesuffix(".yaml") for file in folder.iterdir())
-    return sorted({*ours, *_ALIASES})
+    names = (file.name.removesuffix(".yaml") for file in folder.iterdir())
+    return sorted({*names, *_ALIASES})
 
 
-def load_recipe(name: str, folder: Path, asked: str) -> tuple[str, Recipe, Path]:
+def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path]:
     """Return a recipe with its short name and the folder that it is in.
 
     Args:
         name: the name of one of ours, or the path of a YAML file.
         folder: where a relative path starts.
-        asked: what the user wrote, for messages.
+        option: what the user wrote, for messages.
 
     Raises:
         AgentLoadError: there is none, or it is wrong.
@@ -102,22 +102,24 @@ def load_recipe(name: str, folder: Path, asked: str) -> tuple[str, Recipe, Path]
     names = recipe_names()
     if name in names:
         name = _ALIASES.get(name, name)
-        ours = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
-        path = Path(str(ours.joinpath(f"{name}.yaml")))
+        recipes = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
+        path = Path(str(recipes.joinpath(f"{name}.yaml")))
     else:
         path = folder / Path(name).expanduser()
         if not path.is_file():
             raise AgentLoadError(
-                f"{asked}: there is no recipe {name!r}: it is the path of a YAML file, or one of "
+                f"{option}: there is no recipe {name!r}: it is the path of a YAML file, or one of "
                 f"{', '.join(names)}.{suggestion(name, names)}"
             )
     try:
         raw, _ = read_yaml(path)
         return path.stem, Recipe.model_validate(raw), path.parent
     except SuiteError as error:
-        raise AgentLoadError(f"{asked}: {error}") from None
+        raise AgentLoadError(f"{option}: {error}") from None
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        where = ".".join(map(str, found["loc"]))
-        what = found["msg"].removeprefix("Value error, ")
-        raise AgentLoadError(f"{asked}: {path}: {where + ': ' if where else ''}{what}") from None
+        problem = error.errors(include_url=False)[0]
+        location = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].removeprefix("Value error, ")
+        raise AgentLoadError(
+            f"{option}: {path}: {location + ': ' if location else ''}{message}"
+        ) from None

@@ -19,7 +19,7 @@ from pytest_intercode.agents.arguments import Argument, find_folder, read_argume
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
-from pytest_intercode.agents.metering import Metered, Metering
+from pytest_intercode.agents.metering import EpisodeMeter, GatewayMeter
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
 from pytest_intercode.agents.workspace import ARGUMENT, Workspace, Workspaces
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_factory"]
 
-_GRACE = 5.0  # seconds that the program has to end by itself once the episode is over
+_GRACE_PERIOD = 5.0  # seconds that the program has to end by itself once the episode is over
 _ARGUMENTS = (
     Argument("folder", text),
     Argument("template", text),
@@ -62,40 +62,47 @@ def make_factory(
     _check_extra(name)
     command = CommandLine(name, rest, folder)
     values = read_arguments(name, arguments, _ARGUMENTS)
-    working = find_folder("folder", values.get("folder"), folder)
+    working_folder = find_folder("folder", values.get("folder"), folder)
     template = find_folder("template", values.get("template"), folder)
     workspaces = Workspaces(values.get(ARGUMENT), folder)
-    if sum((working is not None, template is not None, workspaces.asked)) > 1:
+    if sum((working_folder is not None, template is not None, workspaces.enabled)) > 1:
         raise AgentLoadError(
             "--intercode-agent-arg: the program runs in folder=..., in a copy of template=..., or "
             "in one of the task's directory (workspace=...)"
         )
-    grace = values.get("grace", _GRACE)
-    metering = Metering(name, gateway)
+    grace = values.get("grace", _GRACE_PERIOD)
+    gateway_meter = GatewayMeter(name, gateway)
     shared = _Shared()
 
     def make(task: Task) -> Agent:
         shared.start()
         episode = _Episode(
-            shared, command, folder, working, template, grace, metering.open(task), workspaces
+            shared,
+            command,
+            folder,
+            working_folder,
+            template,
+            grace,
+            gateway_meter.open(task),
+            workspaces,
         )
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
     def close() -> None:
         try:
-            metering.close()
+            gateway_meter.close()
         finally:
             workspaces.close()
             shared.close()
 
-    return AgentFactory(name, make, priced=metering.priced, close=close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
 
 
 def _check_extra(name: str) -> None:
     form = name.partition(":")[0]
-    how = "pip install 'pytest-intercode[mcp]'"
+    installation = "pip install 'pytest-intercode[mcp]'"
     if importlib.util.find_spec("mcp") is None:
-        raise AgentLoadError(f"--intercode-agent={form} needs the MCP SDK: {how}")
+        raise AgentLoadError(f"--intercode-agent={form} needs the MCP SDK: {installation}")
     try:
         version = importlib.metadata.version("mcp")
     except importlib.metadata.PackageNotFoundError:
@@ -103,7 +110,7 @@ def _check_extra(name: str) -> None:
     if int(version.partition(".")[0]) < 2:
         raise AgentLoadError(
             f"--intercode-agent={form} needs version 2 of the MCP SDK, and {version} is installed: "
-            f"{how}"
+            f"{installation}"
         )
 
 
@@ -147,59 +154,59 @@ class _Episode:
         self,
         shared: _Shared,
         command: CommandLine,
-        here: Path,
-        working: Path | None,
+        option_folder: Path,
+        working_folder: Path | None,
         template: Path | None,
         grace: float,
-        metered: Metered,
+        meter: EpisodeMeter,
         workspaces: Workspaces,
     ) -> None:
         self._shared = shared
         self._workspaces = workspaces
         self._workspace: Workspace | None = None
         self._command = command
-        self._here = here
-        self._working = working
+        self._option_folder = option_folder
+        self._working_folder = working_folder
         self._template = template
         self._grace = grace
-        self._metered = metered
+        self._meter = meter
         self._calls = Calls()
         self._program: Program | None = None
         self._server: McpServer | None = None
         self._endpoint: Endpoint | None = None
         self._client: ClientConfiguration | None = None
         self._turns_left = 0
-        self._over = self._called = self._unwanted = False
+        self._over = self._called = self._aborted_early = False
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
         self._workspace = self._workspaces.open(task, env)
-        program, endpoint = self._start(task, env, self._metered.begin(env))
+        program, endpoint = self._start(task, env, self._meter.begin(env))
         try:
             self._serve(program, endpoint, env)
         except AgentError:
-            self._metered.check_outage()
+            self._meter.check_outage()
             raise
         finally:
-            self._metered.report(env)
+            self._meter.report(env)
 
     def _serve(self, program: Program, endpoint: Endpoint, env: AgentEnvironment) -> None:
-        until: float | None = None
+        deadline: float | None = None
         while True:
-            call = self._calls.next(None if until is None else until - time.monotonic())
+            call = self._calls.next(None if deadline is None else deadline - time.monotonic())
             if not isinstance(call, Call):
                 break
             self._called = True
-            if call.wanted:
+            if call.pending:
                 env.log(program.output())
                 self._carry_out(call, env)
-            if self._over and until is None:
-                until = time.monotonic() + self._grace
+            if self._over and deadline is None:
+                deadline = time.monotonic() + self._grace
         env.log(program.output())
         if self._workspace is not None and call != "aborted":
             self._workspace.push_last()
-        if not self._over and not self._unwanted:
+        if not self._over and not self._aborted_early:
             self._check_end(program, endpoint, aborted=call == "aborted")
 
     def abort(self) -> None:
@@ -208,7 +215,7 @@ class _Episode:
         if program is not None:
             program.kill()
         else:
-            self._unwanted = True
+            self._aborted_early = True
         self._calls.end("aborted")
 
     def close(self) -> None:
@@ -216,7 +223,7 @@ class _Episode:
         self._calls.close(texts.OVER)
         if self._program is not None:
             self._program.close()
-        self._metered.close()
+        self._meter.close()
         if self._server is not None and self._endpoint is not None:
             self._server.shut(self._endpoint)
             self._endpoint = None
@@ -227,21 +234,21 @@ class _Episode:
             self._workspace.close()
 
     def _start(
-        self, task: TaskView, env: AgentEnvironment, metered: Mapping[str, str | None]
+        self, task: TaskView, env: AgentEnvironment, gateway_variables: Mapping[str, str | None]
     ) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(
             self._shared.make_folder(),
-            self._working if self._workspace is None else self._workspace.folder,
+            self._working_folder if self._workspace is None else self._workspace.folder,
             self._template,
         )
         server = self._server = self._shared.start()
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket
         )
-        where = sandbox_variables(env)
-        sandbox = where.get("INTERCODE_SANDBOX", "")
+        sandbox_facts = sandbox_variables(env)
+        sandbox = sandbox_facts.get("INTERCODE_SANDBOX", "")
         client.write(
-            *(task, self._here, endpoint.url, endpoint.token, sandbox),
+            *(task, self._option_folder, endpoint.url, endpoint.token, sandbox),
             workspace=self._workspace is not None,
         )
         program = self._program = Program(
@@ -250,8 +257,8 @@ class _Episode:
             variables={
                 **client.variables,
                 **(self._workspace.variables if self._workspace is not None else {}),
-                **where,
-                **metered,
+                **sandbox_facts,
+                **gateway_variables,
             },
             pipes=False,
         )
@@ -295,18 +302,22 @@ class _Episode:
         last = f"; its last output: {output}" if output else ""
         if status:
             raise AgentError(f"the program {describe_exit(status)} before it submitted{last}")
-        ended = "was stopped, as its time was up," if aborted else "ended"
-        if not endpoint.used:
+        ending = "was stopped, as its time was up," if aborted else "ended"
+        if not endpoint.connected:
             raise NeverActed(
-                f"the program {ended} without connecting to the MCP server: is {{config}} or the "
+                f"the program {ending} without connecting to the MCP server: is {{config}} or the "
                 f"like in its command line?{last}"
             )
         if not self._called:
-            asked = "asked for the list of tools" if endpoint.listed else "connected"
-            may = "may it use execute and submit" if endpoint.listed else "does it load its tools"
+            progress = "asked for the list of tools" if endpoint.tools_listed else "connected"
+            question = (
+                "may it use execute and submit"
+                if endpoint.tools_listed
+                else "does it load its tools"
+            )
             raise NeverActed(
-                f"the program {ended} without calling a tool; it {asked} and did no more: {may}, "
-                f"and does its model answer?{last}"
+                f"the program {ending} without calling a tool; it {progress} and did no more: "
+                f"{question}, and does its model answer?{last}"
             )
 
 

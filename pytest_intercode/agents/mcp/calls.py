@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["Call", "Calls", "End", "Reply"]
 
 End: TypeAlias = Literal["exited", "aborted"]
-"""Why no more calls are to be waited for: the program has ended, or the run ends the episode."""
+"""The reason why no more calls come: the program has ended, or the run ends the episode."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Call:
     future: Future[Reply] = field(default_factory=Future)
 
     @property
-    def wanted(self) -> bool:
+    def pending(self) -> bool:
         """Whether the client still waits for the answer."""
         return not self.future.done()
 
@@ -89,9 +89,9 @@ class Calls:
         except queue.Empty:
             return None
 
-    def end(self, why: End) -> None:
+    def end(self, reason: End) -> None:
         """Wake the agent's thread: no more calls are to be waited for."""
-        self._queue.put(why)
+        self._queue.put(reason)
 
     def close(self, refusal: Reply) -> None:
         """Give this answer to all calls that wait and to all later ones; none is carried out."""

@@ -1,6 +1,6 @@
 """What the agent's program is started with: its command line, and the client configuration.
 
-The client configuration tells the program where its MCP server is: files in a private folder,
+The client configuration shows the program where its MCP server is: files in a private folder,
 placeholders of the command line, and environment variables.
 """
 
@@ -37,7 +37,7 @@ PLACEHOLDERS = {
     "here": "the folder where relative paths of the option start, for files of yours",
 }
 
-_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _OF_TASK = ("query", "prompt", "task_id", "env")
 _OF_SERVER = ("config", "config_http", "stdio", "url", "token")
 
@@ -75,32 +75,34 @@ class CommandLine:
         return [self._words[0], *(_fill(word, values) for word in self._words[1:])]
 
     def _check(self, word: str) -> None:
-        for found in _PLACE.finditer(word):
-            if found[0] in ("{", "}"):
-                raise self._error(f"{word!r} has a single {found[0]!r}; write {found[0] * 2!r}")
-            if found[1] is not None and found[1] not in PLACEHOLDERS:
-                allowed = ", ".join(f"{{{key}}}" for key in PLACEHOLDERS)
+        for match in _PLACEHOLDER.finditer(word):
+            if match[0] in ("{", "}"):
+                raise self._error(f"{word!r} has a single {match[0]!r}; write {match[0] * 2!r}")
+            if match[1] is not None and match[1] not in PLACEHOLDERS:
+                placeholders = ", ".join(f"{{{key}}}" for key in PLACEHOLDERS)
                 raise self._error(
-                    f"unknown placeholder {found[0]}; allowed are {allowed}, and {{{{ for a brace."
-                    + suggestion(found[1], PLACEHOLDERS)
+                    f"unknown placeholder {match[0]}; allowed are {placeholders}, and {{{{ for a "
+                    "brace." + suggestion(match[1], PLACEHOLDERS)
                 )
 
     def _find(self, word: str, folder: Path) -> str:
         """Return where the program is; the folder that it is started in is another."""
-        if {found[1] for found in _PLACE.finditer(word)} - {None, "here"}:
+        if {match[1] for match in _PLACEHOLDER.finditer(word)} - {None, "here"}:
             raise self._error(f"the program's name {word!r} may have no placeholder but {{here}}")
         try:
             return find_program([_fill(word, {"here": str(folder)})], folder)
         except AgentLoadError as error:
             raise self._error(str(error)) from None
 
-    def _error(self, what: str) -> AgentLoadError:
-        return AgentLoadError(f"--intercode-agent={self._name}: {what}")
+    def _error(self, problem: str) -> AgentLoadError:
+        return AgentLoadError(f"--intercode-agent={self._name}: {problem}")
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:
-    # A doubled brace stands for one.
-    return _PLACE.sub(lambda found: found[0][0] if found[1] is None else values[found[1]], word)
+    # A doubled brace is one.
+    return _PLACEHOLDER.sub(
+        lambda match: match[0][0] if match[1] is None else values[match[1]], word
+    )
 
 
 class ClientConfiguration:
@@ -108,22 +110,22 @@ class ClientConfiguration:
 
     Args:
         private: an empty folder that only this user may open; it is removed at the end.
-        working: where the program runs; None for a folder of its own.
+        working_folder: where the program runs; None for a folder of its own.
         template: what is copied into that.
 
     Attributes:
         folder: where the program runs.
         socket: the path for the stdio server's socket.
-        values: what the placeholders stand for; filled by :meth:`write`.
+        values: the values of the placeholders; filled by :meth:`write`.
     """
 
-    def __init__(self, private: Path, working: Path | None, template: Path | None) -> None:
+    def __init__(self, private: Path, working_folder: Path | None, template: Path | None) -> None:
         self._private = private
         private.chmod(0o700)
-        self.folder = working or private / "work"
+        self.folder = working_folder or private / "work"
         if template is not None:
             shutil.copytree(template, self.folder, symlinks=True)
-        elif working is None:
+        elif working_folder is None:
             self.folder.mkdir()
         self.socket = private / "socket"
         self.values: dict[str, str] = {}
@@ -131,7 +133,7 @@ class ClientConfiguration:
     def write(
         self,
         task: TaskView,
-        here: Path,
+        option_folder: Path,
         url: str,
         token: str,
         sandbox: str,
@@ -142,7 +144,7 @@ class ClientConfiguration:
 
         Args:
             task: the task.
-            here: where relative paths of the option start.
+            option_folder: where relative paths of the option start.
             url: the address of the HTTP server.
             token: the bearer token of the episode.
             sandbox: the sandbox's name.
@@ -169,7 +171,7 @@ class ClientConfiguration:
             "token": token,
             "sandbox": sandbox,
             "folder": str(self.folder),
-            "here": str(here),
+            "here": str(option_folder),
         }
 
     @property

@@ -46,8 +46,8 @@ __all__ = ["Endpoint", "McpServer"]
 
 _HOST = "127.0.0.1"
 _PATH = "/mcp"
-_PATIENCE = 10.0  # seconds for the HTTP server to end
-_LONGEST_LINE = 16 * 1024 * 1024  # bytes of a message over stdio
+_SHUTDOWN_TIMEOUT = 10.0  # seconds for the HTTP server to end
+_MAX_LINE_BYTES = 16 * 1024 * 1024  # of a message over stdio
 _META = "pytest-intercode/result"
 
 
@@ -58,15 +58,15 @@ class Endpoint:
         token: the bearer token; only requests with it reach the episode.
         url: the address of the HTTP server.
         socket: the path of the Unix socket.
-        used: whether a client has connected.
-        listed: whether it has asked which tools there are.
+        connected: whether a client has connected.
+        tools_listed: whether it has asked which tools there are.
     """
 
     def __init__(self, tools: Server[Any], url: str, path: Path) -> None:
         self.token = secrets.token_urlsafe(32)
         self.url = url
         self.socket = path
-        self.used = self.listed = False
+        self.connected = self.tools_listed = False
         self._tools = tools
         port = url.removeprefix(f"http://{_HOST}:").removesuffix(_PATH)
         self._http = StreamableHTTPSessionManager(
@@ -84,7 +84,7 @@ class Endpoint:
         """Serve clients; at the end of the context all their connections are closed."""
         async with self._http.run():
             listener = await asyncio.start_unix_server(
-                self._connect, path=self.socket, limit=_LONGEST_LINE
+                self._connect, path=self.socket, limit=_MAX_LINE_BYTES
             )
             try:
                 yield
@@ -96,12 +96,12 @@ class Endpoint:
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request that had the token."""
-        self.used = True
+        self.connected = True
         await self._http.handle_request(scope, receive, send)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of the Unix socket until it ends."""
-        self.used = True
+        self.connected = True
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -185,10 +185,10 @@ class McpServer:
             path: where its Unix socket is to be.
         """
 
-        def listed() -> None:
-            endpoint.listed = True
+        def note_listing() -> None:
+            endpoint.tools_listed = True
 
-        endpoint = Endpoint(_make_tools(task, calls, turns_left, listed), self.url, path)
+        endpoint = Endpoint(_make_tools(task, calls, turns_left, note_listing), self.url, path)
         serving = self._portal.wrap_async_context_manager(endpoint.serve())
         serving.__enter__()
         self._endpoints[endpoint.token] = endpoint, serving
@@ -205,15 +205,15 @@ class McpServer:
         for endpoint, _ in list(self._endpoints.values()):
             self.shut(endpoint)
         self._uvicorn.should_exit = True
-        self._serving.result(_PATIENCE)
+        self._serving.result(_SHUTDOWN_TIMEOUT)
         self._open.close()
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the access that a bearer token gives; called by the SDK."""
-        given = token.strip().encode()
-        for known in list(self._endpoints):
-            if hmac.compare_digest(known.encode(), given):
-                return AccessToken(token=known, client_id=known, scopes=[])
+        received = token.strip().encode()
+        for endpoint_token in list(self._endpoints):
+            if hmac.compare_digest(endpoint_token.encode(), received):
+                return AccessToken(token=endpoint_token, client_id=endpoint_token, scopes=[])
         return None
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,12 +234,12 @@ class McpServer:
 
 
 def _make_tools(
-    task: TaskView, calls: Calls, turns_left: Callable[[], int], listed: Callable[[], None]
+    task: TaskView, calls: Calls, turns_left: Callable[[], int], note_listing: Callable[[], None]
 ) -> Server[Any]:
     """Return the SDK's server of one episode, with the tools ``execute`` and ``submit``."""
 
     async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-        listed()
+        note_listing()
         return types.ListToolsResult(tools=_list_tools(task, turns_left()))
 
     async def on_call_tool(
@@ -297,7 +297,7 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
     if name not in tools:
         return Reply((f"There is no tool {name!r}: there are execute and submit.",), error=True)
     tool, key, default = tools[name]
-    unknown = next((other for other in arguments if other != key), None)
+    unknown = next((argument for argument in arguments if argument != key), None)
     if unknown is not None:
         problem = f"{tool} takes {key} and nothing else; found {unknown!r}. Nothing was run."
         return Reply((problem,), error=True)
@@ -305,8 +305,8 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
     if text is None:
         text = default  # some clients send null for what they leave out
     if not isinstance(text, str):
-        found = "nothing" if text is None else f"{text!r:.60}"
-        problem = f"{tool} takes {key}, a string; found {found}. Nothing was run."
+        displayed = "nothing" if text is None else f"{text!r:.60}"
+        problem = f"{tool} takes {key}, a string; found {displayed}. Nothing was run."
         return Reply((problem,), error=True)
     return await calls.ask(tool, text)
 

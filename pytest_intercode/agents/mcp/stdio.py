@@ -13,7 +13,7 @@ import threading
 
 __all__ = ["main"]
 
-_CHUNK = 65536
+_CHUNK = 65536  # bytes that are copied at once
 
 
 def main(path: str) -> int:

@@ -10,7 +10,7 @@ from pytest_intercode.agents.texts import (
     describe_task,
 )
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
 
 __all__ = [
@@ -38,7 +38,7 @@ def instructions(task: TaskView) -> str:
         "This server is the only way into the sandbox of one task. Solve the task with the tool "
         "execute, then call submit once.\n"
         f"execute runs {describe_code(task)}. {describe_graded(task)} "
-        f"There are {counted(task.max_turns, 'turn')}.\n\n"
+        f"There are {pluralize(task.max_turns, 'turn')}.\n\n"
         f"The task:\n{task.query}"
     )
 
@@ -50,7 +50,7 @@ def prompt(task: TaskView, *, workspace: bool = False) -> str:
         task: the task.
         workspace: the agent is in a copy of the task's directory.
     """
-    how = (
+    advice = (
         f"The present folder is a copy of its {task.workdir}: files that you edit here are changed "
         "there before each call of a tool, and the other way round. Run commands with the tools."
         if workspace
@@ -59,7 +59,7 @@ def prompt(task: TaskView, *, workspace: bool = False) -> str:
     )
     return describe_task(
         task,
-        f"Solve the task below in the sandbox that the MCP server 'intercode' gives you. {how}",
+        f"Solve the task below in the sandbox that the MCP server 'intercode' gives you. {advice}",
     )
 
 
@@ -79,5 +79,5 @@ def result(observation: Observation, *, over: bool = False) -> Reply:
         "over": over,
     }
     # Servers of models refuse blocks of text that are blank.
-    shown = (str(observation),) if observation.strip() else ()
-    return Reply((*shown, describe_end(observation, over=over)), facts=facts)
+    blocks = (str(observation),) if observation.strip() else ()
+    return Reply((*blocks, describe_end(observation, over=over)), facts=facts)

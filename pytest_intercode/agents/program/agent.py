@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
 from pytest_intercode.agents.ledger import log
-from pytest_intercode.agents.metering import Metered, Metering
+from pytest_intercode.agents.metering import EpisodeMeter, GatewayMeter
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.agents.protocol import Agent, AgentFactory
@@ -26,9 +26,9 @@ from pytest_intercode.gateway.settings import GatewaySettings
 __all__ = ["VERSION", "make_factory"]
 
 VERSION = 1
-"""The protocol's version; it is counted up when what worked before works no more."""
+"""The protocol's version; it is counted up when what worked before no longer works."""
 
-_GRACE = 2.0  # seconds that a program has to exit after the end of the episode
+_EXIT_TIMEOUT = 2.0  # seconds that a program has to exit after the end of the episode
 
 
 def make_factory(
@@ -53,12 +53,12 @@ def make_factory(
     except AgentLoadError as error:
         raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
 
-    given = dict(arguments)
-    workspaces = Workspaces(given.pop(ARGUMENT, None), folder)
-    metering = Metering(name, gateway)
+    program_arguments = dict(arguments)
+    workspaces = Workspaces(program_arguments.pop(ARGUMENT, None), folder)
+    gateway_meter = GatewayMeter(name, gateway)
 
     def make(task: Task) -> Agent:
-        episode = _Episode(words, given, folder, metering.open(task), workspaces)
+        episode = _Episode(words, program_arguments, folder, gateway_meter.open(task), workspaces)
         return Agent(
             "loop",
             run=episode.run,
@@ -69,11 +69,11 @@ def make_factory(
 
     def close() -> None:
         try:
-            metering.close()
+            gateway_meter.close()
         finally:
             workspaces.close()
 
-    return AgentFactory(name, make, priced=metering.priced, close=close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
 
 
 class _Episode:
@@ -84,13 +84,13 @@ class _Episode:
         words: list[str],
         arguments: Mapping[str, str],
         folder: Path,
-        metered: Metered,
+        meter: EpisodeMeter,
         workspaces: Workspaces,
     ) -> None:
         self._words = words
         self._workspaces = workspaces
         self._workspace: Workspace | None = None
-        self._metered = metered
+        self._meter = meter
         self._arguments = arguments
         self._folder = folder
         self._program: Program | None = None
@@ -107,7 +107,7 @@ class _Episode:
                 "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
                 **(workspace.variables if workspace is not None else {}),
                 **sandbox_variables(env),
-                **self._metered.begin(env),
+                **self._meter.begin(env),
             },
         )
         if self._aborted:
@@ -131,11 +131,11 @@ class _Episode:
             elif not lines.received:
                 env.log("[the program wrote no line; does it flush its standard output?]\n")
         except AgentError:
-            self._metered.check_outage()
+            self._meter.check_outage()
             raise
         finally:
             env.log(program.output())
-            self._metered.report(env)
+            self._meter.report(env)
 
     def abort(self) -> None:
         """Kill the program, from any thread."""
@@ -147,9 +147,9 @@ class _Episode:
         """End the program, and all that it started."""
         if self._program is not None:
             self._program.close()
-            if self._program.left:
-                log(f"[{self._program.left} of its processes could not be killed]\n")
-        self._metered.close()
+            if self._program.survivors:
+                log(f"[{self._program.survivors} of its processes could not be killed]\n")
+        self._meter.close()
         if self._workspace is not None:
             self._workspace.close()
 
@@ -164,7 +164,7 @@ class _Episode:
             try:
                 if message.get("thought"):
                     env.think(message["thought"])
-                if message.get("usage") and not self._metered.active:
+                if message.get("usage") and not self._meter.active:
                     env.spend(**message["usage"])
                 if workspace is not None:
                     workspace.push()
@@ -200,16 +200,16 @@ class _Episode:
         """Report to the program that the episode is over, and give it time to exit."""
         lines.send({"type": "end", "reason": reason})
         lines.close()
-        status = program.wait(_GRACE)
+        status = program.wait(_EXIT_TIMEOUT)
         if status is None:
             program.kill()
-            env.log(f"[killed: it still ran {_GRACE:g} s after the end of its input]\n")
+            env.log(f"[killed: it still ran {_EXIT_TIMEOUT:g} s after the end of its input]\n")
         elif status and not self._aborted:
             env.log(f"[it {describe_exit(status)} after the episode]\n")
 
     def _check_exit(self, program: Program, env: AgentEnvironment) -> None:
         """Accept status 0 as a submission; any other end is the program's fault."""
-        status = program.wait(_GRACE)
+        status = program.wait(_EXIT_TIMEOUT)
         if status == 0 or self._aborted:
             return
         env.log(program.output())

@@ -20,12 +20,12 @@ from pytest_intercode.errors import AgentError, suggestion
 
 __all__ = ["JsonLines", "parse", "replace_surrogates"]
 
-_LONGEST_LINE = 4 * 1024**2  # bytes
-_PIECE = 64 * 1024
-_POLL = 500  # milliseconds after which it is checked that the program still runs
+_MAX_LINE_BYTES = 4 * 1024**2
+_PIECE_BYTES = 64 * 1024  # that are read or written at once
+_POLL_INTERVAL = 500  # milliseconds after which it is checked that the program still runs
 _KEYS = ("action", "submit", "thought", "usage")
 _USAGE = tuple(field.name for field in fields(Usage))
-_SHOWN = 120  # characters of a bad line
+_MAX_EXCERPT = 120  # characters of a bad line
 
 
 class JsonLines:
@@ -41,9 +41,9 @@ class JsonLines:
     def __init__(self, program: Program) -> None:
         self.received = 0
         self._program = program
-        self._in, self._out = program.stdin.fileno(), program.stdout.fileno()
-        os.set_blocking(self._in, False)
-        os.set_blocking(self._out, False)
+        self._input, self._output = program.stdin.fileno(), program.stdout.fileno()
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
         self._incoming = bytearray()
         self._searched = 0  # bytes of it without the end of a line
         self._outgoing = b""
@@ -79,9 +79,9 @@ class JsonLines:
         end = self._incoming.find(b"\n", self._searched)
         if end < 0:
             self._searched = len(self._incoming)
-            if self._searched > _LONGEST_LINE:
+            if self._searched > _MAX_LINE_BYTES:
                 raise AgentError(
-                    f"the program wrote a line of more than {_LONGEST_LINE // 1024**2} MiB: "
+                    f"the program wrote a line of more than {_MAX_LINE_BYTES // 1024**2} MiB: "
                     f"{bytes(self._incoming[:60])!r}..."
                 )
             if self._writes or not self._incoming:
@@ -97,24 +97,28 @@ class JsonLines:
         """Wait until something can be written or read, and do it."""
         poll = select.poll()
         if self._outgoing and self._reads:
-            poll.register(self._in, select.POLLOUT)
-        if self._writes and len(self._incoming) <= _LONGEST_LINE:
-            poll.register(self._out, select.POLLIN)
-        gone = self._program.wait(0) is not None
-        ready = dict(poll.poll(0 if gone else _POLL))
+            poll.register(self._input, select.POLLOUT)
+        if self._writes and len(self._incoming) <= _MAX_LINE_BYTES:
+            poll.register(self._output, select.POLLIN)
+        has_exited = self._program.wait(0) is not None
+        ready = dict(poll.poll(0 if has_exited else _POLL_INTERVAL))
         try:
-            if self._in in ready:
-                self._outgoing = self._outgoing[os.write(self._in, self._outgoing[:_PIECE]) :]
+            if self._input in ready:
+                self._outgoing = self._outgoing[
+                    os.write(self._input, self._outgoing[:_PIECE_BYTES]) :
+                ]
         except BlockingIOError:
             pass
         except OSError:
             self._reads = False
-        if self._out in ready:
+        if self._output in ready:
             with contextlib.suppress(BlockingIOError):
-                piece = os.read(self._out, _PIECE)
+                piece = os.read(self._output, _PIECE_BYTES)
                 self._writes = bool(piece)
                 self._incoming += piece
-        if gone and not ready:  # another process that still holds its pipes is not the program
+        if (
+            has_exited and not ready
+        ):  # another process that still holds its pipes is not the program
             self._reads = self._writes = False
 
 
@@ -126,39 +130,39 @@ def parse(line: bytes, number: int) -> dict[str, Any]:
         number: the number of the line, from 1.
 
     Raises:
-        AgentError: it is no message of the protocol.
+        AgentError: it is not a message of the protocol.
     """
-    where = f"line {number} of the program's standard output"
-    shown = repr(line[: 4 * _SHOWN].decode("utf-8", "replace").strip()[:_SHOWN])
+    location = f"line {number} of the program's standard output"
+    excerpt = repr(line[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()[:_MAX_EXCERPT])
     try:
         message = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
+        problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
         raise AgentError(
-            f"{where} is {why}: {shown}; standard output is for the protocol, what else a program "
-            "prints goes to standard error"
+            f"{location} is {problem}: {excerpt}; standard output is for the protocol, what "
+            "else a program prints goes to standard error"
         ) from None
     if not isinstance(message, dict):
-        raise AgentError(f'{where} is no object, as {{"action": "ls"}} is: {shown}')
-    _check_keys(where, message, _KEYS)
+        raise AgentError(f'{location} is not an object, as {{"action": "ls"}} is: {excerpt}')
+    _check_keys(location, message, _KEYS)
     message = {key: value for key, value in message.items() if value is not None}
     if ("action" in message) == ("submit" in message):
-        has = 'both "action" and' if "action" in message else 'neither "action" nor'
-        raise AgentError(f'{where} has {has} "submit"; it has one of them: {shown}')
+        description = 'both "action" and' if "action" in message else 'neither "action" nor'
+        raise AgentError(f'{location} has {description} "submit"; it has one of them: {excerpt}')
     for key in ("action", "submit", "thought"):
         value = message.get(key, "")
         if not isinstance(value, str):
-            raise AgentError(f'{where}: "{key}" is a string, not {json.dumps(value):.60}')
+            raise AgentError(f'{location}: "{key}" is a string, not {json.dumps(value):.60}')
         if replace_surrogates(value) != value:
             raise AgentError(
-                f'{where}: "{key}" has half of a surrogate pair, which is no character: '
+                f'{location}: "{key}" has half of a surrogate pair, which is not a character: '
                 f"{value!r:.60}"
             )
     if "usage" in message:
         usage = message["usage"]
         if not isinstance(usage, dict):
-            raise AgentError(f'{where}: "usage" is an object, not {json.dumps(usage):.60}')
-        _check_keys(f'{where}: "usage"', usage, _USAGE)
+            raise AgentError(f'{location}: "usage" is an object, not {json.dumps(usage):.60}')
+        _check_keys(f'{location}: "usage"', usage, _USAGE)
         message["usage"] = {
             key: int(value)  # some languages know no whole numbers
             if key != "cost" and isinstance(value, float) and value.is_integer()
@@ -169,17 +173,17 @@ def parse(line: bytes, number: int) -> dict[str, Any]:
     return message
 
 
-def _check_keys(where: str, found: Mapping[str, object], allowed: tuple[str, ...]) -> None:
-    for key in found:
+def _check_keys(location: str, message: Mapping[str, object], allowed: tuple[str, ...]) -> None:
+    for key in message:
         if key not in allowed:
             raise AgentError(
-                f"{where} has the key {key!r:.40}; allowed are {', '.join(allowed)}."
+                f"{location} has the key {key!r:.40}; allowed are {', '.join(allowed)}."
                 + suggestion(key, allowed)
             )
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which are no characters and which JSON readers refuse."""
+    """Replace halves of surrogate pairs, which are not characters and which JSON readers refuse."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

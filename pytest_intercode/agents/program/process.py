@@ -28,12 +28,12 @@ from pytest_intercode.errors import AgentError, AgentLoadError
 __all__ = ["Program", "check_value", "describe_exit", "find_program"]
 
 _MARK = "PYTEST_INTERCODE_PROGRAM"
-_PATIENCE = 10.0  # seconds that the supervisor has before it is bypassed
-_KEPT = 16 * 1024  # characters of output kept of the beginning and of the end
-_PIECE = 64 * 1024
-_LONGEST_WORD = 128 * 1024 - 1  # bytes; the kernel takes no longer word
-_LAST_LINES = 3  # of its output, in the message of an error
-_LONGEST = 400  # characters of them
+_END_TIMEOUT = 10.0  # seconds that the supervisor has before it is bypassed
+_MAX_KEPT_CHARACTERS = 16 * 1024  # of output, of the beginning and of the end
+_READ_BYTES = 64 * 1024  # that are read at once
+_MAX_WORD_BYTES = 128 * 1024 - 1  # the kernel takes no longer word
+_MAX_LAST_LINES = 3  # of its output, in the message of an error
+_MAX_LAST_CHARACTERS = 400  # of them
 
 
 class Program:
@@ -52,7 +52,7 @@ class Program:
         stdin: the pipe that it reads.
         stdout: the pipe that it writes.
         pid: the supervisor's process id.
-        left: how many of its processes could not be killed, as another user's; known at its end.
+        survivors: how many of its processes could not be killed, as another user's, at its end.
 
     Raises:
         AgentLoadError: there is no such program.
@@ -83,10 +83,17 @@ class Program:
         self._ended = threading.Event()
         self._status: int | None = None
         self._recent = ""
-        self.left = 0
-        self._control, theirs = socket.socketpair()
-        command = [sys.executable, "-IS", supervisor.__file__, str(theirs.fileno()), file, *words]
-        with theirs:
+        self.survivors = 0
+        self._control, supervisor_end = socket.socketpair()
+        command = [
+            sys.executable,
+            "-IS",
+            supervisor.__file__,
+            str(supervisor_end.fileno()),
+            file,
+            *words,
+        ]
+        with supervisor_end:
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -99,7 +106,7 @@ class Program:
                         for name, value in {**os.environ, **(variables or {}), _MARK: mark}.items()
                         if value is not None
                     },
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(supervisor_end.fileno(),),
                     start_new_session=True,
                 )
             except (OSError, ValueError) as error:
@@ -121,13 +128,13 @@ class Program:
     def output(self) -> str:
         """Return its standard error since the last call; the middle of a long one is left out."""
         output = self._output.take()
-        self._recent = (self._recent + output)[-_KEPT:]
+        self._recent = (self._recent + output)[-_MAX_KEPT_CHARACTERS:]
         return output
 
     def last_lines(self) -> str:
         """Return the last lines of its output in one line, for the message of an error."""
         lines = [" ".join(line.split()) for line in self._recent.splitlines() if line.strip()]
-        return " / ".join(lines[-_LAST_LINES:])[-_LONGEST:]
+        return " / ".join(lines[-_MAX_LAST_LINES:])[-_MAX_LAST_CHARACTERS:]
 
     def wait(self, timeout: float | None) -> int | None:
         """Wait until it has ended, and its descendants with it.
@@ -157,9 +164,9 @@ class Program:
                 return
             self._closed = True
             self.kill()
-            if not self._ended.wait(_PATIENCE):
+            if not self._ended.wait(_END_TIMEOUT):
                 self._bypass_supervisor()
-            self._thread.join(_PATIENCE)
+            self._thread.join(_END_TIMEOUT)
             self._process.wait()
             self._control.close()
             self._output.close()
@@ -176,17 +183,17 @@ class Program:
         self._thread.start()
         if report == b"started\n":
             return
-        self._ended.wait(_PATIENCE)
+        self._ended.wait(_END_TIMEOUT)
         output = self.output().strip()
         self.close()
         if report.startswith(b"failed "):
             number = int(report.split()[1])
-            why = os.strerror(number)
+            reason = os.strerror(number)
             if number == 8:  # ENOEXEC
-                why += "; a script begins with a line like '#!/usr/bin/env python3'"
+                reason += "; a script begins with a line like '#!/usr/bin/env python3'"
         else:
-            why = "its supervisor ended" + (f": {output.splitlines()[-1]}" if output else "")
-        raise AgentError(f"{self._name} cannot be started: {why}")
+            reason = "its supervisor ended" + (f": {output.splitlines()[-1]}" if output else "")
+        raise AgentError(f"{self._name} cannot be started: {reason}")
 
     def _watch(self) -> None:
         """Collect its output and wait for the report of its end, until the supervisor is gone."""
@@ -210,20 +217,20 @@ class Program:
 
     def _end(self, report: bytes) -> None:
         if report.startswith(b"exit "):
-            self._status, self.left = (int(number) for number in report.split()[1:])
-        else:  # killed by the program, or for want of memory
+            self._status, self.survivors = (int(number) for number in report.split()[1:])
+        else:  # killed by the program, or for lack of memory
             self._status = -signal.SIGKILL
-            self.left = supervisor.end_marked(self._mark)
+            self.survivors = supervisor.end_marked(self._mark)
         self._output.read()
         self._ended.set()
 
     def _bypass_supervisor(self) -> None:
         """Do the work of a supervisor that does not, as one that was stopped."""
-        until = time.monotonic() + _PATIENCE
-        while supervisor.end_tree(self.pid) and time.monotonic() < until:
+        deadline = time.monotonic() + _END_TIMEOUT
+        while supervisor.end_tree(self.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         self._process.kill()
-        self._ended.wait(_PATIENCE)
+        self._ended.wait(_END_TIMEOUT)
 
 
 class _Output:
@@ -236,7 +243,7 @@ class _Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._closed = False
         self._head = self._tail = ""
-        self._forgotten = 0
+        self._dropped = 0
 
     def fileno(self) -> int:
         return self._file
@@ -250,11 +257,11 @@ class _Output:
         """Return what was written since the last time, to the very last byte."""
         with self._lock:
             self._read()
-            forgotten = self._forgotten + max(0, len(self._tail) - _KEPT)
-            notice = f"\n[... {forgotten} characters ...]\n" if forgotten else ""
-            text = f"{self._head}{notice}{self._tail[-_KEPT:]}"
+            dropped = self._dropped + max(0, len(self._tail) - _MAX_KEPT_CHARACTERS)
+            notice = f"\n[... {dropped} characters ...]\n" if dropped else ""
+            text = f"{self._head}{notice}{self._tail[-_MAX_KEPT_CHARACTERS:]}"
             self._head = self._tail = ""
-            self._forgotten = 0
+            self._dropped = 0
             return text
 
     def close(self) -> None:
@@ -267,18 +274,18 @@ class _Output:
             if self._closed:
                 return False
             try:
-                piece = os.read(self._file, _PIECE)
+                piece = os.read(self._file, _READ_BYTES)
             except BlockingIOError:
                 return True
             if not piece:
                 return False
             text = self._decoder.decode(piece)
-            room = _KEPT - len(self._head)
+            room = _MAX_KEPT_CHARACTERS - len(self._head)
             self._head += text[:room]
             self._tail += text[room:]
-            if len(self._tail) > 4 * _KEPT:
-                self._forgotten += len(self._tail) - _KEPT
-                self._tail = self._tail[-_KEPT:]
+            if len(self._tail) > 4 * _MAX_KEPT_CHARACTERS:
+                self._dropped += len(self._tail) - _MAX_KEPT_CHARACTERS
+                self._tail = self._tail[-_MAX_KEPT_CHARACTERS:]
         return True
 
 
@@ -298,18 +305,18 @@ def find_program(words: Sequence[str], folder: Path) -> str:
     if any("\0" in word for word in words):
         raise AgentLoadError(f"{name!r}: a word of a command line holds no NUL character")
     if "/" not in name:
-        found = shutil.which(name)
-        if found is None:
+        executable = shutil.which(name)
+        if executable is None:
             raise AgentLoadError(
                 f"there is no program {name!r} on the PATH"
                 + (f"; did you mean './{name}'?" if (folder / name).is_file() else "")
                 + ("; a variable is set by 'env NAME=VALUE program'" if "=" in name else "")
             )
-        return str(Path(found).absolute())
+        return str(Path(executable).absolute())
     path = folder / Path(name).expanduser()
     if not path.is_file():
-        what = "is a folder, not a program" if path.is_dir() else "does not exist"
-        raise AgentLoadError(f"the program {path} {what}")
+        problem = "is a folder, not a program" if path.is_dir() else "does not exist"
+        raise AgentLoadError(f"the program {path} {problem}")
     if not os.access(path, os.X_OK):
         raise AgentLoadError(f"the program {path} is not executable; chmod +x makes it so")
     return str(path.absolute())
@@ -334,9 +341,11 @@ def check_value(name: str, value: str) -> str:
     try:
         size = len(value.encode("utf-8"))
     except UnicodeEncodeError:
-        raise AgentError(f"the task's {name} has half a surrogate pair, which is no text") from None
+        raise AgentError(
+            f"the task's {name} has half a surrogate pair, which is not text"
+        ) from None
     if "\0" in value:
         raise AgentError(f"the task's {name} has a NUL, which no command line can hold")
-    if size > _LONGEST_WORD - len("INTERCODE_PROMPT="):
+    if size > _MAX_WORD_BYTES - len("INTERCODE_PROMPT="):
         raise AgentError(f"the task's {name} has {size} bytes; a program's word may have 128 KiB")
     return value

@@ -3,9 +3,9 @@
 Run as a script, by ``python -I -S supervisor.py FD PROGRAM WORD...``. Every episode waits for its
 start, so it imports nothing of ours, no installed package (``-IS`` hides them, psutil too) and
 little else. ``FD`` is one end of a pair of sockets. The supervisor writes ``started`` or ``failed
-ERRNO`` to it, then ``exit STATUS LEFT`` when the program and all its descendants have ended;
-``LEFT`` counts those that could not be killed. When the other end is shut, also by the death of
-pytest, everything is killed.
+ERRNO`` to it, then ``exit STATUS COUNT`` when the program and all its descendants have ended;
+``COUNT`` is the number of those that could not be killed. When the other end is shut, also by the
+death of pytest, everything is killed.
 
 Linux gives orphans to the nearest ancestor that asked for them, which is this process. So its
 descendants are all that the program ever started, in any session or process group. Once it has no
@@ -29,8 +29,8 @@ __all__ = ["end_marked", "end_tree", "main"]
 _SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 _KILL, _CHILD, _STOP = 9, 17, 19
 _IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ, which a program expects as they are by default
-_PATIENCE = 5.0  # seconds in which killed processes should be gone
-_ROUNDS = 100
+_KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
+_MAX_ROUNDS = 100  # in which new processes are looked for
 
 
 def main() -> None:
@@ -60,11 +60,11 @@ def main() -> None:
         # Not yet reaped: a process id must not be reused while the other thread kills.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         with lock:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-        if ended == program:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == program:
             break
-    left = _end_all(lock)
-    message = b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), left)
+    survivors = _kill_children(lock)
+    message = b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), survivors)
     try:
         os.write(control, message)
     except OSError:
@@ -94,9 +94,9 @@ def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
         time.sleep(0.02)
 
 
-def _end_all(lock: _thread.LockType) -> int:
+def _kill_children(lock: _thread.LockType) -> int:
     """Kill and reap all children until none is left, or time is up; return how many are."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _KILL_TIMEOUT
     while True:
         with lock:
             try:
@@ -104,15 +104,15 @@ def _end_all(lock: _thread.LockType) -> int:
                     pass
             except ChildProcessError:
                 return 0
-            left = end_tree(os.getpid())
+            survivors = end_tree(os.getpid())
         if time.monotonic() > deadline:
-            return left
+            return survivors
         time.sleep(0.002)
 
 
 def end_tree(root: int) -> int:
     """Kill all descendants of a process, but not the process; return how many were not dead."""
-    return _end(lambda: _stop_children(root) | _below({root}, _parents()))
+    return _kill(lambda: _stop_children(root) | _find_descendants({root}, _read_parents()))
 
 
 def _stop_children(root: int) -> set[int]:
@@ -121,53 +121,53 @@ def _stop_children(root: int) -> set[int]:
     One that forks and exits, and its child again, is gone before the list of all processes has
     been read. As an orphan it is a child of ours, and the last in their list.
     """
-    found: set[int] = set()
-    for _ in range(_ROUNDS):
+    children: set[int] = set()
+    for _ in range(_MAX_ROUNDS):
         new = [int(pid) for pid in _read(f"/proc/{root}/task/{root}/children").split()]
-        new = [pid for pid in reversed(new) if pid not in found]
+        new = [pid for pid in reversed(new) if pid not in children]
         if not new:
             break
         for pid in new:
             _signal(pid, _STOP)
-        found.update(new)
-    return found
+        children.update(new)
+    return children
 
 
-def end_marked(mark: bytes, patience: float = _PATIENCE) -> int:
+def end_marked(mark: bytes, timeout: float = _KILL_TIMEOUT) -> int:
     """Kill all processes that have a mark in their environment, and their descendants.
 
     Args:
         mark: bytes that no other process has in its environment.
-        patience: seconds in which they should be gone.
+        timeout: seconds in which they should be gone.
 
     Returns:
-        How many are left.
+        How many remain.
     """
 
     def find() -> set[int]:
-        parents = _parents()
+        parents = _read_parents()
         marked = {pid for pid in parents if mark in _read(f"/proc/{pid}/environ")}
-        return marked | _below(marked, parents)
+        return marked | _find_descendants(marked, parents)
 
-    deadline = time.monotonic() + patience
-    while (left := _end(find)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + timeout
+    while (survivors := _kill(find)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return left
+    return survivors
 
 
-def _end(find: Callable[[], set[int]]) -> int:
+def _kill(find: Callable[[], set[int]]) -> int:
     """Stop what is found until nothing new is, so that nothing can fork away; then kill it."""
-    seen: set[int] = set()
-    for _ in range(_ROUNDS):
-        new = find() - seen
+    processes: set[int] = set()
+    for _ in range(_MAX_ROUNDS):
+        new = find() - processes
         if not new:
             break
-        seen |= new
+        processes |= new
         for pid in new:
             _signal(pid, _STOP)
-    for pid in seen:
+    for pid in processes:
         _signal(pid, _KILL)
-    return sum(_fields(str(pid))[:1] not in ([], [b"Z"], [b"X"]) for pid in seen)
+    return sum(_read_stat(str(pid))[:1] not in ([], [b"Z"], [b"X"]) for pid in processes)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -177,31 +177,31 @@ def _signal(pid: int, number: int) -> None:
         pass  # it has ended, or is another user's
 
 
-def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
+def _find_descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
+    descendants: set[int] = set()
     pending = list(roots)
     while pending:
-        new = set(children.get(pending.pop(), ())) - found
-        found |= new
+        new = set(children.get(pending.pop(), ())) - descendants
+        descendants |= new
         pending += new
-    return found - roots
+    return descendants - roots
 
 
-def _parents() -> dict[int, int]:
+def _read_parents() -> dict[int, int]:
     """Return the parent of every process that is there."""
-    found = {}
+    parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
         if name.isdigit():
-            fields = _fields(name)
+            fields = _read_stat(name)
             if fields:
-                found[int(name)] = int(fields[1])
-    return found
+                parents[int(name)] = int(fields[1])
+    return parents
 
 
-def _fields(pid: str) -> list[bytes]:
+def _read_stat(pid: str) -> list[bytes]:
     """Return the fields of a process's stat, from its state on; nothing if it has ended."""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 

@@ -24,7 +24,7 @@ from pytest_intercode.suites.loader import bundled_folder
 
 __all__ = ["MySqlEngine", "image_source"]
 
-_STOCK = 2  # writing servers that wait for their sessions
+_MAX_STOCK = 2  # writing servers that wait for their sessions
 _Key = tuple[tuple[Path, ...], Limits]
 
 
@@ -64,8 +64,8 @@ class MySqlEngine:
     def session(self, database: Database, *, writes: bool, limits: Limits) -> MySqlSession:
         """Open a session; see :class:`~pytest_intercode.databases.protocol.Engine`."""
         # The limits on what an action prints and on its processes do not concern a server.
-        own = Limits(memory=limits.memory, cpus=limits.cpus, file_size=limits.file_size)
-        key = database.scripts, own
+        server_limits = Limits(memory=limits.memory, cpus=limits.cpus, file_size=limits.file_size)
+        key = database.scripts, server_limits
         if writes:
             return MySqlSession(
                 lambda lost: self._writer(key, lost), database.name, self._take_back_writer(key)
@@ -95,7 +95,7 @@ class MySqlEngine:
 
     def _take_back_reader(self, server: MySqlServer, account: str, connections: set[int]) -> None:
         try:
-            gone = all(server.ended(connection) for connection in connections)
+            gone = all(server.wait_for_end(connection) for connection in connections)
         except Exception:
             gone = False
         with self._lock:
@@ -115,7 +115,7 @@ class MySqlEngine:
         if lost is not None:
             raise SandboxError("the MySQL server was lost, and what was written with it")
         with self._lock:
-            stock = _STOCK if key in self._waiting else 1
+            stock = _MAX_STOCK if key in self._waiting else 1
             waiting = self._waiting.setdefault(key, deque())
             while len(waiting) <= stock:
                 waiting.append(self._provider.background(lambda: self._start(key, "writing")))
@@ -126,14 +126,14 @@ class MySqlEngine:
     def _take_back_writer(self, key: _Key) -> Callable[[MySqlServer, str, set[int]], None]:
         def take_back(server: MySqlServer, account: str, connections: set[int]) -> None:
             with contextlib.suppress(Exception):
-                gone = all(server.ended(connection) for connection in connections)
+                gone = all(server.wait_for_end(connection) for connection in connections)
                 if gone and server.unchanged():
-                    used: Future[MySqlServer] = Future()
-                    used.set_result(server)
+                    reusable: Future[MySqlServer] = Future()
+                    reusable.set_result(server)
                     with self._lock:
                         waiting = self._waiting[key]
-                        if not self._closed and len(waiting) <= _STOCK:
-                            waiting.appendleft(used)
+                        if not self._closed and len(waiting) <= _MAX_STOCK:
+                            waiting.appendleft(reusable)
                             return
             self._end(server)
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
     from pymysql.cursors import Cursor
 
-__all__ = ["MOST_SESSIONS", "Mode", "MySqlServer"]
+__all__ = ["MAX_SESSIONS", "Mode", "MySqlServer"]
 
 Mode = Literal["reading", "writing"]
 
-MOST_SESSIONS = 200
+MAX_SESSIONS = 200
 """Sessions of a reading server at a time; each has an account to itself (see load.sh)."""
 
 _INSIDE = "/run/intercode"
@@ -42,10 +42,10 @@ _START = (
 _RUNS = 'kill -0 "$(cat /srv/intercode/started)"'
 _THREADS = 100  # of the server itself
 _MEMORY = 1024**3  # bytes: for a row of 60 MB it takes half of that besides its own
-_PATIENCE = 60.0
-_ADMIN = 30.0
-_ANSWER = 5.0
-_ENOUGH = 16 * 1024**2
+_START_TIMEOUT = 60.0  # seconds for a server to accept connections
+_ADMIN_TIMEOUT = 30.0  # seconds for a command in its sandbox
+_QUERY_TIMEOUT = 5.0  # seconds for a statement of root's
+_MAX_ANSWER = 16 * 1024**2  # bytes that such a statement may return
 
 # What bumps a counter of AUTO_INCREMENT, even if it fails or is rolled back.
 _INSERTS = (
@@ -66,7 +66,7 @@ class MySqlServer:
         folder: a folder for its socket that every account may write to.
 
     Attributes:
-        place: the Docker host that it is on; empty for this machine's own engine.
+        host: the Docker host that it is on; empty for this machine's own engine.
 
     Raises:
         SandboxError: it does not start.
@@ -80,21 +80,21 @@ class MySqlServer:
         self._lock = threading.RLock()
         self._root: Connection[Cursor] | None = None
         self._watch = Watch(lambda _: None)
-        self._free = list(range(MOST_SESSIONS, 0, -1))
+        self._free = list(range(MAX_SESSIONS, 0, -1))
         self._retired = False
         spec = SandboxSpec(
             image=image,
             limits=Limits(
                 memory=max(limits.memory, _MEMORY),
                 cpus=limits.cpus,
-                pids=MOST_SESSIONS + _THREADS,
+                pids=MAX_SESSIONS + _THREADS,
                 file_size=limits.file_size,
             ),
             hostname="mysql",
             mounts=((str(folder), _INSIDE),),
         )
         self._sandbox = provider.acquire(spec)
-        self.place = self._sandbox.place
+        self.host = self._sandbox.place
         try:
             if isinstance(self._sandbox, AttachedSandbox):
                 self._sandbox.lead_to(f"{_INSIDE}/{_SOCKET}", self._path)
@@ -128,12 +128,12 @@ class MySqlServer:
     @property
     def sessions(self) -> int:
         """How many sessions it has."""
-        return MOST_SESSIONS - len(self._free)
+        return MAX_SESSIONS - len(self._free)
 
     @property
     def spent(self) -> bool:
         """Whether it takes no further sessions and has none."""
-        return self._retired and len(self._free) == MOST_SESSIONS
+        return self._retired and len(self._free) == MAX_SESSIONS
 
     def connect(self, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
         """Open a connection; see :func:`~pytest_intercode.databases.mysql.wire.connect`."""
@@ -141,16 +141,16 @@ class MySqlServer:
 
     # -- what we do as root
 
-    def kill(self, connection: int, what: Literal["QUERY", "CONNECTION"]) -> None:
+    def kill(self, connection: int, target: Literal["QUERY", "CONNECTION"]) -> None:
         """End a connection's statement, or the connection."""
         with contextlib.suppress(*failures()):  # it is gone already, or the server is
-            self._ask(f"KILL {what} {connection}")
+            self._ask(f"KILL {target} {connection}")
 
-    def ended(self, connection: int, patience: float = 2.0) -> bool:
+    def wait_for_end(self, connection: int, timeout: float = 2.0) -> bool:
         """Wait until the server has forgotten a connection, with its locks and its work."""
-        deadline = time.monotonic() + patience
-        known = f"SELECT 1 FROM information_schema.processlist WHERE id = {connection}"
-        while self._ask(known):
+        deadline = time.monotonic() + timeout
+        query = f"SELECT 1 FROM information_schema.processlist WHERE id = {connection}"
+        while self._ask(query):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
@@ -158,12 +158,12 @@ class MySqlServer:
 
     def databases(self) -> list[str]:
         """Name the databases that the scripts made."""
-        ours = "'mysql', 'sys', 'information_schema', 'performance_schema'"
-        found = self._ask(
+        own_names = "'mysql', 'sys', 'information_schema', 'performance_schema'"
+        rows = self._ask(
             "SELECT schema_name FROM information_schema.schemata "
-            f"WHERE schema_name NOT IN ({ours}) ORDER BY schema_name"
+            f"WHERE schema_name NOT IN ({own_names}) ORDER BY schema_name"
         )
-        return [str(name) for (name,) in found]
+        return [str(name) for (name,) in rows]
 
     def unchanged(self) -> bool:
         """Whether nothing was changed since the start; no session may be open.
@@ -188,7 +188,7 @@ class MySqlServer:
                 try:
                     if self._root is None or not self._root.open:
                         self._root = self.connect("root", None, self._watch)
-                    self._watch.begin(_ANSWER, _ENOUGH)
+                    self._watch.begin(_QUERY_TIMEOUT, _MAX_ANSWER)
                     with self._root.cursor() as cursor:
                         cursor.execute(statement)
                         return cursor.fetchall()
@@ -199,49 +199,51 @@ class MySqlServer:
                     self._watch.end()
         raise AssertionError
 
-    # -- life and death
+    # -- lifecycle
 
     def gone(self) -> bool:
         """Whether its sandbox has ended, and not only the server in it."""
         try:
-            self._sandbox.admin("true", _ADMIN)
+            self._sandbox.admin("true", _ADMIN_TIMEOUT)
         except SandboxError:
             return True
         return False
 
-    def revive(self) -> None:
+    def restart(self) -> None:
         """Start the server again if it has died; its databases are as it left them."""
         with self._lock:
             try:
                 self._ask("DO 0")
             except failures():
-                self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN)
+                self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN_TIMEOUT)
                 self._start()
 
     def _start(self) -> None:
         self._sandbox.admin(
-            _START.format(inside=_INSIDE, socket=_SOCKET, mode=self.mode, log=_LOG), _ADMIN
+            _START.format(inside=_INSIDE, socket=_SOCKET, mode=self.mode, log=_LOG), _ADMIN_TIMEOUT
         )
-        deadline = time.monotonic() + _PATIENCE
-        look = time.monotonic() + 1.0
+        deadline = time.monotonic() + _START_TIMEOUT
+        next_check = time.monotonic() + 1.0
         while True:
             try:
                 self._ask("DO 0")
                 return
             except failures() as error:
                 problem = error
-            if time.monotonic() > look:
-                self._look(problem)
-                look = time.monotonic() + 1.0
+            if time.monotonic() > next_check:
+                self._check_start()
+                next_check = time.monotonic() + 1.0
             if time.monotonic() > deadline:
-                raise SandboxError(f"the MySQL server does not start: {problem}. {self._said()}")
+                raise SandboxError(
+                    f"the MySQL server does not start: {problem}. {self._last_log_lines()}"
+                )
             time.sleep(0.005)
 
-    def _look(self, problem: BaseException) -> None:
+    def _check_start(self) -> None:
         """See why the server is not there yet."""
-        if self._sandbox.admin(_RUNS, _ADMIN)[0] != 0:
-            raise SandboxError(f"the MySQL server ended while it started. {self._said()}")
-        inside, _ = self._sandbox.admin(f"test -S {_INSIDE}/{_SOCKET}", _ADMIN)
+        if self._sandbox.admin(_RUNS, _ADMIN_TIMEOUT)[0] != 0:
+            raise SandboxError(f"the MySQL server ended while it started. {self._last_log_lines()}")
+        inside, _ = self._sandbox.admin(f"test -S {_INSIDE}/{_SOCKET}", _ADMIN_TIMEOUT)
         if inside == 0 and not self._path.exists():
             raise SandboxError(
                 f"the MySQL server runs, but its socket does not show up in {self._path.parent}: "
@@ -249,8 +251,8 @@ class MySqlServer:
                 "in a container ourselves?). Set TMPDIR to a folder that both see at the same path"
             )
 
-    def _said(self) -> str:
-        _, log = self._sandbox.admin(f"tail -n 5 {_LOG}", _ADMIN)
+    def _last_log_lines(self) -> str:
+        _, log = self._sandbox.admin(f"tail -n 5 {_LOG}", _ADMIN_TIMEOUT)
         return "It said: " + " / ".join(log.decode("utf-8", "replace").splitlines())
 
     def close(self) -> None:

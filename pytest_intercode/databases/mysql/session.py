@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MySqlSession"]
 
-_LONGEST = 4 * 1024**2 - 1024  # bytes of a statement; max_allowed_packet of server.cnf has more
+_MAX_STATEMENT = (
+    4 * 1024**2 - 1024
+)  # bytes of a statement; max_allowed_packet of server.cnf has more
 _CHUNK = 256  # rows
-_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
-_SYNCHRONISE = 2.0
+_MAX_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
+_SYNC_TIMEOUT = 2.0  # seconds for the server to be ready for the next statement
 _STATELESS = re.compile(r"\s*\(?\s*(?:select|show|desc|describe|explain|with)\b[^@]*", re.I | re.S)
 
 _NO_DATABASE = (1044, 1049)
@@ -62,7 +64,7 @@ class MySqlSession:
         self._connection: Connection[Any] | None = None
         self._id = 0
         self._ids: set[int] = set()
-        self._called_off = False
+        self._interrupted = False
         self._closed = False
         self._holds = False  # variables, a transaction, another database: what a loss would take
         self._watch = Watch(self._kill)
@@ -76,9 +78,9 @@ class MySqlSession:
             raise
 
     @property
-    def place(self) -> str:
+    def host(self) -> str:
         """The Docker host of its server; empty for this machine's own engine."""
-        return self._server.place
+        return self._server.host
 
     # -- statements
 
@@ -89,27 +91,27 @@ class MySqlSession:
         interrupted ``SLEEP`` calls itself successful.
         """
         began = time.monotonic()
-        what: dict[str, Any]
-        if self._called_off:
-            what = {"ended": "cancelled", "error": _INTERRUPTED[1]}
+        facts: dict[str, Any]
+        if self._interrupted:
+            facts = {"ended": "cancelled", "error": _INTERRUPTED[1]}
         elif fault := _unsendable(statement):
-            what = {"error": fault}
+            facts = {"error": fault}
         else:
-            held = self._holds
-            what = self._execute(statement, timeout, max_rows, max_bytes)
-            reads = not held and _STATELESS.fullmatch(statement) is not None
-            if what.get("code") == _NEVER_SENT or (reads and self._lost_its_sandbox(what)):
+            had_state = self._holds
+            facts = self._execute(statement, timeout, max_rows, max_bytes)
+            reads = not had_state and _STATELESS.fullmatch(statement) is not None
+            if facts.get("code") == _NEVER_SENT or (reads and self._lost_its_sandbox(facts)):
                 # The server ended between two statements: another session ended it. Or somebody
                 # has killed its sandbox, which no statement can, while this one only read.
-                what = self._execute(statement, timeout, max_rows, max_bytes)
-                what["lost"] = what["lost"] or held
-        return Answer(seconds=time.monotonic() - began, **what)
+                facts = self._execute(statement, timeout, max_rows, max_bytes)
+                facts["lost"] = facts["lost"] or had_state
+        return Answer(seconds=time.monotonic() - began, **facts)
 
-    def _lost_its_sandbox(self, what: dict[str, Any]) -> bool:
+    def _lost_its_sandbox(self, facts: dict[str, Any]) -> bool:
         """Whether the sandbox of a server that others share has ended under a statement."""
-        ended_itself = what.get("ended", "itself") == "itself"
-        lost = ended_itself and what.get("code") == _LOST[0]
-        return lost and self._server.mode == "reading" and self._server.gone()
+        ended_itself = facts.get("ended", "itself") == "itself"
+        connection_lost = ended_itself and facts.get("code") == _LOST[0]
+        return connection_lost and self._server.mode == "reading" and self._server.gone()
 
     def _execute(
         self, statement: str, timeout: float, max_rows: int, max_bytes: int
@@ -122,53 +124,53 @@ class MySqlSession:
             self._ids.add(self._id)  # GET_LOCK: it must be gone before the next session begins
         if self._id in self._ids or not _STATELESS.fullmatch(statement):
             self._holds = True
-        what: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         watch = self._watch
-        watch.begin(timeout, 4 * max_bytes + _ROW)
+        watch.begin(timeout, 4 * max_bytes + _MAX_ROW)
         cursor = connection.cursor(SSCursor)
         try:
             cursor.execute(statement)
             if cursor.description is None:
-                what["affected"] = max(0, cursor.rowcount)
+                facts["affected"] = max(0, cursor.rowcount)
             else:
-                what["result"] = self._fetch(cursor, max_rows, max_bytes)
+                facts["result"] = self._fetch(cursor, max_rows, max_bytes)
             if not watch.stopped:
                 while cursor.nextset():  # a routine's further results
                     while cursor.fetchmany(_CHUNK):
                         pass
         except MySQLError as problem:
-            what["code"], what["error"] = _worded(problem)
+            facts["code"], facts["error"] = _code_and_message(problem)
         except UnicodeDecodeError:
-            what["error"] = "the result is not in utf8mb4, which this client reads"
+            facts["error"] = "the result is not in utf8mb4, which this client reads"
             watch.stop()
         except (OSError, ValueError, LookupError, RuntimeError):
-            what["code"], what["error"] = _LOST  # the answer breaks the protocol
+            facts["code"], facts["error"] = _LOST  # the answer breaks the protocol
             connection.close()
-        lost = not self._settle(connection, cursor, what.get("code"))
+        is_lost = not self._settle(connection, cursor, facts.get("code"))
         watch.end()
         if watch.flooded:
-            what = {"error": f"the result has a row that is too large ({watch.received} bytes)"}
+            facts = {"error": f"the result has a row that is too large ({watch.received} bytes)"}
         if watch.reason:  # an interrupted SLEEP calls itself successful
-            error = what.get("error") or _INTERRUPTED[1]
-            what = {"ended": watch.reason, "code": what.get("code"), "error": error}
-        if lost:
+            error = facts.get("error") or _INTERRUPTED[1]
+            facts = {"ended": watch.reason, "code": facts.get("code"), "error": error}
+        if is_lost:
             self._connection = None
             self._holds = False
             self._ids.add(self._id)
-        return {**what, "lost": lost}
+        return {**facts, "lost": is_lost}
 
     def _fetch(self, cursor: SSCursor, max_rows: int, max_bytes: int) -> ResultSet:
         """Read a result, as far as it is within its bounds."""
         columns = tuple(str(column[0]) for column in cursor.description)
         rows: list[tuple[Cell, ...]] = []
-        counted = size = 0
+        measured_rows = size = 0
         truncated = False
         while not truncated and (row := cursor.fetchone()) is not None:
             rows.append(row)
             truncated = len(rows) > max_rows
             if self._watch.received > max_bytes:  # else the cells cannot be more
-                size += sum(_size(cell) for row in rows[counted:] for cell in row)
-                counted = len(rows)
+                size += sum(_size(cell) for row in rows[measured_rows:] for cell in row)
+                measured_rows = len(rows)
                 truncated = truncated or size > max_bytes
         if truncated:
             del rows[-1]
@@ -188,7 +190,7 @@ class MySqlSession:
         if connection.open and (self._watch.stopped or code in _CLOSING):
             # A kill that came too late for its statement would hit the next one.
             for _ in range(3):
-                self._watch.extend(_SYNCHRONISE)
+                self._watch.extend(_SYNC_TIMEOUT)
                 try:
                     connection.query("DO 0")
                     break
@@ -207,19 +209,19 @@ class MySqlSession:
         if self._closed:
             raise SandboxError("the session is closed")
         if self._connection is None:
-            self._revive()
+            self._restart_server()
             return self._connect()
         return self._connection
 
-    def _revive(self) -> None:
+    def _restart_server(self) -> None:
         """Have the server started again if it has died, or take another.
 
         Raises:
-            SandboxBroken: it is the session's own, which has brought it to start no more.
+            SandboxBroken: it is the session's own, which has kept it from starting.
             SandboxError: what was written is lost with the server's sandbox.
         """
         try:
-            self._server.revive()
+            self._server.restart()
         except SandboxError as error:
             if self._server.mode == "writing" and not self._server.gone():
                 raise SandboxBroken(str(error)) from None
@@ -234,7 +236,7 @@ class MySqlSession:
                 connection = self._server.connect(self._account, database, self._watch)
                 break
             except (MySQLError, OSError) as error:
-                code, message = _worded(error)
+                code, message = _code_and_message(error)
                 if code in _NO_DATABASE and self._id:  # it was there, and the session dropped it
                     database = None
                     continue
@@ -249,14 +251,14 @@ class MySqlSession:
                     if self._id and self._server.mode == "writing" and not self._server.gone():
                         raise SandboxBroken(reason) from None
                     raise SandboxError(reason) from None
-            self._revive()  # another session's statement may have been its end
+            self._restart_server()  # another session's statement may have been its end
         self._connection = connection
         self._id = int(connection.thread_id())  # type: ignore[no-untyped-call]
         return connection
 
-    def _kill(self, what: Literal["QUERY", "CONNECTION"]) -> None:
+    def _kill(self, target: Literal["QUERY", "CONNECTION"]) -> None:
         if self._connection is not None:
-            self._server.kill(self._id, what)
+            self._server.kill(self._id, target)
 
     def state(self) -> State:
         """Return the committed state of the session's first database."""
@@ -271,22 +273,24 @@ class MySqlSession:
                     self._account,
                     self._database,
                     uncommitted=bool(status & _IN_TRANSACTION),
-                    begun=self._begin_reading,
+                    on_begin=self._begin_reading,
                 )
-            except TooMuch as why:  # the server is the session's own, and so is what it does
-                return State(unreadable=str(why))
+            except TooMuch as error:  #  the server is the session's own, and so is what it does
+                return State(unreadable=str(error))
             except (MySQLError, OSError) as error:
                 locked = error.args[:1] == (_LOCKED,)
                 if attempt == 2 and locked:
                     return State(unreadable="it is locked")
                 if attempt == 2 and not self._server.gone():
-                    return State(unreadable=f"the server cannot read it: {_worded(error)[1]}")
+                    return State(
+                        unreadable=f"the server cannot read it: {_code_and_message(error)[1]}"
+                    )
                 if attempt == 2:
                     raise SandboxError(f"the state cannot be read: {error}") from None
             if locked and connection is not None:
                 self._unlock(connection)
             else:
-                self._revive()
+                self._restart_server()
         raise AssertionError
 
     def _begin_reading(self, watch: Watch) -> None:
@@ -306,18 +310,18 @@ class MySqlSession:
         """Give up the session's table locks; what it has not committed stays uncommitted."""
         from pymysql.err import MySQLError
 
-        if self._called_off:
+        if self._interrupted:
             connection.close()
-            self._server.ended(self._id)
+            self._server.wait_for_end(self._id)
             return
-        self._watch.begin(_SYNCHRONISE, _ROW)
+        self._watch.begin(_SYNC_TIMEOUT, _MAX_ROW)
         with contextlib.suppress(MySQLError, OSError):
             connection.query("UNLOCK TABLES")
         self._watch.end()
 
     def interrupt(self) -> None:
         """End the running statement from another thread; later ones are not run."""
-        self._called_off = True
+        self._interrupted = True
         self._watch.cancel()
 
     def close(self) -> None:
@@ -341,12 +345,12 @@ def _unsendable(statement: str) -> str:
         size = len(statement.encode("utf-8"))
     except UnicodeEncodeError as error:
         return f"not run: a statement cannot hold the lone surrogate {statement[error.start]!r}"
-    if size > _LONGEST:
-        return f"not run: the statement has {size} bytes, and at most {_LONGEST} are sent"
+    if size > _MAX_STATEMENT:
+        return f"not run: the statement has {size} bytes, and at most {_MAX_STATEMENT} are sent"
     return ""
 
 
-def _worded(problem: Exception) -> tuple[int | None, str]:
+def _code_and_message(problem: Exception) -> tuple[int | None, str]:
     """Return an error's number and message, as the server words it."""
     code, message, *_ = (*problem.args, None, "")
     if isinstance(code, int) and code:

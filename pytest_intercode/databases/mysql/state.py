@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TooMuch", "read_state"]
 
-_SECONDS = 30.0
-_VIEW_SECONDS = 5.0
-_MOST_ROWS = 200_000
-_MOST_BYTES = 64 * 1024**2
-_ALL_ROWS = 1_000_000  # of all tables and views
-_ALL_BYTES = 256 * 1024**2
-_WIRE = 1024**3
+_STATE_TIMEOUT = 30.0  # seconds to read all of it
+_VIEW_TIMEOUT = 5.0  # seconds to read one view, which may call routines
+_MAX_ROWS = 200_000  # of one table or view
+_MAX_BYTES = 64 * 1024**2
+_MAX_ALL_ROWS = 1_000_000  # of all tables and views
+_MAX_ALL_BYTES = 256 * 1024**2
+_MAX_WIRE_BYTES = 1024**3  # that the server may send for it
 
 _Facts = list[dict[str, Any]]
 
@@ -45,7 +45,7 @@ def read_state(
     database: str,
     *,
     uncommitted: bool,
-    begun: Callable[[Watch], None],
+    on_begin: Callable[[Watch], None],
 ) -> State:
     """Return the committed state of a database, which the session of an account has used.
 
@@ -54,32 +54,32 @@ def read_state(
         account: the session's account.
         database: the database.
         uncommitted: the session has a transaction open.
-        begun: is given what ends the reading from another thread.
+        on_begin: is given what ends the reading from another thread.
 
     Raises:
         TooMuch: there is more than is read.
         OSError, pymysql.err.MySQLError: it cannot be read.
     """
     number = 0
-    watch = Watch(lambda what: server.kill(number, what))
+    watch = Watch(lambda target: server.kill(number, target))
     root = server.connect("root", None, watch)
     try:
         number = int(root.thread_id())  # type: ignore[no-untyped-call]
-        begun(watch)
-        watch.begin(_SECONDS, _WIRE)
+        on_begin(watch)
+        watch.begin(_STATE_TIMEOUT, _MAX_WIRE_BYTES)
         with root.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 1")
         reader = _Reader(server, account, database, root, lambda: watch.cancelled)
         return reader.state(uncommitted)
     except failures() as error:
         if watch.reason == "timeout":
-            raise TooMuch(f"reading it takes more than {_SECONDS:g} s") from error
+            raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s") from error
         if watch.reason:
             raise TooMuch("the reading was ended") from error
         if watch.flooded:
-            raise TooMuch(f"it holds more than {_WIRE} bytes") from error
+            raise TooMuch(f"it holds more than {_MAX_WIRE_BYTES} bytes") from error
         raise
-    except (ValueError, LookupError) as error:  # as a character set that is none of Unicode's
+    except (ValueError, LookupError) as error:  # as a character set that is not one of Unicode's
         raise TooMuch(f"what it holds cannot be decoded: {error}") from error
     finally:
         watch.end()
@@ -101,38 +101,38 @@ class _Reader:
         self._database = database
         self._root = root
         self._definitions = Definitions("mysql")
-        self._rows, self._bytes = _ALL_ROWS, _ALL_BYTES
-        self._until = time.monotonic() + _SECONDS
+        self._rows, self._bytes = _MAX_ALL_ROWS, _MAX_ALL_BYTES
+        self._deadline = time.monotonic() + _STATE_TIMEOUT
 
     def _count(self, rows: int, size: int) -> None:
         """Count what is read of tables and views."""
         self._rows -= rows
         self._bytes -= size
         if self._rows < 0 or self._bytes < 0:
-            raise TooMuch(f"it holds more than {_ALL_ROWS} rows or {_ALL_BYTES} bytes")
-        if time.monotonic() > self._until or self._ended():
-            raise TooMuch(f"reading it takes more than {_SECONDS:g} s")
+            raise TooMuch(f"it holds more than {_MAX_ALL_ROWS} rows or {_MAX_ALL_BYTES} bytes")
+        if time.monotonic() > self._deadline or self._ended():
+            raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s")
 
     def state(self, uncommitted: bool) -> State:
         columns: dict[str, _Facts] = defaultdict(list)
         for row in _sorted(self._about("columns", "table_schema"), "ordinal_position"):
             columns[row["table_name"]].append(row)
         tables: dict[str, Table] = {}
-        others: dict[str, str] = {}
+        definitions_by_name: dict[str, str] = {}
         for row in self._about("tables", "table_schema"):
             name = row["table_name"]
             if row["table_type"] == "BASE TABLE":
                 tables[name] = self._table(name, columns[name])
             else:
-                shown = self._view(name)
-                named = tuple((column["column_name"], "") for column in columns[name])
-                tables[name] = Table(named, shown or (), truncated=shown is None)
-                others[f"view {name}"] = ""
-        others.update(self._keys())
-        others.update(self._programs())
-        if self._definitions.left < 0:
+                rows = self._view(name)
+                view_columns = tuple((column["column_name"], "") for column in columns[name])
+                tables[name] = Table(view_columns, rows or (), truncated=rows is None)
+                definitions_by_name[f"view {name}"] = ""
+        definitions_by_name.update(self._keys())
+        definitions_by_name.update(self._programs())
+        if self._definitions.remaining < 0:
             raise TooMuch("its definitions are longer than what is read")
-        return State(tables, others, uncommitted)
+        return State(tables, definitions_by_name, uncommitted)
 
     def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
         """Return what a view shows to the agent's account; None if it cannot be read soon."""
@@ -146,12 +146,12 @@ class _Reader:
             return None
         try:
             number = int(connection.thread_id())  # type: ignore[no-untyped-call]
-            watch.begin(_VIEW_SECONDS, 4 * _MOST_BYTES)
+            watch.begin(_VIEW_TIMEOUT, 4 * _MAX_BYTES)
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MOST_ROWS + 1}")
+                cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MAX_ROWS + 1}")
                 rows = cursor.fetchall()
             self._count(len(rows), watch.received)
-            return None if len(rows) > _MOST_ROWS or watch.stopped else tuple(rows)
+            return None if len(rows) > _MAX_ROWS or watch.stopped else tuple(rows)
         except problems:
             return None
         finally:
@@ -168,7 +168,7 @@ class _Reader:
             if row["character_octet_length"] is not None or row["data_type"] == "json"
         ]
         [size] = self._ask(f"SELECT COUNT(*) AS n, {' + '.join(['0', *lengths])} AS b FROM {full}")
-        if size["n"] > _MOST_ROWS or size["b"] > _MOST_BYTES:
+        if size["n"] > _MAX_ROWS or size["b"] > _MAX_BYTES:
             return Table(declared, (), truncated=True)
         self._count(int(size["n"]), int(size["b"]))
         with self._root.cursor() as cursor:
@@ -177,7 +177,7 @@ class _Reader:
 
     def _keys(self) -> Mapping[str, str]:
         """Return indexes, foreign keys and checks; the names of keys are left out."""
-        found: dict[str, str] = {}
+        definitions: dict[str, str] = {}
         rules = {
             (row["table_name"], row["constraint_name"]): (row["update_rule"], row["delete_rule"])
             for row in self._about("referential_constraints", "constraint_schema")
@@ -194,9 +194,9 @@ class _Reader:
                     )
                 )
         for (table, _), links in foreign.items():
-            found[f"foreign key of {table}: {links}"] = ""
+            definitions[f"foreign key of {table}: {links}"] = ""
         # Foreign keys come with an index, whose name the server may have chosen.
-        theirs = {
+        foreign_columns = {
             (table, tuple(link[0] for link in links)) for (table, _), links in foreign.items()
         }
         indexes: dict[tuple[str, str], _Facts] = defaultdict(list)
@@ -206,27 +206,29 @@ class _Reader:
             columns = ", ".join(map(_part, parts))
             unique = "" if parts[0]["non_unique"] else "unique "
             if name == "PRIMARY":
-                found[f"primary key of {table}: {columns}"] = ""
-            elif (table, tuple(row["column_name"] for row in parts)) in theirs:
-                found[f"{unique}index on {table}: {columns}"] = ""
+                definitions[f"primary key of {table}: {columns}"] = ""
+            elif (table, tuple(row["column_name"] for row in parts)) in foreign_columns:
+                definitions[f"{unique}index on {table}: {columns}"] = ""
             else:
-                found[f"{unique}{parts[0]['index_type']} index {name} on {table}"] = columns
+                definitions[f"{unique}{parts[0]['index_type']} index {name} on {table}"] = columns
         for row in self._ask(
             "SELECT * FROM information_schema.table_constraints JOIN "
             "information_schema.check_constraints USING (constraint_schema, constraint_name) "
             "WHERE constraint_schema = %s",
             self._database,
         ):
-            found[f"check of {row['table_name']}: {row['check_clause']}"] = ""
-        return found
+            definitions[f"check of {row['table_name']}: {row['check_clause']}"] = ""
+        return definitions
 
     def _programs(self) -> Mapping[str, str]:
         """Return triggers, routines and events."""
-        found: dict[str, str] = {}
-        written = self._definitions.normalised
+        definitions: dict[str, str] = {}
+        normalise = self._definitions.normalised
         for row in self._about("triggers", "trigger_schema"):
-            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = written(
-                f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
+            definitions[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = (
+                normalise(
+                    f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
+                )
             )
         parameters: dict[tuple[str, str], list[str]] = defaultdict(list)
         for row in _sorted(self._about("parameters", "specific_schema"), "ordinal_position"):
@@ -235,15 +237,15 @@ class _Reader:
             parameters[called].append(" ".join(str(word) for word in words if word))
         for row in self._about("routines", "routine_schema"):
             takes = ", ".join(parameters[row["routine_type"], row["specific_name"]])
-            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = written(
+            definitions[f"{row['routine_type'].lower()} {row['routine_name']}"] = normalise(
                 f"({takes}) {row['routine_definition']}"
             )
         for row in self._about("events", "event_schema"):
-            when = row["interval_value"], row["interval_field"], row["execute_at"]
-            found[f"event {row['event_name']}"] = written(
-                f"{' '.join(str(word) for word in when if word)} {row['event_definition']}"
+            schedule = row["interval_value"], row["interval_field"], row["execute_at"]
+            definitions[f"event {row['event_name']}"] = normalise(
+                f"{' '.join(str(word) for word in schedule if word)} {row['event_definition']}"
             )
-        return found
+        return definitions
 
     def _about(self, view: str, schema: str) -> _Facts:
         return self._ask(

@@ -1,4 +1,4 @@
-"""Connections to a MySQL server: PyMySQL on a socket of ours, whose every wait is limited.
+"""Connections to a MySQL server: PyMySQL on our own socket, whose every wait is limited.
 
 PyMySQL waits for an answer as long as the server likes. Here every wait ends in time: a
 :class:`Watch` first has the statement killed, then the connection, and then gives the server up.
@@ -22,10 +22,10 @@ __all__ = ["Kill", "NoAnswer", "TooMuch", "Watch", "connect", "failures"]
 Kill: TypeAlias = Callable[[Literal["QUERY", "CONNECTION"]], None]
 Reason: TypeAlias = Literal["", "timeout", "cancelled"]
 
-_PATIENCE = 2.0  # seconds in which a kill must show
-_SLICE = 0.05  # seconds after which we look whether the statement was called off
-_CONNECT = 10.0
-_SEND = 10.0
+_KILL_TIMEOUT = 2.0  # seconds in which a kill must show
+_POLL_INTERVAL = 0.05  # seconds after which we look whether the statement was cancelled
+_CONNECT_TIMEOUT = 10.0  # seconds
+_SEND_TIMEOUT = 10.0  # seconds
 
 
 class NoAnswer(OSError):
@@ -54,10 +54,10 @@ class Watch:
         self.begin(0.0, 0)
         self._on = False
 
-    def begin(self, timeout: float, most: int) -> None:
-        """A statement begins, which has ``timeout`` seconds and may send ``most`` bytes."""
+    def begin(self, timeout: float, max_bytes: int) -> None:
+        """A statement begins, which has ``timeout`` seconds and may send ``max_bytes`` bytes."""
         self._due = time.monotonic() + timeout
-        self._most = most
+        self._max_bytes = max_bytes
         self._kills = 0
         self.reason: Reason = ""
         self.received = 0
@@ -104,19 +104,19 @@ class Watch:
         """
         if not self._on:
             raise NoAnswer("the server is not expected to say anything")
-        now = time.monotonic()
+        instant = time.monotonic()
         if self._cancelled and not self.reason:
             self.reason = "cancelled"
             self.stop()
-        elif now >= self._due:
+        elif instant >= self._due:
             self.reason = self.reason or "timeout"
             self._step()
-        return min(_SLICE, max(0.001, self._due - now))
+        return min(_POLL_INTERVAL, max(0.001, self._due - instant))
 
     def arrived(self, size: int) -> None:
         """Count bytes that arrived; raise TooMuch for more than the statement may send."""
         self.received += size
-        if self.received > self._most:
+        if self.received > self._max_bytes:
             self.flooded = True
             self._kill("CONNECTION")
             raise TooMuch("the result is too large")
@@ -127,7 +127,7 @@ class Watch:
             raise NoAnswer("the server does not answer")
         self._kill("QUERY" if self._kills == 1 else "CONNECTION")
         # From now on, as a kill itself may have to wait, for another one or a busy server.
-        self._due = time.monotonic() + _PATIENCE
+        self._due = time.monotonic() + _KILL_TIMEOUT
 
 
 class _WatchedSocket(socket.socket):
@@ -163,23 +163,23 @@ def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connec
     """
     from pymysql.connections import Connection
 
-    made = _WatchedSocket(watch)
-    watch.begin(_CONNECT, 1 << 20)
+    channel = _WatchedSocket(watch)
+    watch.begin(_CONNECT_TIMEOUT, 1 << 20)
     try:
-        made.connect(str(path))
+        channel.connect(str(path))
         connection = Connection(
             user=user,
             database=database,
             charset="utf8mb4",
             autocommit=True,
             ssl_disabled=True,
-            write_timeout=_SEND,
+            write_timeout=_SEND_TIMEOUT,
             defer_connect=True,
         )
-        connection.connect(made)
+        connection.connect(channel)
         return connection
     except BaseException:
-        made.close()
+        channel.close()
         raise
     finally:
         watch.end()

@@ -21,9 +21,9 @@ from pytest_intercode.errors import SandboxError, TaskError
 
 __all__ = ["SqliteEngine"]
 
-_LARGE = 64 * 1024**2  # bytes; a file larger than this is not copied where it is only read
+_MAX_COPIED_BYTES = 64 * 1024**2  # a file larger than this is not copied where it is only read
 _BUILD_TIMEOUT = 120.0  # seconds to make a database, or to copy one
-_BUILD_MEMORY = 2 * 1024**3
+_BUILD_MEMORY = 2 * 1024**3  # bytes for the process that makes a database
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SqliteEngine:
         session = SqliteSession(
             lambda: self._start(source, writes=writes, memory=limits.memory),
             writes=writes,
-            ended=self._forget,
+            on_close=self._forget,
         )
         with self._lock:
             self._sessions.add(session)
@@ -146,7 +146,7 @@ def _file(path: Path, writes: bool) -> _Source:
     try:
         with path.open("rb") as file:
             head = file.read(16)
-        large = path.stat().st_size > _LARGE and not writes
+        large = path.stat().st_size > _MAX_COPIED_BYTES and not writes
     except OSError as error:
         raise TaskError(f"{path}: cannot be read: {error}") from None
     if head != b"SQLite format 3\0":

@@ -40,9 +40,9 @@ __all__ = ["Ended", "Lost", "Reply", "SqliteForks", "SqliteProcess"]
 Ended: TypeAlias = Literal["itself", "timeout", "cancelled"]
 
 _INVALID = "SQLite's process gave an invalid answer"
-_GRACE = 1.0  # seconds that an interrupted statement has, before its process is killed
-_TRANSFER = 60.0  # seconds for an answer that has begun to arrive
-_SLACK = 64 * 1024**2  # bytes that an answer may be longer than its cells
+_GRACE_PERIOD = 1.0  # seconds that an interrupted statement has, before its process is killed
+_TRANSFER_TIMEOUT = 60.0  # seconds for an answer that has begun to arrive
+_MAX_OVERHEAD = 64 * 1024**2  # bytes that an answer may be longer than its cells
 
 
 # The package's folder comes last in the path, so that nothing in it hides the standard library.
@@ -50,15 +50,15 @@ _START = (
     "import sys; sys.path.append(sys.argv[3]); "
     "from pytest_intercode.databases.sqlite.worker import main; main()"
 )
-_PATIENCE = 30.0  # seconds for a fork
+_FORK_TIMEOUT = 30.0  # seconds for a fork to start, or to end once it was killed
 
 
 class Lost(Exception):
     """The process was killed or has died; ``ended`` says why."""
 
-    def __init__(self, ended: Ended, said: str = "") -> None:
-        super().__init__(said or "SQLite's process has ended")
-        self.ended: Ended = ended
+    def __init__(self, ending: Ended, message: str = "") -> None:
+        super().__init__(message or "SQLite's process has ended")
+        self.ended: Ended = ending
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Fork:
     requests: int
     answers: int
     control: int
-    ended: int | None  # before Linux 5.3 there is none
+    pidfd: int | None  # before Linux 5.3 there is none
 
 
 class SqliteForks:
@@ -103,27 +103,29 @@ class SqliteForks:
             try:
                 return self._fork()
             except OSError as error:
-                said = self._stop()
-                raise SandboxError(f"SQLite's process cannot be started: {said or error}") from None
+                message = self._stop()
+                raise SandboxError(
+                    f"SQLite's process cannot be started: {message or error}"
+                ) from None
 
     def kill(self, fork: _Fork) -> None:
         """Kill a process, and wait for its end."""
         with contextlib.suppress(ProcessLookupError):
-            if fork.ended is None:
+            if fork.pidfd is None:
                 os.kill(fork.pid, signal.SIGKILL)
             else:
-                signal.pidfd_send_signal(fork.ended, signal.SIGKILL)
-        if fork.ended is not None:
+                signal.pidfd_send_signal(fork.pidfd, signal.SIGKILL)
+        if fork.pidfd is not None:
             waiting = select.poll()
-            waiting.register(fork.ended, select.POLLIN)
-            waiting.poll(_PATIENCE * 1000)
+            waiting.register(fork.pidfd, select.POLLIN)
+            waiting.poll(_FORK_TIMEOUT * 1000)
 
     def end(self, fork: _Fork) -> None:
         """Close the pipes of a process that was killed, and let go of its id."""
         with self._lock, contextlib.suppress(OSError):
             if self._socket is not None:
                 self._socket.sendall(b"R" + fork.pid.to_bytes(8, "little"))
-        for number in (fork.requests, fork.answers, fork.control, fork.ended):
+        for number in (fork.requests, fork.answers, fork.control, fork.pidfd):
             if number is not None:
                 os.close(number)
 
@@ -138,9 +140,9 @@ class SqliteForks:
     def _fork(self) -> _Fork:
         channel = self._socket or self._begin()
         requests, answers, control = [os.pipe() for _ in range(3)]
-        theirs = [requests[0], answers[1], control[0]]
+        worker_ends = [requests[0], answers[1], control[0]]
         try:
-            socket.send_fds(channel, [b"F"], theirs)
+            socket.send_fds(channel, [b"F"], worker_ends)
             answer = channel.recv(8)
             if len(answer) < 8:
                 raise OSError("it ended at once")
@@ -149,35 +151,35 @@ class SqliteForks:
                 os.close(number)
             raise
         finally:
-            for number in theirs:
+            for number in worker_ends:
                 os.close(number)
         pid = int.from_bytes(answer, "little")
-        ended = None
+        pidfd = None
         with contextlib.suppress(AttributeError, OSError):
-            ended = os.pidfd_open(pid)
-        return _Fork(pid, requests[1], answers[0], control[1], ended)
+            pidfd = os.pidfd_open(pid)
+        return _Fork(pid, requests[1], answers[0], control[1], pidfd)
 
     def _begin(self) -> socket.socket:
         """Start the forker."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        client_socket, forker_socket = socket.socketpair()
+        with forker_socket:
             folder = Path(__file__).parents[3]
             self._forker = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", "-c", _START),
-                    *(str(theirs.fileno()), str(os.getpid()), folder),
+                    *(str(forker_socket.fileno()), str(os.getpid()), folder),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(forker_socket.fileno(),),
                 env={"MALLOC_ARENA_MAX": "1"},  # an arena for each thread would reserve memory
                 cwd="/",
                 start_new_session=True,  # Ctrl-C is for the client, which ends it in its own way
             )
-        ours.settimeout(_PATIENCE)
-        self._socket = ours
-        return ours
+        client_socket.settimeout(_FORK_TIMEOUT)
+        self._socket = client_socket
+        return client_socket
 
     def _stop(self) -> str:
         """End the forking process; return the last line of what it said."""
@@ -190,8 +192,8 @@ class SqliteForks:
         with forker:
             forker.kill()
             assert forker.stderr is not None
-            said = forker.stderr.read().decode("utf-8", "replace").strip()
-        return said.splitlines()[-1] if said else ""
+            error_output = forker.stderr.read().decode("utf-8", "replace").strip()
+        return error_output.splitlines()[-1] if error_output else ""
 
 
 class SqliteProcess:
@@ -236,7 +238,7 @@ class SqliteProcess:
 
         Raises:
             Lost: the process ended with the statement.
-            UnicodeEncodeError: the statement holds what is no character.
+            UnicodeEncodeError: the statement holds what is not a character.
         """
         header = EXECUTE.pack(timeout, max_rows, max_bytes)
         return self._ask(b"X", header, statement.encode(), timeout, max_bytes, stoppable)
@@ -251,18 +253,18 @@ class SqliteProcess:
         """
         header = EXECUTE.pack(timeout, max_rows, max_bytes)
         data = "\0".join(statements).encode()
-        answers, ended = self._exchange(b"B", header, data, timeout, max_bytes + len(data), False)
+        answers, ending = self._exchange(b"B", header, data, timeout, max_bytes + len(data), False)
         try:
             cursor = _Cursor(answers, 0)
-            return [_decode(cursor.block(), ended) for _ in statements]
+            return [_decode(cursor.block(), ending) for _ in statements]
         except (struct.error, IndexError, ValueError) as error:
-            raise Lost(ended, f"{_INVALID}: {error}") from None
+            raise Lost(ending, f"{_INVALID}: {error}") from None
 
     def image(self, timeout: float) -> bytes:
         """Return the database as the bytes of its file."""
-        answer, ended = self._exchange(b"I", b"", b"", timeout, 2**40, False)
-        if ended != "itself":
-            raise Lost(ended)
+        answer, ending = self._exchange(b"I", b"", b"", timeout, 2**40, False)
+        if ending != "itself":
+            raise Lost(ending)
         return answer
 
     def interrupt(self) -> None:
@@ -291,54 +293,54 @@ class SqliteProcess:
         header: bytes,
         data: bytes,
         timeout: float,
-        most: int,
+        max_bytes: int,
         stoppable: bool = False,
     ) -> Reply:
-        answer, ended = self._exchange(op, header, data, timeout, most, stoppable)
+        answer, ending = self._exchange(op, header, data, timeout, max_bytes, stoppable)
         try:
-            return _decode(answer, ended)
+            return _decode(answer, ending)
         except (struct.error, IndexError, ValueError) as error:
-            raise Lost(ended, f"{_INVALID}: {error}") from None
+            raise Lost(ending, f"{_INVALID}: {error}") from None
 
     def _exchange(
-        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, stoppable: bool
+        self, op: bytes, header: bytes, data: bytes, timeout: float, max_bytes: int, stoppable: bool
     ) -> tuple[bytes, Ended]:
         """Send a request and return its answer's payload."""
         with self._busy:
             if self._closed:
                 raise Lost("cancelled")
             self._number += 1
-            ended: Ended = "itself"
+            ending: Ended = "itself"
             length = len(header) + len(data)
             self._send(REQUEST.pack(op, self._number, length) + header, data)
             answers = self._fork.answers
             waiting = select.poll()
             waiting.register(answers, select.POLLIN)
-            if self._fork.ended is not None:
-                waiting.register(self._fork.ended, select.POLLIN)
+            if self._fork.pidfd is not None:
+                waiting.register(self._fork.pidfd, select.POLLIN)
             if stoppable:
                 waiting.register(self._woken, select.POLLIN)
-            until = time.monotonic() + timeout
+            deadline = time.monotonic() + timeout
             while True:
-                ready = dict(waiting.poll(max(0.0, until - time.monotonic()) * 1000))
+                ready = dict(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))
                 if answers in ready:
                     break
-                if self._fork.ended in ready:
-                    raise Lost(ended)
-                if ended != "itself":
-                    raise Lost(ended)
-                ended = "cancelled" if self._woken in ready else "timeout"
-                if ended == "cancelled":
+                if self._fork.pidfd in ready:
+                    raise Lost(ending)
+                if ending != "itself":
+                    raise Lost(ending)
+                ending = "cancelled" if self._woken in ready else "timeout"
+                if ending == "cancelled":
                     waiting.unregister(self._woken)
-                until = time.monotonic() + _GRACE
+                deadline = time.monotonic() + _GRACE_PERIOD
                 with contextlib.suppress(OSError):
                     os.write(self._fork.control, self._number.to_bytes(8, "little"))
-            until = time.monotonic() + _TRANSFER
-            number, length = ANSWER.unpack(self._receive(ANSWER.size, until, ended))
-            if number != self._number or length > 3 * most + _SLACK:
-                raise Lost(ended, _INVALID)
+            deadline = time.monotonic() + _TRANSFER_TIMEOUT
+            number, length = ANSWER.unpack(self._receive(ANSWER.size, deadline, ending))
+            if number != self._number or length > 3 * max_bytes + _MAX_OVERHEAD:
+                raise Lost(ending, _INVALID)
             self.received = length
-            return self._receive(length, until, ended), ended
+            return self._receive(length, deadline, ending), ending
 
     def _send(self, *parts: bytes) -> None:
         try:
@@ -349,21 +351,21 @@ class SqliteProcess:
         except OSError:
             raise Lost("itself") from None
 
-    def _receive(self, size: int, until: float, ended: Ended) -> bytes:
+    def _receive(self, size: int, deadline: float, ending: Ended) -> bytes:
         waiting = select.poll()
         waiting.register(self._fork.answers, select.POLLIN)
         received = bytearray()
         while len(received) < size:
-            if not waiting.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise Lost(ended, "SQLite's process stopped in the middle of an answer")
+            if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise Lost(ending, "SQLite's process stopped in the middle of an answer")
             part = os.read(self._fork.answers, min(size - len(received), 1024**2))
             if not part:
-                raise Lost(ended)
+                raise Lost(ending)
             received += part
         return bytes(received)
 
 
-def _decode(answer: bytes, ended: Ended) -> Reply:
+def _decode(answer: bytes, ending: Ended) -> Reply:
     flags, affected, code, columns, rows, length = RESULT.unpack_from(answer)
     cursor = _Cursor(answer, RESULT.size)
     error = cursor.take(length).decode("utf-8", "replace")
@@ -375,24 +377,24 @@ def _decode(answer: bytes, ended: Ended) -> Reply:
     if bool(flags & FAILED) != bool(error):
         raise ValueError("an error without words")
     if not error:
-        ended = "itself"  # it was done before it could be interrupted
-    return Reply(result, affected, error, code or None, bool(flags & IN_TRANSACTION), ended)
+        ending = "itself"  # it was done before it could be interrupted
+    return Reply(result, affected, error, code or None, bool(flags & IN_TRANSACTION), ending)
 
 
 class _Cursor:
     """Reads an answer from its start to its end, and never past it."""
 
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes, offset: int) -> None:
         self._data = data
-        self._at = at
+        self._offset = offset
 
     def take(self, size: int) -> bytes:
-        end = self._at + size
+        end = self._offset + size
         if end > len(self._data):
             raise ValueError("it is too short")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
+        chunk = self._data[self._offset : end]
+        self._offset = end
+        return chunk
 
     def block(self) -> bytes:
         return self.take(*struct.unpack("<Q", self.take(8)))

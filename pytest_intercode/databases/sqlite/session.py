@@ -20,8 +20,8 @@ __all__ = ["SqliteSession"]
 _REPEAT_TIMEOUT = 60.0  # seconds to repeat what a session changed
 _STATE_TIMEOUT = 30.0  # seconds to read the end state
 _TABLE_TIMEOUT = 10.0  # seconds to read its tables, or one view
-_STATE_ROWS = 1_000_000  # of all tables and views
-_STATE_BYTES = 256 * 1024**2
+_MAX_STATE_ROWS = 1_000_000  # of all tables and views
+_MAX_STATE_BYTES = 256 * 1024**2  # of what the worker answers
 _ASKING = ("SELECT", "VALUES", "EXPLAIN", "WITH")
 
 
@@ -31,24 +31,24 @@ class SqliteSession:
     Args:
         start: returns a process that has loaded the database.
         writes: the session may change it.
-        ended: called when the session is closed.
+        on_close: called when the session is closed.
 
     Attributes:
-        place: empty, as its process is on this machine.
+        host: empty, as its process is on this machine.
     """
 
-    place = ""
+    host = ""
 
     def __init__(
         self,
         start: Callable[[], SqliteProcess],
         *,
         writes: bool,
-        ended: Callable[[SqliteSession], None],
+        on_close: Callable[[SqliteSession], None],
     ) -> None:
         self._start = start
         self._writes = writes
-        self._ended = ended
+        self._on_close = on_close
         self._stopped = False
         self._committed: list[str] = []  # statements that made what is committed
         self._pending: list[str] = []  # those of the open transaction
@@ -64,18 +64,18 @@ class SqliteSession:
         try:
             reply = self._live().execute(statement, timeout, max_rows=max_rows, max_bytes=max_bytes)
         except Lost as lost:
-            said = self._replace(lost)
+            message = self._replace(lost)
             seconds = time.monotonic() - began
-            return Answer(error=said, ended=lost.ended, lost=True, seconds=seconds)
+            return Answer(error=message, ended=lost.ended, lost=True, seconds=seconds)
         except UnicodeEncodeError as error:
             return Answer(error=f"not SQL: it holds {error.object[error.start]!r}")
         rolled_back = self._in_transaction and bool(reply.error) and not reply.in_transaction
         self._remember(statement, reply)
-        said = reply.error + ("; the open transaction was rolled back" if rolled_back else "")
+        message = reply.error + ("; the open transaction was rolled back" if rolled_back else "")
         return Answer(
             result=reply.result,
             affected=reply.affected,
-            error=said,
+            error=message,
             code=reply.code,
             ended=reply.ended,
             seconds=time.monotonic() - began,
@@ -91,13 +91,13 @@ class SqliteSession:
             process = self._live()
             if not self._in_transaction:
                 return _read(process)
-            other = self._reading = self._start()
+            reader = self._reading = self._start()
             try:
-                self._repeat(other)
-                state = _read(other)
+                self._repeat(reader)
+                state = _read(reader)
             finally:
                 self._reading = None
-                other.close()
+                reader.close()
             return replace(state, uncommitted=True)
         except Lost as lost:
             return State(unreadable=str(lost))
@@ -122,7 +122,7 @@ class SqliteSession:
         self._stopped = True
         if process is not None:
             process.close()
-        self._ended(self)
+        self._on_close(self)
 
     # -- a session that outlives its process
 
@@ -150,46 +150,46 @@ class SqliteSession:
         self._pending.clear()
 
     def _replace(self, lost: Lost) -> str:
-        """Put a new process in place of a lost one, and say what the agent has now."""
+        """Replace a lost process by a new one, and say what the agent has now."""
         self._live().close()
         self._process = None
-        why = {
+        reason = {
             "timeout": "the statement did not stop when its time was up, and was killed",
             "cancelled": "the statement did not stop when the episode was over, and was killed",
         }.get(lost.ended, "the session was lost with the statement")
         if self._stopped and not self._writes:
-            return why
+            return reason
         self._process = self._start()
         self._pending.clear()
         self._in_transaction = False
         if not self._writes:
-            return f"{why}; a new session has no temporary tables and no settings of the old one"
+            return f"{reason}; a new session has no temporary tables and no settings of the old one"
         try:
             self._repeat(self._process)
         except Lost:
             self._process.close()
             self._process = self._start()
             self._committed.clear()
-            return f"{why}; a new session has the database as it was at the start"
-        return f"{why}; a new session has the database as it was last committed"
+            return f"{reason}; a new session has the database as it was at the start"
+        return f"{reason}; a new session has the database as it was last committed"
 
     def _repeat(self, process: SqliteProcess) -> None:
-        until = time.monotonic() + _REPEAT_TIMEOUT
+        deadline = time.monotonic() + _REPEAT_TIMEOUT
         for statement in self._committed:
-            left = max(0.0, until - time.monotonic())
-            reply = process.execute(statement, left, max_rows=0, max_bytes=0, stoppable=False)
+            remaining = max(0.0, deadline - time.monotonic())
+            reply = process.execute(statement, remaining, max_rows=0, max_bytes=0, stoppable=False)
             if reply.ended != "itself":
                 raise Lost(reply.ended)
 
 
 def _read(process: SqliteProcess) -> State:
-    until = time.monotonic() + _STATE_TIMEOUT
-    rows, size = _STATE_ROWS, _STATE_BYTES
+    deadline = time.monotonic() + _STATE_TIMEOUT
+    rows, size = _MAX_STATE_ROWS, _MAX_STATE_BYTES
 
     def ask(queries: Sequence[str]) -> list[ResultSet]:
         nonlocal rows, size
-        left = min(max(0.0, until - time.monotonic()), _TABLE_TIMEOUT)
-        replies = process.batch(queries, left, max_rows=rows, max_bytes=size)
+        remaining = min(max(0.0, deadline - time.monotonic()), _TABLE_TIMEOUT)
+        replies = process.batch(queries, remaining, max_rows=rows, max_bytes=size)
         results = [reply.result or ResultSet((), (), truncated=True) for reply in replies]
         rows = max(0, rows - sum(len(result.rows) for result in results))
         size = max(0, size - process.received)

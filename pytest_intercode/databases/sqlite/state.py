@@ -27,39 +27,47 @@ def read_state(ask: Ask) -> State:
     )
     shadows = {row[1] for row in listing.rows if row[2] == "shadow"}  # of virtual tables
     tables: dict[str, Table] = {}
-    others: dict[str, str] = {}
-    made: dict[str, str] = {}
+    definitions_by_name: dict[str, str] = {}
+    table_scripts: dict[str, str] = {}
     definitions = Definitions("sqlite")
     for kind, name, table, sql in objects.rows:
         if name.startswith("sqlite_") or name in shadows:
             continue
         if kind == "table":
-            made[name] = sql or ""
+            table_scripts[name] = sql or ""
         elif kind == "view":
-            (shown,) = ask([f"SELECT * FROM main.{_quoted(name)}"])
-            named = tuple((column, "") for column in shown.columns)
-            tables[name] = Table(named, shown.rows, shown.truncated)
-            others[f"view {name.casefold()}"] = ""
+            (view,) = ask([f"SELECT * FROM main.{_quoted(name)}"])
+            view_columns = tuple((column, "") for column in view.columns)
+            tables[name] = Table(view_columns, view.rows, view.truncated)
+            definitions_by_name[f"view {name.casefold()}"] = ""
         elif sql is not None:
-            others[f"{kind} {name.casefold()} on {table.casefold()}"] = definitions.normalised(sql)
-    answers = ask([query for name in made for query in _questions(name)]) if made else []
-    answered = {name: answers[4 * at : 4 * at + 4] for at, name in enumerate(made)}
+            definitions_by_name[f"{kind} {name.casefold()} on {table.casefold()}"] = (
+                definitions.normalised(sql)
+            )
+    answers = (
+        ask([query for name in table_scripts for query in _questions(name)])
+        if table_scripts
+        else []
+    )
+    answered = {
+        name: answers[4 * index : 4 * index + 4] for index, name in enumerate(table_scripts)
+    }
     primary = {name.casefold(): _primary(columns) for name, (columns, *_) in answered.items()}
     for name, (columns, rows, keys, indexes) in answered.items():
         tables[name] = Table(_columns(columns), rows.rows, rows.truncated)
         called = name.casefold()
-        found = [f"foreign key of {called}: {key}" for key in _foreign_keys(keys, primary)]
+        constraints = [f"foreign key of {called}: {key}" for key in _foreign_keys(keys, primary)]
         unique = [f"PRAGMA main.index_info({_quoted(index)})" for index in _unique(indexes)]
         for index in ask(unique) if unique else []:
-            found.append(
+            constraints.append(
                 f"unique of {called}: {sorted(str(row[2]).casefold() for row in index.rows)}"
             )
-        checks = _checks(definitions.tokens(made[name]))
-        found += [f"check of {called}: {check}" for check in checks]
-        others.update(dict.fromkeys(found, ""))
-    if definitions.left < 0:
+        checks = _checks(definitions.tokens(table_scripts[name]))
+        constraints += [f"check of {called}: {check}" for check in checks]
+        definitions_by_name.update(dict.fromkeys(constraints, ""))
+    if definitions.remaining < 0:
         return State(unreadable="its definitions are longer than what is read")
-    return State(tables, others)
+    return State(tables, definitions_by_name)
 
 
 def _quoted(name: str) -> str:
@@ -111,25 +119,25 @@ def _primary(columns: ResultSet) -> list[str]:
 def _foreign_keys(answer: ResultSet, primary: Mapping[str, list[str]]) -> list[str]:
     """Return a table's foreign keys; one that names no columns is to the primary key."""
     keys: dict[Cell, list[tuple[Cell, ...]]] = {}
-    for number, place, target, column, to, on_update, on_delete, *_rest in answer.rows:
-        if to is None:
-            to = dict(enumerate(primary.get(target.casefold(), []))).get(place)
-        keys.setdefault(number, []).append((column, target, to, on_update, on_delete))
+    for number, place, target, column, target_column, on_update, on_delete, *_rest in answer.rows:
+        if target_column is None:
+            target_column = dict(enumerate(primary.get(target.casefold(), []))).get(place)
+        keys.setdefault(number, []).append((column, target, target_column, on_update, on_delete))
     return [str(sorted(key, key=repr)).casefold() for key in keys.values()]
 
 
 def _unique(answer: ResultSet) -> list[str]:
-    """Return the indexes that stand for a table's unique columns."""
+    """Return the indexes that a table's unique columns make."""
     return [row[1] for row in answer.rows if row[2] and row[3] == "u"]
 
 
 def _checks(tokens: Sequence[Token]) -> list[str]:
     checks = []
     end = 0
-    for at, token in enumerate(tokens[:-1]):
-        if at >= end and is_word(token, "CHECK") and tokens[at + 1].text == "(":
-            end = at + 2
+    for index, token in enumerate(tokens[:-1]):
+        if index >= end and is_word(token, "CHECK") and tokens[index + 1].text == "(":
+            end = index + 2
             while end < len(tokens) and tokens[end].depth > token.depth:
                 end += 1
-            checks.append(normalised(tokens[at + 2 : end]))
+            checks.append(normalised(tokens[index + 2 : end]))
     return checks

@@ -38,13 +38,13 @@ RESULT = struct.Struct("<BqqIIQ")  # flags, affected, code, columns, rows, lengt
 IMAGE, SCRIPT, COPY, FILE = range(4)
 HAS_RESULT, TRUNCATED, IN_TRANSACTION, FAILED = 1, 2, 4, 8
 
-LONGEST_VALUE = 16 * 1024**2
-LONGEST_STATEMENT = 1024**2
-_CPU_SLACK = 30
+MAX_VALUE = 16 * 1024**2  # bytes of a text or a blob
+MAX_STATEMENT = 1024**2  # bytes
+_CPU_SLACK = 30  # seconds on top of a statement's own, after which the kernel kills the process
 
 # LENGTH, SQL_LENGTH, ATTACHED, LIKE_PATTERN_LENGTH, TRIGGER_DEPTH, WORKER_THREADS: Python 3.10 has
 # neither the names nor the function.
-_LIMITS = {0: LONGEST_VALUE, 1: LONGEST_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
+_LIMITS = {0: MAX_VALUE, 1: MAX_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
 
 
 # SQLite's numbers of what a statement may do; Python 3.10 has no names for some.
@@ -92,9 +92,9 @@ class Rules:
         self.on_disk = False
         self.denied = ""
 
-    def explain(self, said: str) -> str:
-        """Return our reason in place of SQLite's bare "not authorized"."""
-        return self.denied if any(word in said for word in _DENIALS) and self.denied else said
+    def explain(self, message: str) -> str:
+        """Return our reason instead of SQLite's bare "not authorized"."""
+        return self.denied if any(word in message for word in _DENIALS) and self.denied else message
 
     def authorize(self, action: int, one: Any, two: Any, schema: Any, _: Any) -> int:
         """Say whether SQLite may do a thing (its manual, "Authorizer Action Codes")."""
@@ -117,14 +117,14 @@ class Rules:
         self.denied = "the database is read-only: only queries and temporary tables are allowed"
         return _DENY
 
-    def _unless(self, denied: bool, what: str) -> int:
+    def _unless(self, denied: bool, feature: str) -> int:
         if denied:
-            self.denied = f"{what} cannot be used here"
+            self.denied = f"{feature} cannot be used here"
         return _DENY if denied else _OK
 
     def _pragma(self, name: str, value: Any) -> bool:
         if name == "database_list":
-            return not self.on_disk  # it would tell a path of the host
+            return not self.on_disk  # it would show a path of the host
         if name in ("user_version", "application_id") and value is not None:
             return self.writes
         if name in _SETTING:
@@ -188,23 +188,23 @@ class Worker:
             self.connection = opened
 
     def _load(self, image: bytes) -> None:
-        if image[18:20] == b"\2\2":  # a log beside the file is expected, and there is none
+        if image[18:20] == b"\2\2":  # a log next to the file is expected, and there is none
             image = image[:18] + b"\1\1" + image[20:]
         if image:
             self.connection.deserialize(image)  # type: ignore[attr-defined]  # of Python 3.11
 
     def _limit(self, memory: int) -> None:
-        """Give up for ever what the process no longer needs."""
+        """Give up forever what the process no longer needs."""
         present = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         free = os.open(os.devnull, os.O_RDONLY)
         os.close(free)
-        for what, limit in (
+        for resource_kind, limit in (
             (resource.RLIMIT_AS, present + memory),
             (resource.RLIMIT_NOFILE, free),  # every number below is taken: nothing can be opened
             (resource.RLIMIT_FSIZE, 0),
             (resource.RLIMIT_CORE, 0),
         ):
-            resource.setrlimit(what, (limit, limit))
+            resource.setrlimit(resource_kind, (limit, limit))
 
     def batch(self, payload: bytes) -> bytes:
         """Run several statements, even if some fail; they share the rows and bytes."""
@@ -220,8 +220,8 @@ class Worker:
     def execute(self, payload: bytes) -> bytes:
         """Run one statement and fetch its rows, as many as are asked for."""
         seconds, max_rows, max_bytes = EXECUTE.unpack_from(payload)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(used.ru_utime + used.ru_stime + seconds) + _CPU_SLACK
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(usage.ru_utime + usage.ru_stime + seconds) + _CPU_SLACK
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         self.rules.denied = ""
         try:
@@ -257,11 +257,11 @@ class Worker:
         return b"".join(blocks)
 
     def _failure(self, error: Exception) -> bytes:
-        said = str(error) or type(error).__name__
-        said = "out of memory" if isinstance(error, MemoryError) else self.rules.explain(said)
+        message = str(error) or type(error).__name__
+        message = "out of memory" if isinstance(error, MemoryError) else self.rules.explain(message)
         flags = FAILED | IN_TRANSACTION * self.connection.in_transaction
         code = getattr(error, "sqlite_errorcode", 0)
-        text = said.encode("utf-8", "replace")
+        text = message.encode("utf-8", "replace")
         return RESULT.pack(flags, 0, code, 0, 0, len(text)) + text
 
 

@@ -1,4 +1,4 @@
-"""Makes the file trees of NL2Bash: InterCode's own scripts, run in a sandbox of ours, and packed.
+"""Makes the file trees of NL2Bash: InterCode's own scripts, run in a sandbox, and packed.
 
 The repository has the scripts and not the trees; InterCode runs them when it builds its images.
 Several of their lines fail there as here (a ``touch`` with an impossible date), so their exit
@@ -21,7 +21,7 @@ from pytest_intercode.suites.loader import bundled_folder
 
 __all__ = ["pack_filesystem"]
 
-_TIMEOUT = 60.0
+_TIMEOUT = 60.0  # seconds for a command
 
 
 def pack_filesystem(
@@ -43,8 +43,8 @@ def pack_filesystem(
     sandbox = provider.acquire(SandboxSpec(provider.image(ImageSource(dockerfile=dockerfile))))
     try:
         if name in roots:
-            kept = f"printf %s {shlex.quote(script)} >/{name} && chmod 755 /{name}"
-            sandbox.admin(kept, _TIMEOUT)
+            store = f"printf %s {shlex.quote(script)} >/{name} && chmod 755 /{name}"
+            sandbox.admin(store, _TIMEOUT)
         sandbox.admin(f"cd / && exec bash -c {shlex.quote(script)}", _TIMEOUT)
         names = shlex.join(roots)
         status, packed = sandbox.admin(

@@ -2,7 +2,7 @@
 
 Kept as it was, because published numbers depend on it: each action is a process of its own, put
 together by joining strings; ``cd`` is followed by looking at the text; the root directory is a git
-repository whose status stands for the file system. Two things differ: every episode has fresh
+repository whose status is what is compared. Two things differ: every episode has fresh
 sandboxes, where InterCode cleans one pair and leaks (of its leaks, only what its git leaves of the
 files that it knows is kept, see :class:`Repositories`), and an action that timed out is really
 killed.
@@ -23,7 +23,7 @@ from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Profile, StepResult
 from pytest_intercode.environments.bash.repository import Repositories, Repository
 from pytest_intercode.environments.bash.strict import BashEnvironment
-from pytest_intercode.environments.gold import Gold, left_by_gold
+from pytest_intercode.environments.gold import Gold, attribute_state_to_gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
 from pytest_intercode.errors import CommandFailed, IntercodeError, SandboxBroken
 from pytest_intercode.rewards.bash_paper import (
@@ -42,7 +42,7 @@ Read = TypeVar("Read")
 # InterCode's images name what made their files in the environment, too.
 _SCRIPT = re.compile(r"/(setup_nl2b_fs_(\d+)\.sh)")
 _GOLD_TIMEOUT = 60.0  # InterCode's gold has no limit
-_OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
+_MAX_OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
 
 
 def split_action(action: str) -> list[str] | None:
@@ -59,7 +59,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     name = "bash"
     profile: Profile = "paper"
     in_order = True  # of InterCode's resets, those of earlier episodes too
-    _knows_golds = False  # InterCode plays gold for every grading
+    _uses_gold_cache = False  # InterCode plays gold for every grading
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,7 +72,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the strict sandbox, but with the engine's own host name and variables."""
         strict = super().spec(_with_paper_image(task, provider), provider)
-        limits = replace(strict.limits, output=max(strict.limits.output, _OUTPUT))
+        limits = replace(strict.limits, output=max(strict.limits.output, _MAX_OUTPUT))
         return replace(
             SandboxSpec(strict.image, limits, workdir="/", guarded=False),
             readonly=strict.readonly,
@@ -93,12 +93,12 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def _variables(self) -> dict[str, str]:
         scripts = filter(None, map(_SCRIPT.fullmatch, self.current_task.files))
-        ours = (
+        script_variables = (
             (name, value)
-            for found in scripts
-            for name, value in (("script", found[1]), ("file_system_version", found[2]))
+            for match in scripts
+            for name, value in (("script", match[1]), ("file_system_version", match[2]))
         )
-        return {**dict(ours), **dict(self.current_task.variables)}
+        return {**dict(script_variables), **dict(self.current_task.variables)}
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Make the root directory a git repository, as InterCode's agent finds it."""
@@ -124,13 +124,13 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         what they find may depend on the time.
         """
         sandbox = self._gold_result().sandbox
-        mine, golds = self._mine, self._golds or Repository(sandbox)
-        assert mine is not None
+        repository, golds = self._mine, self._golds or Repository(sandbox)
+        assert repository is not None
         self._golds = golds
         words = self._split(";".join(self.current_task.gold))
         with (
             self.phases.timed("gold"),
-            left_by_gold(self.current_task, CommandFailed, SandboxBroken),
+            attribute_state_to_gold(self.current_task, CommandFailed, SandboxBroken),
         ):
             if self._graded is not None:
                 # InterCode resets gold's container and runs gold again whenever it grades. What the
@@ -140,7 +140,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             text, _ = run_words(sandbox, words, "/", _GOLD_TIMEOUT, self._variables())
             golds.look()
         try:
-            mine.look()  # one after the other: Python would take longer for both at a time
+            repository.look()  # one after the other: Python would take longer for both at a time
             status = self._both(Repository.read)
             shared = set(status[0]) & set(status[1])
             paths = sorted(path for path, code in shared if code in ("??", "A", "C"))
@@ -159,19 +159,19 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Read the agent's repository and gold's at the same time; gold's fault comes first."""
         assert self._mine is not None
         assert self._golds is not None
-        mine = self.provider.background(partial(read, self._mine))
+        agents_future = self.provider.background(partial(read, self._mine))
         try:
-            with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
-                theirs = read(self._golds)
+            with attribute_state_to_gold(self.current_task, CommandFailed, SandboxBroken):
+                golds_status = read(self._golds)
         finally:
-            wait([mine])
-        return mine.result(), theirs
+            wait([agents_future])
+        return agents_future.result(), golds_status
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
-        """Grade anew, be the state graded already: gold may do something else by now."""
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
+        """Grade again, be the state graded already: gold may do something else by now."""
         if not self._ungradable:
-            self._latest = None
-        return super()._submit(action, answer)
+            self.episode.latest = None
+        return super().handle_submission(action, answer)
 
     def abandon(self) -> None:
         """Let gold end at once, while it is graded too."""
@@ -181,23 +181,25 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def stop(self) -> None:
         """Note what InterCode's next reset would leave, and end both sandboxes."""
-        mine, self._mine = self._mine, None
+        repository, self._mine = self._mine, None
         golds, self._golds = self._golds, None
-        if self._sandbox and self.task and not self._cancelled:
+        if self._sandbox and self.task and not self.cancelled:
             with contextlib.suppress(IntercodeError):  # or git does not answer
-                self._note(None if self._ungradable else mine, golds, self.task)
+                self._note(None if self._ungradable else repository, golds, self.task)
         super().stop()
 
-    def _note(self, mine: Repository | None, golds: Repository | None, task: Task) -> None:
+    def _note(self, agents: Repository | None, golds: Repository | None, task: Task) -> None:
         """Note both sides at the same time."""
         note, graded = self._repositories.note, self._graded is not None
-        other = golds and self.provider.background(lambda: note(golds, task, "gold", graded=graded))
+        golds_note = golds and self.provider.background(
+            lambda: note(golds, task, "gold", graded=graded)
+        )
         try:
-            if mine:
-                note(mine, task, "agent", graded=graded)
+            if agents:
+                note(agents, task, "agent", graded=graded)
         finally:
-            if other:
-                other.result()
+            if golds_note:
+                golds_note.result()
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""
@@ -213,9 +215,9 @@ def _repositories(provider: SandboxProvider) -> Repositories:
 
 
 def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
-    """Return the task with the image of this profile, where its own has one beside it."""
-    own = task.image.dockerfile if task.image else None
-    if own is None or provider.choice.backend != "docker":
+    """Return the task with the image of this profile, where its own has one next to it."""
+    dockerfile = task.image.dockerfile if task.image else None
+    if dockerfile is None or provider.choice.backend != "docker":
         return task
-    papers = own.with_name(f"{own.stem}-paper{own.suffix}")
+    papers = dockerfile.with_name(f"{dockerfile.stem}-paper{dockerfile.suffix}")
     return replace(task, image=ImageSource(dockerfile=papers)) if papers.is_file() else task

@@ -1,6 +1,6 @@
 """InterCode's picture of a file system: a git repository at the root of a sandbox.
 
-Its status stands for what changed. Its reset is all that InterCode does between two episodes, so
+Its status is what changed. Its reset is all that InterCode does between two episodes, so
 that what a reset leaves of one episode is there in the next: :class:`Repositories` remembers it.
 Everything here runs git in a sandbox; nothing is read from the host.
 """
@@ -49,16 +49,16 @@ _MAKE = (
 )
 # A file that was read has a time of access after that of its change, or reading it sets a new one.
 _CLEAN = f"{_FIND} -exec touch -h -a -d @{{read}} -- {{{{}}}} + && git clean -q -f -d"
-_MOST_KEPT = 64 * 1024**2  # bytes of an archive that is kept for further sandboxes
+_MAX_ARCHIVE = 64 * 1024**2  # bytes of an archive that is kept for further sandboxes
 _PACK = (
-    f"cd / && [ $(du -sk .git | cut -f1) -lt {_MOST_KEPT // 1024} ] && "
+    f"cd / && [ $(du -sk .git | cut -f1) -lt {_MAX_ARCHIVE // 1024} ] && "
     "tar -cf - .git .gitignore root/.gitconfig 2>/dev/null"
 )
 _LIST = f"{_FIND} -printf '%y%m %U:%G %T@ %p\\0'"
 _STATE = re.compile(r"([fdl])([0-7]+) (\d+:\d+) (-?\d+\.\d+) (\.[^\0]*)\0")
 _INDEX = ("/.git", "/.git/index")
-_TIMEOUT = 60.0
-_GRADING = 60.0  # for git, and again for sums
+_TIMEOUT = 60.0  # seconds for what prepares it
+_GRADING_TIMEOUT = 60.0  # for git, and again for sums
 _END_TIMEOUT = 10.0  # of an episode that is over
 
 Side: TypeAlias = Literal["agent", "gold"]
@@ -128,19 +128,23 @@ class Repository:
     def read(self) -> Status:
         """Return what had changed at the last look, as InterCode reads it: paths and codes."""
         if self._now is None or self._now != self._read:
-            _, output = self.sandbox.admin("cd / && git status --short", _GRADING)
+            _, output = self.sandbox.admin("cd / && git status --short", _GRADING_TIMEOUT)
             self._status = parse_status(output.decode("utf-8", "replace"))
-            after = self._now and _surely(self.sandbox.stamps(), _INDEX)  # which git has written
-            same = self._now and after and _files(self._now) == _files(after)
-            self._read = after if same else None
+            new_stamps = self._now and _surely(
+                self.sandbox.stamps(), _INDEX
+            )  # which git has written
+            is_unchanged = self._now and new_stamps and _files(self._now) == _files(new_stamps)
+            self._read = new_stamps if is_unchanged else None
         return self._status
 
     def sums(self, paths: Sequence[str]) -> dict[str, str]:
         """Sum what is at some paths; one without a dot is taken for a directory, as InterCode's."""
         end = secrets.token_hex(16)
         sums = (f"md5sum {path}" if "." in path else f"md5deep -r {path}" for path in paths)
-        commands = (f"bash -c {shlex.quote(f'cd / && {each}')}; printf %s {end}; " for each in sums)
-        _, output = self.sandbox.admin("".join(commands), _GRADING)
+        commands = (
+            f"bash -c {shlex.quote(f'cd / && {command}')}; printf %s {end}; " for command in sums
+        )
+        _, output = self.sandbox.admin("".join(commands), _GRADING_TIMEOUT)
         return dict(zip(paths, output.decode("utf-8", "replace").split(end), strict=False))
 
     def reset(self) -> None:
@@ -152,8 +156,8 @@ class Repository:
 
     def untouched(self) -> bool:
         """Return whether all files are known to be what they were at first, times and all."""
-        now = self._ready and self.sandbox.stamps()
-        return bool(now and self._ready and _files(now) == _files(self._ready))
+        stamps = self._ready and self.sandbox.stamps()
+        return bool(stamps and self._ready and _files(stamps) == _files(self._ready))
 
 
 def _surely(stamps: Stamps | None, paths: Iterable[str] | None = None) -> Stamps | None:
@@ -209,8 +213,8 @@ class Repositories:
         if copied and prepared.content and sandbox.spec.content is not prepared.content:
             fill(sandbox, *prepared.content)
         with self._lock:
-            left = self._left[_file_system(task), side].copy()
-        restoring = _restoring(prepared.copied() if copied else prepared.states, left)
+            earlier_states = self._left[_file_system(task), side].copy()
+        restoring = _restoring(prepared.copied() if copied else prepared.states, earlier_states)
         # As a reset does; what else fails may have been left in any state.
         _run(sandbox, task, "; ".join(["touch .git .git/index", *restoring, ":"]))
 
@@ -238,7 +242,7 @@ class Repositories:
             task: the task.
             side: whose it is.
             graded: whether git has looked at the files since they were made ready. A reset writes
-                anew what it has not looked at, be it the same content.
+                again what it has not looked at, be it the same content.
         """
         system = _file_system(task), side
         if self._left.get(system) and repository.untouched():
@@ -261,35 +265,35 @@ def _content(task: Task) -> Hashable:
 
 def _states(sandbox: Sandbox, command: str, timeout: float) -> States:
     _, output = sandbox.admin(f"cd / && {{ {command}; }} 2>/dev/null", timeout)
-    found = _STATE.findall(output.decode("utf-8", "surrogateescape"))
-    return {path: _State(*state) for *state, path in found}
+    matches = _STATE.findall(output.decode("utf-8", "surrogateescape"))
+    return {path: _State(*state) for *state, path in matches}
 
 
-def _restoring(present: Mapping[str, _State], left: Mapping[str, _State]) -> list[str]:
+def _restoring(present: Mapping[str, _State], target_states: Mapping[str, _State]) -> list[str]:
     """Return the commands that turn what is present into what was left.
 
     Only what is present and of the same kind is touched: an episode may have left anything.
     """
     changes: dict[str, list[str]] = defaultdict(list)
     for path, state in present.items():
-        then = left.get(path, state)
-        if then.kind != state.kind:
+        target = target_states.get(path, state)
+        if target.kind != state.kind:
             continue
-        if then.owner != state.owner:
-            changes[f"chown -h {then.owner}"].append(path)
-        if then.mode != state.mode and then.kind != "l":
-            changes[f"chmod {then.mode}"].append(path)
-        if then.time != state.time:
-            changes[f"touch -h -d @{then.time}"].append(path)
+        if target.owner != state.owner:
+            changes[f"chown -h {target.owner}"].append(path)
+        if target.mode != state.mode and target.kind != "l":
+            changes[f"chmod {target.mode}"].append(path)
+        if target.time != state.time:
+            changes[f"touch -h -d @{target.time}"].append(path)
     return [f"{change} -- {shlex.join(paths)}" for change, paths in changes.items()]
 
 
 def _run(sandbox: Sandbox, task: Task, command: str) -> None:
     failed, output = sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
     if failed:
-        said = output.decode("utf-8", "replace").strip() or "git failed"
+        message = output.decode("utf-8", "replace").strip() or "git failed"
         raise TaskError(
-            f"the paper profile needs git in the image of task {task.id!r}: {said[-300:]}"
+            f"the paper profile needs git in the image of task {task.id!r}: {message[-300:]}"
         )
 
 
@@ -300,16 +304,16 @@ def _packed(sandbox: Sandbox, archive: bytes) -> bytes:
     """
     with contextlib.suppress(CommandFailed):
         failed, repository = sandbox.admin(_PACK, _TIMEOUT)
-        if failed or len(archive) > _MOST_KEPT:
+        if failed or len(archive) > _MAX_ARCHIVE:
             return b""
         buffer = io.BytesIO(archive)
         with (
-            tarfile.open(fileobj=io.BytesIO(repository)) as made,
+            tarfile.open(fileobj=io.BytesIO(repository)) as members,
             tarfile.open(
                 fileobj=buffer, mode="a" if archive else "w", format=tarfile.PAX_FORMAT
-            ) as out,
+            ) as merged,
         ):
-            for member in made:
-                out.addfile(member, made.extractfile(member) if member.isreg() else None)
+            for member in members:
+                merged.addfile(member, members.extractfile(member) if member.isreg() else None)
         return buffer.getvalue()
     return b""

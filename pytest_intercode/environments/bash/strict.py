@@ -22,9 +22,9 @@ from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.gold import (
     Gold,
     GoldRun,
-    golds_fault,
-    known_golds,
-    left_by_gold,
+    attribute_state_to_gold,
+    attribute_to_gold,
+    gold_cache,
 )
 from pytest_intercode.environments.shell import ShellEnvironment, text_of
 from pytest_intercode.errors import (
@@ -49,7 +49,7 @@ from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
-from pytest_intercode.suites.files import unpacked_files
+from pytest_intercode.suites.files import unpack_files
 
 __all__ = ["BashEnvironment"]
 
@@ -62,10 +62,10 @@ _MOMENTARY = re.compile(
     r"\b(date|uptime|hostname|uname|nproc|free|df|ps|pgrep|top|stat|shuf|mktemp|S?RANDOM|EPOCH\w+|"
     r"newer\w*|[acm](time|min))\b|/(proc|sys|dev/u?random)\b"
 )
-_MOST_DIFFS = 8  # files
-_MOST_READ = 128 * 1024  # bytes of a file
-_READING = 5.0  # seconds
-_SETTLE = 2.0  # seconds that background jobs have to end before the state is read
+_MAX_DIFFS = 8  # files
+_MAX_DIFF_BYTES = 128 * 1024  # bytes of a file
+_DIFF_TIMEOUT = 5.0  # seconds
+_SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 
 
 class BashEnvironment(ShellEnvironment):
@@ -73,11 +73,11 @@ class BashEnvironment(ShellEnvironment):
 
     name = "bash"
     profile: Profile = "strict"
-    _knows_golds = True  # what gold left for one try is gold's for the next
+    _uses_gold_cache = True  # what gold left for one try is gold's for the next
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._known = known_golds(self.provider)
+        self._gold_cache = gold_cache(self.provider)
         self._key = ""  # of what gold leaves; empty where that is not to be known
         self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, by gold
         self._rewards: list[Reward] = []  # of these
@@ -104,7 +104,7 @@ class BashEnvironment(ShellEnvironment):
 
     def _key_of(self, task: Task) -> str:
         """Return what gold's end state depends on, in 32 hexadecimal digits; empty for none."""
-        if not self._knows_golds or any(map(_MOMENTARY.search, (*task.gold, *task.setup))):
+        if not self._uses_gold_cache or any(map(_MOMENTARY.search, (*task.gold, *task.setup))):
             return ""
         spec, provider = self.spec(task, self.provider), self.provider
         parts = digest(task), provider.choice.backend, provider.identity(spec.image), spec
@@ -112,29 +112,29 @@ class BashEnvironment(ShellEnvironment):
 
     def _start_gold(self, task: Task) -> GoldRun | None:
         self._key = self._key_of(task)
-        return None if self._known.spares(self._key) else self._start_golds(task)
+        return None if self._gold_cache.has(self._key) else self._start_golds(task)
 
     def _start_golds(self, task: Task) -> GoldRun:
-        _, *others = self.golds(task)
-        for commands in others:
+        _, *alternatives = self.golds(task)
+        for commands in alternatives:
             self._others.append(self._run_of(replace(task, gold=commands)))
         run = self._run_of(task, self._key)
-        self._known.begin(self._key, run)
+        self._gold_cache.begin(self._key, run)
         return run
 
     def _run_of(self, task: Task, key: str = "") -> GoldRun:
         """Play gold in the background, and note under a key what it left."""
 
         def play(sandbox: Sandbox) -> Gold:
-            left = None
+            digest = None
             try:
                 gold = self._play_gold(sandbox, task)
                 if key and _did_its_work(gold, task):
                     state = _state(gold.execution, gold.late, gold.changes, {})
-                    left = bash_strict_digest(state)
+                    digest = bash_strict_digest(state)
                 return gold
             finally:
-                self._known.note(key, left)
+                self._gold_cache.record_digest(key, digest)
 
         return GoldRun(self.provider, self.spec(task, self.provider), play)
 
@@ -159,8 +159,8 @@ class BashEnvironment(ShellEnvironment):
                     f"{self.action_timeout:g} s: {command[:200]}"
                 )
             self._check_programs(task, execution)
-        late = sandbox.settle(_SETTLE)
-        with left_by_gold(task, UngradableState):
+        late = sandbox.settle(_SETTLE_TIMEOUT)
+        with attribute_state_to_gold(task, UngradableState):
             return Gold(sandbox, execution, late, sandbox.changes())
 
     def _check_programs(self, task: Task, execution: Execution) -> None:
@@ -182,10 +182,10 @@ class BashEnvironment(ShellEnvironment):
         """
         if self._gold is not None:
             self._gold_result()  # a fault of gold's comes first
-        late = self.sandbox.settle(_SETTLE)
-        goes_on = self.feedback == "reward" and not self._over
+        late = self.sandbox.settle(_SETTLE_TIMEOUT)
+        goes_on = self.goes_on  # a reward of 1.0 is graded again, once it is the end
         # What runs while files are read can hide one of them: by a lease on it, which it may hold
-        # against whoever opens it, or by moving it to where the reader has been.
+        # against who opens it, or by moving it to where the reader has been.
         if not goes_on:
             self.sandbox.halt()
         reward = self._compare(answer, late)
@@ -201,8 +201,8 @@ class BashEnvironment(ShellEnvironment):
         rewards: list[Reward] = []
         played: list[Sandbox] = []
         try:
-            mine = self.sandbox.changes()
-            for agent, gold, sandbox in self._pairs(_state(self._last, late, mine, {}), answer):
+            changes = self.sandbox.changes()
+            for agent, gold, sandbox in self._pairs(_state(self._last, late, changes, {}), answer):
                 states.append((agent, gold))
                 played.append(sandbox)
                 rewards.append(bash_strict_reward(agent, gold, task.reward, task.workdir))
@@ -218,30 +218,36 @@ class BashEnvironment(ShellEnvironment):
     def _pairs(
         self, agent: BashState, answer: str | None
     ) -> Iterator[tuple[BashState, BashState, Sandbox]]:
-        """Yield the agent's end state beside gold's and then its alternatives', and where that is.
+        """Yield the agent's end state with gold's and then its alternatives', and where that is.
 
-        A state that is known to be gold's stands for both.
+        A state that is known to be gold's counts as both.
         """
         if answer is not None:
             agent = replace(agent, output=answer, digest="")
-        left = bash_strict_digest(agent)
-        if self._gold is None and self._known.left(self._key) == left:
+        digest = bash_strict_digest(agent)
+        if self._gold is None and self._gold_cache.digest(self._key) == digest:
             yield agent, agent, self.sandbox
             return
         task = self.current_task
         first = self._gold = self._gold or self._start_golds(task)
         first.result()
-        self._known.tell(self._key, alike=self._known.left(self._key) == left)
+        self._gold_cache.record_match(
+            self._key, matches=self._gold_cache.digest(self._key) == digest
+        )
         for run in (first, *self._others[: len(self.golds(task)) - 1]):
             gold = run.result()
             only_mine = agent.touched - gold.changes.entries.keys()
             only_theirs = gold.changes.entries.keys() - agent.touched
-            here = self.sandbox.entries(only_theirs)
+            agents_entries = self.sandbox.entries(only_theirs)
             # The agent chose these paths, so what they cost is its own doing.
-            with golds_fault():
-                there = gold.sandbox.entries(only_mine)
-            theirs = _state(gold.execution, gold.late, gold.changes, there)
-            yield replace(agent, entries={**agent.entries, **here}), theirs, gold.sandbox
+            with attribute_to_gold():
+                golds_entries = gold.sandbox.entries(only_mine)
+            golds_state = _state(gold.execution, gold.late, gold.changes, golds_entries)
+            yield (
+                replace(agent, entries={**agent.entries, **agents_entries}),
+                golds_state,
+                gold.sandbox,
+            )
 
     def end_state(self) -> dict[str, Any]:
         """Return the end states as builtins."""
@@ -260,17 +266,21 @@ class BashEnvironment(ShellEnvironment):
     def _diffs(self, task: Task) -> dict[str, list[str]]:
         """Return diffs of the files that are not the best gold's, as far as they are short texts.
 
-        People see them beside the digests, which are what is graded.
+        People see them next to the digests, which are what is graded.
         """
         best = max(range(len(self._rewards)), key=lambda at: self._rewards[at].value)
         if self._rewards[best].value >= 1.0 or self._sandbox is None:
             return {}
         agent, gold = self._states[best]
-        paths = differing_files(agent, gold, task.reward, task.workdir)[:_MOST_DIFFS]
-        mine = _contents(self._sandbox, paths, agent)
-        theirs = _contents(self._played[best], paths, gold)
-        found = {path: text_diff(mine[path], theirs[path]) for path in mine if path in theirs}
-        return {path: lines for path, lines in found.items() if lines}
+        paths = differing_files(agent, gold, task.reward, task.workdir)[:_MAX_DIFFS]
+        agents_contents = _contents(self._sandbox, paths, agent)
+        golds_contents = _contents(self._played[best], paths, gold)
+        diffs = {
+            path: text_diff(agents_contents[path], golds_contents[path])
+            for path in agents_contents
+            if path in golds_contents
+        }
+        return {path: lines for path, lines in diffs.items() if lines}
 
     def check_gold(self) -> None:
         """Refuse a gold that ends with a status other than 0 and prints nothing but errors.
@@ -289,17 +299,17 @@ class BashEnvironment(ShellEnvironment):
 
     def _gold_problem(self, task: Task, executed: Execution) -> str:
         """Return what is wrong with a gold that failed; nothing if it printed what it should."""
-        said = " ".join(text_of(executed).split())
-        if said:  # on which of the two streams, another run without the second one tells
+        message = " ".join(text_of(executed).split())
+        if message:  # on which of the two streams, another run without the second one shows
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
-            again = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
-            self._others.append(again)
-            printed = again.result().execution
+            silent_run = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
+            self._others.append(silent_run)
+            printed = silent_run.result().execution
             if printed is not None and printed.output:
                 return ""
         return (
             f"gold ends with status {executed.status} and prints nothing"
-            f"{f' but errors: {said[:200]}' if said else ''}; if that is right, say why: "
+            f"{f' but errors: {message[:200]}' if message else ''}; if that is right, say why: "
             "audit: {gold-runs: REASON}"
         )
 
@@ -311,16 +321,16 @@ class BashEnvironment(ShellEnvironment):
 
     def stop(self) -> None:
         """End the agent's sandbox, gold's, and those of its alternatives."""
-        others, self._others = self._others, []
+        alternatives, self._others = self._others, []
         super().stop()
-        for run in others:
+        for run in alternatives:
             run.stop()
 
 
 def _did_its_work(gold: Gold, task: Task) -> bool:
     """Whether gold ended with the status 0, or need not."""
-    done = gold.execution is None or not gold.execution.status
-    return done or "gold-runs" in task.audit or bool(task.xfail)
+    succeeded = gold.execution is None or not gold.execution.status
+    return succeeded or "gold-runs" in task.audit or bool(task.xfail)
 
 
 def _state(
@@ -342,16 +352,16 @@ def _contents(sandbox: Sandbox, paths: list[str], state: BashState) -> dict[str,
 
     Left out is what is not as it was graded, or is too much to be read.
     """
-    found: dict[str, bytes | None] = {}
-    until = time.monotonic() + _READING
+    contents: dict[str, bytes | None] = {}
+    deadline = time.monotonic() + _DIFF_TIMEOUT
     for path in paths:
-        entry, left = state.entries.get(path), until - time.monotonic()
+        entry, remaining = state.entries.get(path), deadline - time.monotonic()
         if entry is None:
-            found[path] = None
-        elif left > 0:
+            contents[path] = None
+        elif remaining > 0:
             with contextlib.suppress(IntercodeError, tarfile.TarError):
-                archive = sandbox.archive([path], content=_MOST_READ, seconds=left)
-                for content in unpacked_files(archive).values():
+                archive = sandbox.archive([path], content=_MAX_DIFF_BYTES, seconds=remaining)
+                for content in unpack_files(archive).values():
                     if entry.content == hashlib.sha256(content).hexdigest():
-                        found[path] = content
-    return found
+                        contents[path] = content
+    return contents

@@ -59,14 +59,15 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
         """Return what follows ``submit``, with which an action begins."""
         return action.partition(" ")[2] if action.startswith("submit") else None
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
+        """Take the first word for the flag."""
         words = (answer or "").split()
-        return super()._submit(action, words[0] if words else None)
+        return super().handle_submission(action, words[0] if words else None)
 
-    def _refuse(self, _: str) -> Observation:
+    def _reply_wrong(self, _: str) -> Observation:
         return Observation(_INCORRECT)
 
-    def _explain(self, _: str) -> Observation:
+    def _reply_empty(self, _: str) -> Observation:
         return Observation(_INCORRECT)
 
     def grade(self, answer: str | None) -> Reward:

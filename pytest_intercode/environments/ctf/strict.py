@@ -33,7 +33,7 @@ for try in {1..30}; do
 done
 exit 1
 """
-_PATIENCE = 30.0
+_SETUP_END_TIMEOUT = 30.0  # seconds for the loop above
 
 
 class CtfEnvironment(ShellEnvironment):
@@ -62,33 +62,33 @@ class CtfEnvironment(ShellEnvironment):
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Run setup, whose text must not stay in the sandbox."""
         super().prepare(sandbox, task)
-        if task.setup and sandbox.admin(_NO_COPIES, _PATIENCE)[0] != 0:
+        if task.setup and sandbox.admin(_NO_COPIES, _SETUP_END_TIMEOUT)[0] != 0:
             raise TaskError(
                 f"{task.source}: task {task.id!r}: setup left a copy of its shell at work, and the "
                 "agent could read setup's text in its memory. Let what goes on be a program of its "
                 "own, as in: `program &`, or `(...; exec program) &`"
             )
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode if the flag is right; else it is a turn like any other."""
         if answer is None:
-            return self._turn(action, self._explain)
+            return self.take_turn(action, self._reply_empty)
         self._submitted.append(answer)
         if self.grade(None).value >= 1.0:
-            return super()._submit(action, answer)
-        return self._turn(action, self._refuse)
+            return super().handle_submission(action, answer)
+        return self.take_turn(action, self._reply_wrong)
 
-    def _refuse(self, _: str) -> Observation:
-        return Observation(f"[that is not the flag; {self._left()}]\n", executed=False)
+    def _reply_wrong(self, _: str) -> Observation:
+        return Observation(f"[that is not the flag; {self._remaining_turns()}]\n", executed=False)
 
-    def _explain(self, _: str) -> Observation:
-        said = "nothing was submitted: the flag goes behind the word, as in: submit FLAG"
-        return Observation(f"[{said}; {self._left()}]\n", executed=False)
+    def _reply_empty(self, _: str) -> Observation:
+        hint = "nothing was submitted: the flag goes behind the word, as in: submit FLAG"
+        return Observation(f"[{hint}; {self._remaining_turns()}]\n", executed=False)
 
-    def _left(self) -> str:
-        """Say how many turns are left after the present one."""
-        left = self.max_turns - len(self.turns) - 1
-        return f"{left} turn{'' if left == 1 else 's'} left"
+    def _remaining_turns(self) -> str:
+        """Say how many turns remain after the present one."""
+        remaining = self.max_turns - len(self.turns) - 1
+        return f"{remaining} turn{'' if remaining == 1 else 's'} left"
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the submitted flags with gold."""

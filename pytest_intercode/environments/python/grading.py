@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import pack_files
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.python_split import Split
-from pytest_intercode.suites.python_tests import entry_of, splits
+from pytest_intercode.suites.python_tests import entry_of, split_tests
 
 __all__ = [
     "ForgedAnswers",
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 _PACKAGE = "pytest_intercode.environments.python.inside"
-_LONG = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
+_MAX_INLINE = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
 _FILE = "/tmp/.intercode-request"
-_OUTPUT = 64 * 1024**2  # bytes of answers
-_MOST = 16 * 1024**2  # bytes of them that the judge is given
-_LONGEST = 300.0  # seconds that all tests of a task have
-_GRACE = 10.0
-_SLOWER = 30.0  # seconds that playing again may take on top of twice the first time
+_MAX_OUTPUT = 64 * 1024**2  # bytes of answers
+_MAX_JUDGED = 16 * 1024**2  # bytes of them that the judge is given
+_MAX_TESTS_TIMEOUT = 300.0  # seconds that all tests of a task have
+_GRACE_PERIOD = 10.0  # seconds on top, for starting and answering
+_REPLAY_SLACK = 30.0  # seconds that playing again may take on top of twice the first time
 
 _ANSWER = rb"%b ([^ \n]*) ([^\n]*)\n"  # of a program, after its token
 _NUMBER = re.compile(rb"-1|0|[1-9][0-9]{0,5}")
@@ -57,7 +57,7 @@ _LITERALS = {"inf": "1e999", "-inf": "-1e999", "nan": "(1e999-1e999)"}
 
 
 class ForgedAnswers(Exception):
-    """A sandbox wrote what no program of ours writes: the agent's doing, and the agent's loss."""
+    """A sandbox wrote what none of our programs writes: the agent's doing, and the agent's loss."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Submission:
 
 def grading_spec(spec: SandboxSpec) -> SandboxSpec:
     """Return the sandbox that plays a session again, given the session's own."""
-    return replace(spec, limits=replace(spec.limits, output=_OUTPUT))
+    return replace(spec, limits=replace(spec.limits, output=_MAX_OUTPUT))
 
 
 def play_again(sandbox: Sandbox, actions: Sequence[Played]) -> bool:
@@ -100,12 +100,12 @@ def play_again(sandbox: Sandbox, actions: Sequence[Played]) -> bool:
 
     Those that raised are played, too. One that was cut short is cut at the same time again.
     """
-    left = _SLOWER + 2 * sum(played.seconds for played in actions)
+    remaining = _REPLAY_SLACK + 2 * sum(played.seconds for played in actions)
     for played in actions:
-        own = _SLOWER + 2 * played.seconds if played.limit is None else played.limit
-        execution = sandbox.run(played.action, min(own, left))
-        left -= execution.seconds
-        if left <= 0 or (execution.ended == "timeout" and played.limit is None):
+        limit = _REPLAY_SLACK + 2 * played.seconds if played.limit is None else played.limit
+        execution = sandbox.run(played.action, min(limit, remaining))
+        remaining -= execution.seconds
+        if remaining <= 0 or (execution.ended == "timeout" and played.limit is None):
             return False
     return True
 
@@ -124,7 +124,7 @@ def answers_of(
     Raises:
         ForgedAnswers: the sandbox wrote something else.
     """
-    tests = [_candidates(test, submission.program) for test in splits(task)]
+    tests = [_candidates(test, submission.program) for test in split_tests(task)]
     request = {
         "entry": entry_of(task),
         "submitted": submission.name,
@@ -132,7 +132,7 @@ def answers_of(
         "seconds": seconds,
     }
     program = Program(sandbox, "encoding", "one_by_one", "candidate")
-    limit = min(_LONGEST, seconds * len(tests)) + _GRACE
+    limit = min(_MAX_TESTS_TIMEOUT, seconds * len(tests)) + _GRACE_PERIOD
     _, answers = program.ask(request, limit)
     return None if -1 in answers else answers
 
@@ -192,7 +192,7 @@ class Judge:
     def _start(self) -> Program:
         dockerfile = bundled_folder("dockerfiles") / "python.Dockerfile"
         image = self._provider.image(ImageSource(dockerfile=dockerfile))
-        limits = Limits(output=_OUTPUT)
+        limits = Limits(output=_MAX_OUTPUT)
         spec = SandboxSpec(image, limits, hostname="judge", worker="python")
         return Program(self._provider.acquire(spec), "decoding", "one_by_one", "judge")
 
@@ -207,11 +207,11 @@ class Judge:
         Raises:
             SandboxError: the judge's sandbox broke, twice.
         """
-        tests, left = [], _MOST
-        for number, test in enumerate(splits(task)):
+        tests, remaining = [], _MAX_JUDGED
+        for number, test in enumerate(split_tests(task)):
             answer = answers.get(number, "")
-            left -= len(answer)
-            tests.append((_judges(test), answer if left >= 0 else '"too long"'))
+            remaining -= len(answer)
+            tests.append((_judges(test), answer if remaining >= 0 else '"too long"'))
         with self._lock:
             try:
                 results = self._ask(tests, seconds)
@@ -225,7 +225,7 @@ class Judge:
     def _ask(self, tests: list[Any], seconds: float, otherwise: str = "") -> dict[int, str]:
         """Return the verdicts; ``otherwise`` is that of tests for which there was no time."""
         program = self._program.result()
-        limit = seconds * len(tests) + _GRACE
+        limit = seconds * len(tests) + _GRACE_PERIOD
         try:
             execution, answers = program.ask({"tests": tests, "seconds": seconds}, limit)
         except SandboxBroken as broken:  # no agent acts there
@@ -243,7 +243,7 @@ class Judge:
 
 
 class Program:
-    """A program of ours in the interpreter of one sandbox; its text is sent the first time.
+    """Our program in the interpreter of one sandbox; its text is sent the first time.
 
     Args:
         sandbox: a sandbox with a Python worker.
@@ -270,31 +270,35 @@ class Program:
         """
         token = secrets.token_hex(8)
         text = "" if self._sent else text_of(_PACKAGE, *self._modules)
-        asked = ascii({**request, "token": token})
-        if len(asked) > _LONG:
-            file = FileSpec("file", asked.encode("ascii"))
+        source = ascii({**request, "token": token})
+        if len(source) > _MAX_INLINE:
+            file = FileSpec("file", source.encode("ascii"))
             self.sandbox.unpack(pack_files({_FILE: file}, "/", 0.0))
-            asked = f"eval(open({_FILE!r}).read())"
+            source = f"eval(open({_FILE!r}).read())"
         execution = self.sandbox.run(
-            f"import _intercode\n_intercode.run({text!a}, {asked!a})", timeout
+            f"import _intercode\n_intercode.run({text!a}, {source!a})", timeout
         )
         self._sent = not execution.restarted
-        most = len(request["tests"]) if "tests" in request else 1
-        return execution, _read_answers(execution.output, token, most)
+        max_answers = len(request["tests"]) if "tests" in request else 1
+        return execution, _read_answers(execution.output, token, max_answers)
 
 
-def _read_answers(output: bytes, token: str, most: int) -> dict[int, str]:
+def _read_answers(output: bytes, token: str, max_answers: int) -> dict[int, str]:
     """Return the answers in what a sandbox wrote; code of the agent's may have written there, too.
 
     A program writes its answers in order, each once, in printable ASCII, or ``-1`` alone.
     """
     answers: dict[int, str] = {}
-    for found in re.finditer(_ANSWER % token.encode("ascii"), output):
-        number, text = found.groups()
+    for match in re.finditer(_ANSWER % token.encode("ascii"), output):
+        number, text = match.groups()
         if not (_NUMBER.fullmatch(number) and _TEXT.fullmatch(text)):
             raise ForgedAnswers
-        at = int(number)
-        if -1 in answers or at != (-1 if at < 0 and not answers else len(answers)) or at >= most:
+        index = int(number)
+        if (
+            -1 in answers
+            or index != (-1 if index < 0 and not answers else len(answers))
+            or index >= max_answers
+        ):
             raise ForgedAnswers
-        answers[at] = text.decode("ascii")
+        answers[index] = text.decode("ascii")
     return answers

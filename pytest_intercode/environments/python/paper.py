@@ -1,4 +1,4 @@
-"""The python environment, paper profile: InterCode 1.0.2, whose tests run beside the agent's code.
+"""The python environment, paper profile: InterCode 1.0.2, whose tests run next to the agent's code.
 
 Kept as it was, because published numbers depend on it: the wrapping in ``print(...)``, the texts of
 dictionaries as observations, grading by comparing with gold what each test does, errors included,
@@ -76,11 +76,11 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         text, executed = answer
         return Observation(text, executed=executed)
 
-    def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
+    def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """In Try Again, show nothing but ``TRY_AGAIN`` where a test raised."""
-        before = self._results
-        observation, *rest = super()._turn(action, execute)
-        graded = bool(self._results) and self._results is not before
+        former_results = self._results
+        observation, *rest = super().take_turn(action, execute)
+        graded = bool(self._results) and self._results is not former_results
         results = self._results[0].values() if graded else ()
         if self.feedback == "reward" and any(result["error"] for result in results):
             self.amend_turn(observation=TRY_AGAIN)
@@ -97,16 +97,16 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         if answer is not None:
             name = answer.split()[0]
         else:
-            # Whoever defines a function in Try Again submits it.
-            found = _DEFINITION.match(self._action)
-            name = found[1] if found else ""
+            # To define a function in Try Again is to submit it.
+            match = _DEFINITION.match(self._action)
+            name = match[1] if match else ""
         self._results = []
         if not name:
             return python_paper_reward({}, {})
         tests = [test.code for test in self.current_task.tests if isinstance(test, CodeTest)]
         gold = list(self.current_task.gold)
-        wanted = next((found[1] for found in map(_DEFINITION.search, gold) if found), name)
-        request = [name, wanted, self.current_task.test_setup, tests, gold]
+        gold_name = next((match[1] for match in map(_DEFINITION.search, gold) if match), name)
+        request = [name, gold_name, self.current_task.test_setup, tests, gold]
         answer_ = self._ask(
             {"grade": request},
             self.action_timeout * (1 + len(tests)),
@@ -118,7 +118,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         return python_paper_reward(*map(texts_of, self._results))
 
     def _ask(self, request: dict[str, Any], timeout: float, fits: Callable[[Any], bool]) -> Any:
-        """Ask the interpreter, which is the agent's; return None for what is no answer of ours."""
+        """Ask the interpreter, which is the agent's; None for what our program did not answer."""
         assert self._program is not None
         try:
             answer = json.loads(self._program.ask(request, timeout)[1][0])

@@ -41,9 +41,9 @@ _VARIABLES = (("PYTHONHASHSEED", "0"),)
 
 
 def read_submission(action: str) -> str | None:
-    """Return what an action submits: a name, code, or nothing; None if it is no submission."""
-    found = _SUBMISSION.fullmatch(action.strip())
-    return None if found is None else found[1] or ""
+    """Return what an action submits: a name, code, or nothing; None if it is not a submission."""
+    match = _SUBMISSION.fullmatch(action.strip())
+    return None if match is None else match[1] or ""
 
 
 class PythonEnvironment(ShellEnvironment):
@@ -53,7 +53,7 @@ class PythonEnvironment(ShellEnvironment):
     profile: Profile = "strict"
     takes_commands = False  # an interpreter reads what the sandbox is given
     _reader = "interpreter"
-    _stopped = ""
+    _timeout_effect = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -108,20 +108,20 @@ class PythonEnvironment(ShellEnvironment):
 
     def execute(self, action: str) -> Observation:
         """Run the action, and note how long it may take when it is played again."""
-        before = self._last
+        former_execution = self._last
         try:
             observation = super().execute(action)
         except SandboxBroken:
             self._played.append(Played(action, self.action_timeout))
             raise
         execution = self._last
-        if execution is not None and execution is not before:
+        if execution is not None and execution is not former_execution:
             limits = {"timeout": self.action_timeout, "cancelled": execution.seconds}
             played = Played(action, execution.seconds, limits.get(execution.ended))
             self._played.append(played)
         return observation
 
-    def _what_is_left(self, execution: Execution) -> str:
+    def _describe_state(self, execution: Execution) -> str:
         if execution.restarted:
             return NAMES_LOST
         return "KeyboardInterrupt was raised, and the names are kept"
@@ -136,8 +136,8 @@ class PythonEnvironment(ShellEnvironment):
         sandbox = self._replaying = self._gold_result().sandbox
         try:
             with self.phases.timed("carry"):
-                ended = play_again(sandbox, submission.actions)
-            if not ended:
+                in_time = play_again(sandbox, submission.actions)
+            if not in_time:
                 return self._failed("the actions took far longer when they were played again")
             answers = answers_of(sandbox, self.current_task, submission, self.action_timeout)
         except SandboxBroken:
@@ -147,7 +147,7 @@ class PythonEnvironment(ShellEnvironment):
         finally:
             self._replaying = None
             sandbox.close()
-            if self.feedback == "reward" and not self._over:
+            if self.goes_on:
                 self._gold = self._start_gold(self.current_task)  # a fresh one for the next
         if answers is None:
             called = f"called {submission.name}" if submission.name else "defined"

@@ -16,7 +16,7 @@ from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.ordering import Ordered, show_order
 from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
 from pytest_intercode.databases.scan import Statement, split
-from pytest_intercode.environments.gold import golds_fault
+from pytest_intercode.environments.gold import attribute_to_gold
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
 from pytest_intercode.rewards.sql_rows import Row, canonical_rows
@@ -43,10 +43,10 @@ MAX_BYTES = 64 * 1024**2
 STATELESS = ("SELECT", "WITH", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC")
 """First words of statements that leave nothing in a session."""
 
-_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
-_KEPT_STATES = 8
-_KEPT_ROWS = 100_000  # of a database whose first state is kept
-_BEYOND = 200  # rows after gold's LIMIT that are looked at for ties, before all are
+_MAX_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
+_MAX_KEPT_STATES = 8
+_MAX_KEPT_ROWS = 100_000  # of a database whose first state is kept
+_ROWS_BEYOND_LIMIT = 200  # rows after gold's LIMIT that are looked at for ties, before all are
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ class KeptSessions:
                     self._free.append((database, limits, session))
                     alike = [
                         n
-                        for n, (kept, *_) in enumerate(self._free)
-                        if kept.engine == database.engine
+                        for n, (free_database, *_) in enumerate(self._free)
+                        if free_database.engine == database.engine
                     ]
-                    too_many = len(alike) > _KEPT_SESSIONS[database.engine]
+                    too_many = len(alike) > _MAX_KEPT_SESSIONS[database.engine]
                     surplus = self._free.pop(alike[0])[2] if too_many else None
             if surplus is not None:
                 surplus.close()
@@ -143,10 +143,10 @@ class KeptSessions:
             state = session.state()
             if state.unreadable:
                 return state
-            if sum(len(table.rows) for table in state.tables.values()) <= _KEPT_ROWS:
+            if sum(len(table.rows) for table in state.tables.values()) <= _MAX_KEPT_ROWS:
                 with self._lock:
                     self._before[database] = state
-                    if len(self._before) > _KEPT_STATES:
+                    if len(self._before) > _MAX_KEPT_STATES:
                         del self._before[next(iter(self._before))]
         return state
 
@@ -160,18 +160,18 @@ class KeptSessions:
 
     def _take(self, database: Database, limits: Limits) -> Session | None:
         with self._lock:
-            for at, (kept, theirs, session) in enumerate(self._free):
-                if (kept, theirs) == (database, limits):
-                    del self._free[at]
+            for index, (free_database, free_limits, session) in enumerate(self._free):
+                if (free_database, free_limits) == (database, limits):
+                    del self._free[index]
                     return session
         return None
 
 
-def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) -> SqlGold:
+def play_gold(sessions: KeptSessions, engine: Engine, task: Task, timeout: float) -> SqlGold:
     """Run a task's gold.
 
     Args:
-        kept: where sessions for queries come from.
+        sessions: where sessions for queries come from.
         engine: the engine of the task's database.
         task: the task.
         timeout: seconds for each statement.
@@ -185,9 +185,9 @@ def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) ->
     if not statements:
         raise GoldError(f"{task.source}: task {task.id!r}: gold holds no statement")
     if writes(task):
-        return _play_changes(kept, engine, task, statements, timeout)
+        return _play_changes(sessions, engine, task, statements, timeout)
     keep = all(statement.keyword in STATELESS for statement in statements)
-    with kept.session(engine, task.database, task.limits, keep=keep) as session:
+    with sessions.session(engine, task.database, task.limits, keep=keep) as session:
         last = _run(session, task, statements, timeout, writing=False)
         if last.result is None:
             raise GoldError(
@@ -204,35 +204,37 @@ def _run(
     answer = Answer()
     for statement in statements:
         answer = session.execute(statement.text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
-        where = f"{task.source}: task {task.id!r}"
-        said = f"{' '.join(statement.text.split())[:200]}"
+        prefix = f"{task.source}: task {task.id!r}"
+        excerpt = f"{' '.join(statement.text.split())[:200]}"
         if answer.lost and answer.ended == "itself":  # another session may have ended the server
-            raise SandboxError(f"{where}: gold's session was lost: {answer.error}: {said}")
+            raise SandboxError(f"{prefix}: gold's session was lost: {answer.error}: {excerpt}")
         if answer.ended != "itself" or answer.lost:
-            why = f"did not end within {timeout:g} s" if answer.ended == "timeout" else answer.error
-            raise GoldError(f"{where}: gold {why}: {said}")
+            reason = (
+                f"did not end within {timeout:g} s" if answer.ended == "timeout" else answer.error
+            )
+            raise GoldError(f"{prefix}: gold {reason}: {excerpt}")
         if answer.error and not writing and not statement.queries:
             raise GoldError(
-                f"{where}: gold may only query (database.writes): {answer.error}: {said}"
+                f"{prefix}: gold may only query (database.writes): {answer.error}: {excerpt}"
             )
         if answer.error:
-            raise GoldRefused(f"{where}: the engine refuses gold: {answer.error}")
+            raise GoldRefused(f"{prefix}: the engine refuses gold: {answer.error}")
     return answer
 
 
 def _play_changes(
-    kept: KeptSessions, engine: Engine, task: Task, statements: list[Statement], timeout: float
+    sessions: KeptSessions, engine: Engine, task: Task, statements: list[Statement], timeout: float
 ) -> SqlGold:
     assert task.database is not None
     session = engine.session(task.database, writes=True, limits=task.limits)
     try:
-        before = kept.before(task.database, session)
-        with golds_fault():
+        state_before = sessions.before(task.database, session)
+        with attribute_to_gold():
             last = _run(session, task, statements, timeout, writing=True)
             state_after = session.state()
     finally:
         session.close()
-    changes = changes_between(before, state_after)
+    changes = changes_between(state_before, state_after)
     problem = ""
     if changes.unreadable:
         problem = f"leaves a database that cannot be graded: {changes.unreadable}"
@@ -240,11 +242,11 @@ def _play_changes(
         problem = "leaves a transaction open"
     elif not (changes.added or changes.removed):
         problem = "is to change the database (database.writes), but leaves it as it was"
-    elif changes.too_many or any(table.truncated for table in before.tables.values()):
+    elif changes.too_many or any(table.truncated for table in state_before.tables.values()):
         problem = "changes more rows, or a larger database, than can be compared"
     if problem:
         raise GoldError(f"{task.source}: task {task.id!r}: gold {problem}")
-    return SqlGold(before=before, changes=changes, last=last)
+    return SqlGold(before=state_before, changes=changes, last=last)
 
 
 def grouped_answer(
@@ -256,15 +258,15 @@ def grouped_answer(
         The rows, and whether the ties in gold's order could not be found.
     """
     width, rows = len(result.columns), canonical_rows(result.rows)
-    each = tuple(Run((row,)) for row in rows)
-    wanted = task.reward.rows
+    single_runs = tuple(Run((row,)) for row in rows)
+    row_order = task.reward.rows
     runs: tuple[Run, ...] | None = None
-    if wanted != "in-order" and statement.orders:
+    if row_order != "in-order" and statement.orders:
         runs = _runs(session, statement, result, rows, timeout)
-    exact = wanted != "in-order" and statement.orders and runs is None
-    ordered = wanted == "in-order" or (wanted == "when-gold-orders" and statement.orders)
+    exact = row_order != "in-order" and statement.orders and runs is None
+    ordered = row_order == "in-order" or (row_order == "when-gold-orders" and statement.orders)
     if runs is None:
-        runs = each if ordered else (Run(rows),)
+        runs = single_runs if ordered else (Run(rows),)
     return Rows(width, runs, ordered, result.truncated), exact
 
 
@@ -276,40 +278,44 @@ def _runs(
     timeout: float,
 ) -> tuple[Run, ...] | None:
     """Return the runs of tied rows; None where they cannot be found."""
-    shown = show_order(statement, result.columns)
-    if shown is None or result.truncated:
+    ordered_query = show_order(statement, result.columns)
+    if ordered_query is None or result.truncated:
         return None
     width = len(result.columns)
-    limits = [None] if shown.limit is None else [shown.start + shown.limit + _BEYOND, None]
+    limits = (
+        [None]
+        if ordered_query.limit is None
+        else [ordered_query.start + ordered_query.limit + _ROWS_BEYOND_LIMIT, None]
+    )
     for limit in limits:
-        text = shown.text if limit is None else f"{shown.text}\nLIMIT {limit}"
+        text = ordered_query.text if limit is None else f"{ordered_query.text}\nLIMIT {limit}"
         answer = session.execute(text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
         if answer.error or answer.result is None:
             return None
         fetched = canonical_rows(answer.result.rows)
         complete = not answer.result.truncated and (limit is None or len(fetched) < limit)
-        runs = _grouped(shown, fetched, width, complete)
+        runs = _grouped(ordered_query, fetched, width, complete)
         if runs is not None:
             return runs if accepts(rows, Rows(width, runs, ordered=True)) else None
     return None
 
 
 def _grouped(
-    shown: Ordered, rows: tuple[Row, ...], width: int, complete: bool
+    ordered_query: Ordered, rows: tuple[Row, ...], width: int, complete: bool
 ) -> tuple[Run, ...] | None:
     """Group rows by what they are ordered by; None where some that matter were not fetched."""
-    if shown.distinct and len({row[:width] for row in rows}) < len(rows):
+    if ordered_query.distinct and len({row[:width] for row in rows}) < len(rows):
         return None  # the further columns have made more rows of some
-    stop = len(rows) if shown.limit is None else shown.start + shown.limit
+    stop = len(rows) if ordered_query.limit is None else ordered_query.start + ordered_query.limit
     runs = []
-    at = 0
-    for _, group in groupby(rows, key=lambda row: [row[key] for key in shown.keys]):
+    position = 0
+    for _, group in groupby(rows, key=lambda row: [row[key] for key in ordered_query.keys]):
         tied = [row[:width] for row in group]
-        first, last = max(shown.start - at, 0), max(stop - at, 0)
-        at += len(tied)
-        if at == len(rows) and last and not complete:
+        first, last = max(ordered_query.start - position, 0), max(stop - position, 0)
+        position += len(tied)
+        if position == len(rows) and last and not complete:
             return None  # there may be more that are tied with these
         if tied[first:last]:
-            others = (*tied[:first], *tied[last:])
-            runs.append(Run(tuple(tied[first:last]), others))
+            outside = (*tied[:first], *tied[last:])
+            runs.append(Run(tuple(tied[first:last]), outside))
     return tuple(runs)

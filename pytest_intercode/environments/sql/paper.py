@@ -31,7 +31,7 @@ from pytest_intercode.rewards.sql_strict import Rows, rows_state
 
 __all__ = ["PaperSqlEnvironment"]
 
-_SHOWN = 1024**2  # characters of an observation; InterCode has no limit
+_MAX_SHOWN = 1024**2  # characters of an observation; InterCode has no limit
 _WRITES = "the task changes its database, which a paper run does not compare"
 
 
@@ -102,8 +102,8 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
             text = f"Error executing query: {answer.error}"
         elif self._rows is not None:
             text = f"[{', '.join(self._rows)}]"
-        if len(text) > _SHOWN:
-            text = f"{text[:_SHOWN]}[... {len(text) - _SHOWN} more characters ...]"
+        if len(text) > _MAX_SHOWN:
+            text = f"{text[:_MAX_SHOWN]}[... {len(text) - _MAX_SHOWN} more characters ...]"
         return Observation(text, executed=not answer.error)
 
     def grade(self, answer: str | None) -> Reward:
@@ -114,11 +114,11 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
         last = self._alike.answer
 
         def state() -> dict[str, Any]:
-            other: dict[str, Any] = {"problem": problem}
+            strict_state: dict[str, Any] = {"problem": problem}
             if strict is not None and not problem:
-                other = rows_state(rows_of(last), strict, options)
-                other["options"] = options_state(options)
-            return {**paper_rows_state(rows, gold.rows), "strict": other}
+                strict_state = rows_state(rows_of(last), strict, options)
+                strict_state["options"] = options_state(options)
+            return {**paper_rows_state(rows, gold.rows), "strict": strict_state}
 
         self._graded = state
         return sql_paper_reward(rows, gold.rows)

@@ -37,7 +37,7 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = [
-    "LONGEST",
+    "MAX_ACTION",
     "LastAlike",
     "SqlEnvironment",
     "compare_action",
@@ -46,12 +46,12 @@ __all__ = [
     "texts_of",
 ]
 
-LONGEST = 1024**2
+MAX_ACTION = 1024**2
 """Characters of an action; a longer one is not run by the strict profile."""
 
 Likeness: TypeAlias = Literal["alike", "nothing", "unlike", "never again"]
 
-_LEAST_ROOM = 200  # bytes that each of many statements in one action is shown with
+_MIN_ROOM = 200  # bytes that each of many statements in one action is shown with
 
 
 class SqlEnvironment(Environment):
@@ -115,8 +115,8 @@ class SqlEnvironment(Environment):
             GoldRefused: the engine does not accept gold.
             GoldError: gold did not run to its end.
         """
-        kept = self.provider.share("sql-gold", KeptSessions)
-        return play_gold(kept, engine, task, self.action_timeout)
+        sessions = self.provider.share("sql-gold", KeptSessions)
+        return play_gold(sessions, engine, task, self.action_timeout)
 
     def submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission; ``submit;`` is one, too."""
@@ -135,23 +135,23 @@ class SqlEnvironment(Environment):
             What is shown of each, and whether all of them ran. The last answer alone is kept.
         """
         assert self._session is not None
-        if len(action) > LONGEST:
+        if len(action) > MAX_ACTION:
             self._last = Answer(error="the action is too long")
-            return [f"[not run: an action has at most {LONGEST} characters]"], False
+            return [f"[not run: an action has at most {MAX_ACTION} characters]"], False
         statements = split(translate(action, self._dialect), self._dialect)
-        until = time.monotonic() + self.action_timeout
+        deadline = time.monotonic() + self.action_timeout
         room = self.current_task.limits.output
         texts: list[str] = []
         for number, statement in enumerate(statements, 1):
-            left = until - time.monotonic()
+            remaining = deadline - time.monotonic()
             answer = Answer(error="not begun", ended="timeout")
-            if left > 0:
+            if remaining > 0:
                 answer = self._session.execute(
-                    statement.text, left, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
+                    statement.text, remaining, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
                 )
             self._last = answer
             texts.append(show(statement, answer, self._dialect, room, self.action_timeout))
-            room = max(room - len(texts[-1]), _LEAST_ROOM)
+            room = max(room - len(texts[-1]), _MIN_ROOM)
             if answer.error:
                 return texts + not_run(len(statements) - number), False
         return texts or [NOTHING], bool(texts)
@@ -173,12 +173,12 @@ class SqlEnvironment(Environment):
             self._graded = self._recorded(partial(changes_state, changes, gold.changes))
             return sql_changes_reward(changes, gold.changes)
         assert gold.rows is not None
-        mine = rows_of(self._last)
+        rows = rows_of(self._last)
         options = self.current_task.reward
         self._graded = self._recorded(
-            partial(rows_state, mine, gold.rows, options, exact=gold.exact)
+            partial(rows_state, rows, gold.rows, options, exact=gold.exact)
         )
-        return sql_rows_reward(mine, gold.rows, options)
+        return sql_rows_reward(rows, gold.rows, options)
 
     def _recorded(self, compared: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
         """Add to a record what the paper profile would have compared."""
@@ -202,7 +202,7 @@ class SqlEnvironment(Environment):
 
     def sandbox_host(self) -> str:
         """Return the Docker host of the agent's server; empty for this machine."""
-        return self._session.place if self._session is not None else ""
+        return self._session.host if self._session is not None else ""
 
     def stop(self) -> None:
         """Close the agent's session."""
@@ -257,14 +257,14 @@ def compare_action(action: str, dialect: Dialect) -> Likeness:
     bare = action.strip()
     if not bare:
         return "nothing"
-    if bare.startswith("submit") or action == "skip" or len(action) > LONGEST:
+    if bare.startswith("submit") or action == "skip" or len(action) > MAX_ACTION:
         return "never again"  # for one the end of the episode or too long, for the other not
     if translate(action, dialect) != action:
         return "unlike"
     statements = split(action, dialect)
     if len(statements) == 1:
-        ended = bare[:-1].rstrip() if bare.endswith(";") else bare
-        if ended == statements[0].text:
+        text = bare[:-1].rstrip() if bare.endswith(";") else bare
+        if text == statements[0].text:
             return "alike"
     queries = all(statement.keyword in STATELESS for statement in statements)
     return "unlike" if queries else "never again"

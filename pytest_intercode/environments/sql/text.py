@@ -10,8 +10,8 @@ __all__ = ["NOTHING", "not_run", "show", "translate"]
 
 NOTHING = "[nothing was run: the action holds no statement]"
 
-_SHOWN_ROWS = 200
-_SHOWN_CELL = 2000  # characters
+_MAX_ROWS_SHOWN = 200
+_MAX_CELL_SHOWN = 2000  # characters
 _COUNTED = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 _HINTS = {
     "SHOW": ".tables lists the tables, .schema NAME describes one",
@@ -34,35 +34,39 @@ def translate(action: str, dialect: Dialect) -> str:
         )
     if words[0] != ".schema":
         return action
-    which = ""
+    condition = ""
     if len(words) > 1:
         name = words[1]
         if len(name) > 1 and name[0] + name[-1] in ('""', "''", "``", "[]"):
             name = name[1:-1]
         name = name.replace("'", "''")
-        which = f"AND lower(tbl_name) = lower('{name}') "
+        condition = f"AND lower(tbl_name) = lower('{name}') "
     return (
         "SELECT sql || ';' AS \"schema\" FROM main.sqlite_master WHERE sql IS NOT NULL "
-        f"{which}ORDER BY tbl_name, type = 'table' DESC, name"
+        f"{condition}ORDER BY tbl_name, type = 'table' DESC, name"
     )
 
 
-def not_run(left: int) -> list[str]:
+def not_run(remaining: int) -> list[str]:
     """Return what is said of statements that come after an error."""
-    if not left:
+    if not remaining:
         return []
-    what = "statement after it was" if left == 1 else f"{left} statements after it were"
-    return [f"[the {what} not run]"]
+    subject = (
+        "statement after it was" if remaining == 1 else f"{remaining} statements after it were"
+    )
+    return [f"[the {subject} not run]"]
 
 
-def show(statement: Statement, answer: Answer, dialect: Dialect, most: int, timeout: float) -> str:
+def show(
+    statement: Statement, answer: Answer, dialect: Dialect, max_bytes: int, timeout: float
+) -> str:
     """Return what an agent sees of a statement.
 
     Args:
         statement: the statement.
         answer: what became of it.
         dialect: the engine's.
-        most: bytes that it may have, roughly.
+        max_bytes: bytes that it may have, roughly.
         timeout: seconds that its action had.
     """
     if answer.error:
@@ -72,32 +76,32 @@ def show(statement: Statement, answer: Answer, dialect: Dialect, most: int, time
         if dialect == "sqlite" and not answer.lost:
             shell = statement.text.startswith(".")
             hint = _NO_SHELL if shell else _HINTS.get(statement.keyword, "")
-        return _cut(f"Error: {answer.error}{f' ({hint})' if hint else ''}", most)
+        return _cut(f"Error: {answer.error}{f' ({hint})' if hint else ''}", max_bytes)
     if answer.result is not None:
-        return _table(answer.result, most)
+        return _table(answer.result, max_bytes)
     if statement.keyword in _COUNTED:
         rows = "row" if answer.affected == 1 else "rows"
         return f"OK, {answer.affected} {rows} affected"
     return "OK"
 
 
-def _table(result: ResultSet, most: int) -> str:
+def _table(result: ResultSet, max_bytes: int) -> str:
     """Write a result: the names of its columns, its rows, and how many there are."""
     alone = len(result.columns) == 1
-    lines = [_cut(" | ".join(result.columns), most)]
+    lines = [_cut(" | ".join(result.columns), max_bytes)]
     size = len(lines[0])
-    shown = 0
-    for row in result.rows[:_SHOWN_ROWS]:
+    shown_count = 0
+    for row in result.rows[:_MAX_ROWS_SHOWN]:
         line = " | ".join(_cell(cell, alone) for cell in row)
         size += len(line.encode("utf-8", "replace")) + 1
-        if size > most and shown:
+        if size > max_bytes and shown_count:
             break
-        lines.append(_cut(line, most))
-        shown += 1
+        lines.append(_cut(line, max_bytes))
+        shown_count += 1
     count = len(result.rows)
-    if shown < count or result.truncated:
+    if shown_count < count or result.truncated:
         total = f"more than {count}" if result.truncated else f"{count}"
-        rows = "row is" if shown == 1 else f"{shown} rows are"
+        rows = "row is" if shown_count == 1 else f"{shown_count} rows are"
         lines.append(f"[... only the first {rows} shown; the result has {total} rows ...]")
     else:
         lines.append("(1 row)" if count == 1 else f"({count} rows)")
@@ -109,16 +113,16 @@ def _cell(cell: Cell, alone: bool) -> str:
     if cell is None:
         return "NULL"
     if isinstance(cell, (bytes, bytearray)):
-        text = f"x'{bytes(cell[:_SHOWN_CELL]).hex()}'"
+        text = f"x'{bytes(cell[:_MAX_CELL_SHOWN]).hex()}'"
     elif isinstance(cell, (bool, int, float, str)) or not isinstance(canonical(cell), str):
         text = str(cell)
     else:
         text = str(canonical(cell))  # a date or a time, as SQL writes it
-    text = _cut(text, _SHOWN_CELL)
+    text = _cut(text, _MAX_CELL_SHOWN)
     return text if alone else text.replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
+def _cut(text: str, max_characters: int) -> str:
+    if len(text) <= max_characters:
         return text
-    return f"{text[:most]}[... {len(text) - most} more characters ...]"
+    return f"{text[:max_characters]}[... {len(text) - max_characters} more characters ...]"

@@ -35,7 +35,7 @@ _TESTS = re.compile(
 
 # What interpreters, shells, build tools and test runners read by themselves in a folder that they
 # work in, or that they look for packages in. Some of them ignore case in these names. Where such a
-# file is in a folder of a certain name, that name is here as well: a link may stand for the folder.
+# file is in a folder of a certain name, that name is here as well: it may be a link.
 _SETTINGS = re.compile(
     r".*/(?:"
     # Python: settings of runners, packages and their entry points, bytecode
@@ -175,7 +175,7 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
 
     Args:
         output: its output.
-        work: the folders that work is done in, which are no installation for having a ``bin``.
+        work: the folders that work is done in, which are not an installation for having a ``bin``.
     """
     facts: dict[str, set[str]] = {}
     for line in output.decode("utf-8", "surrogateescape").split("\0"):
@@ -218,11 +218,11 @@ class GoldPaths:
 
     Attributes:
         paths: the paths.
-        made: folders among them that were not there before, or are there no more.
+        new_folders: folders among them that were not there before, or are there no more.
     """
 
     paths: frozenset[str] = frozenset()
-    made: frozenset[str] = frozenset()
+    new_folders: frozenset[str] = frozenset()
 
     @classmethod
     def of_changes(cls, changes: Changes) -> GoldPaths:
@@ -246,7 +246,7 @@ class GoldPaths:
 
     def __contains__(self, path: str) -> bool:
         """Whether gold changes a path, makes a folder that it is in, or changes data next to it."""
-        if path in self.paths or not self.made.isdisjoint(parents(path)):
+        if path in self.paths or not self.new_folders.isdisjoint(parents(path)):
             return True
         data = _DATA.fullmatch(path)
         return data is not None and self.touches(data[1])
@@ -313,7 +313,7 @@ class Carrying:
             return False
         entry, previous = changes.entries.get(path), changes.before.get(path)
         # A folder is loaded only where everything in it is: one called ``build`` is no BUILD file.
-        # Where it stands for a file, that file is gone.
+        # Where it replaces a file, that file is gone.
         if _is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True
         was_file = not _is_folder(entry) or _is_file(previous)
@@ -321,7 +321,7 @@ class Carrying:
             return True
         if self.is_test(path):
             return True
-        # Elsewhere than in a repository, nothing tells what checks the work from the work.
+        # Elsewhere than in a repository, nothing distinguishes what checks the work from the work.
         if self.task.repository is not None and path in self._named:
             return True
         for start, folder, loads in self._places:
@@ -409,7 +409,7 @@ class Carrying:
         }
 
     def _shadows(self, changes: Changes, paths: Iterable[str]) -> Iterator[str]:
-        """Yield new modules that would be imported in place of the verifier's own.
+        """Yield new modules that would be imported instead of the verifier's own.
 
         The folder that tests run in, and those of the test files, come first in the search of an
         interpreter: before those of the runner and of the standard library.

@@ -12,7 +12,7 @@ from pytest_intercode.suites.patches import heredoc
 
 __all__ = ["check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
 
-_HEADER = re.compile(  # most often both names are the same, and tell where the first one ends
+_HEADER = re.compile(  # most often both names are the same, which shows where the first one ends
     r'^diff --git "?a/(?:(?P<both>.*?)"? "?b/(?P=both)|(?P<old>.*?)"? "?b/(?P<new>.*?))"?$',
     re.MULTILINE,
 )
@@ -25,13 +25,13 @@ def is_patch(text: str) -> bool:
 
 def paths_of_patch(patch: str) -> set[str]:
     """Return the paths, old and new, that a patch in git's format is about."""
-    return {path for found in _HEADER.finditer(patch) for path in found.groups() if path}
+    return {path for match in _HEADER.finditer(patch) for path in match.groups() if path}
 
 
 def gold_actions(task: Task) -> list[str]:
     """Return the actions that bring a sandbox into gold's end state; a patch is applied by git."""
-    at = task.repository.at if task.repository else task.workdir
-    command = f"git -C {shlex.quote(at)} apply --whitespace=nowarn"
+    folder = task.repository.at if task.repository else task.workdir
+    command = f"git -C {shlex.quote(folder)} apply --whitespace=nowarn"
     return [heredoc(command, gold) if is_patch(gold) else gold for gold in task.gold]
 
 

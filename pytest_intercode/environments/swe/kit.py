@@ -85,22 +85,22 @@ def sets_of(task: Task) -> list[tuple[str, ...]]:
     return [packages for packages in dict.fromkeys(sets) if packages is not None]
 
 
-def kit_with(requirements: Sequence[str], place: str) -> Path:
+def kit_with(requirements: Sequence[str], prefix: str) -> Path:
     """Return the kit, which has a set of these requirements.
 
     Args:
         requirements: what a script installs.
-        place: the task, for messages.
+        prefix: the task, for messages.
 
     Raises:
         MissingProgram: there is no kit, or it lacks them; the message names the command.
     """
     if holds(requirements):
         return kit_folder()
-    what = ", ".join(requirements) or "curl and the like"
+    packages = ", ".join(requirements) or "curl and the like"
     raise MissingProgram(
-        f"{place}: its tests install {what} from the network, and the verifier kit does not hold "
-        f"them; add them with: {add_command((), requirements)}"
+        f"{prefix}: its tests install {packages} from the network, and the verifier kit does not "
+        f"hold them; add them with: {add_command((), requirements)}"
     )
 
 
@@ -139,10 +139,10 @@ def make_kit(progress: Callable[[str], None]) -> Path:
     for name in ("sets", "wheels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     script = resources.files("pytest_intercode.environments.swe").joinpath("standins.sh")
-    for where, names in (("bin", _NAMES), ("fallback", _FALLBACK)):
-        (folder / where).mkdir(exist_ok=True)
+    for subfolder, names in (("bin", _NAMES), ("fallback", _FALLBACK)):
+        (folder / subfolder).mkdir(exist_ok=True)
         for name in names:
-            write_program(folder / where / name, script.read_text("utf-8"))
+            write_program(folder / subfolder / name, script.read_text("utf-8"))
     (folder / "requirements.py").write_text(getsource(requirements), "utf-8")
     packages = folder / "python" / "lib" / f"python{_VERSION}" / "site-packages"
     (packages / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
@@ -156,19 +156,19 @@ def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> boo
         FetchError: they cannot be had.
     """
     folder = kit_folder()
-    made = folder / "sets" / _key(requirements)
-    if not requirements or (made / "requirements.txt").is_file():
+    target = folder / "sets" / _key(requirements)
+    if not requirements or (target / "requirements.txt").is_file():
         return False
     progress(f"getting {', '.join(requirements)}")
-    part = made.with_name(f"{made.name}.part")
+    part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    only = "--only-binary=:all:"
-    _pip("install", only, "--target", str(part), *requirements)
-    _pip("download", only, "--dest", str(folder / "wheels"), *requirements)
-    listed = "".join(f"{name}\n" for name in sorted(set(requirements)))
-    (part / "requirements.txt").write_text(listed)
-    shutil.rmtree(made, ignore_errors=True)
-    part.rename(made)
+    wheels_only = "--only-binary=:all:"
+    _pip("install", wheels_only, "--target", str(part), *requirements)
+    _pip("download", wheels_only, "--dest", str(folder / "wheels"), *requirements)
+    listing = "".join(f"{name}\n" for name in sorted(set(requirements)))
+    (part / "requirements.txt").write_text(listing)
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
     return True
 
 

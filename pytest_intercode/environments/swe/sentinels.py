@@ -36,7 +36,7 @@ _TESTS = {
     "js": "test('test_{name}', () => {{\n  const value = {value};\n"
     "  assert.strictEqual(value, {wanted});\n}});\n\n",
     "t": "value={value}\n[ $value = {wanted} ] && said=ok || said='not ok'\n"
-    'echo "$said {at} - test_{name}"\n',
+    'echo "$said {number} - test_{name}"\n',
 }
 
 
@@ -70,8 +70,8 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
     """
     place = _PLACE.search(verification.command)
     kind = "pytest" if place is None else place[1] or "py"
-    taken = verification.parser in _PYTEST and _COMMAND.search(verification.command)
-    if not verification.sentinels or not (place or taken):
+    uses_pytest = verification.parser in _PYTEST and _COMMAND.search(verification.command)
+    if not verification.sentinels or not (place or uses_pytest):
         return None
     chance = random.SystemRandom()
     words = chance.sample(_WORDS.split(), 5)
@@ -79,27 +79,27 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
         f"{word}_{''.join(chance.choices(_LETTERS, k=5))}" for word in words[:3]
     )
     texts = [
-        (name, number, number + right)
-        for name, number, right in ((passes, chance.randrange(99), 0), (fails, 7, 1))
+        (name, value, value + difference)
+        for name, value, difference in ((passes, chance.randrange(99), 0), (fails, 7, 1))
     ]
     chance.shuffle(texts)
     text = _HEADS[kind].format(title=words[3].title() + words[4].title())
-    for at, (name, value, wanted) in enumerate(texts, 1):
-        text += _TESTS[kind].format(name=name, value=value, wanted=wanted, at=at)
+    for number, (name, value, expected) in enumerate(texts, 1):
+        text += _TESTS[kind].format(name=name, value=value, wanted=expected, number=number)
     folder = _folder(verification) if kind == "pytest" else ""
     path = posixpath.join(folder, f"test_{module}{_SUFFIXES[kind]}")
-    named = f"test_{module}" if kind == "py" else path
+    test_path = f"test_{module}" if kind == "py" else path
     return Sentinels(
         path,
         text,
         passes,
         fails,
-        _PLACE.sub(lambda _: named, verification.command),
+        _PLACE.sub(lambda _: test_path, verification.command),
         {"PYTEST_ADDOPTS": shlex.quote(path)} if kind == "pytest" else {},
     )
 
 
 def _folder(verification: Verification) -> str:
     """Return a folder of the task's tests; a file elsewhere could change pytest's root folder."""
-    named = [name.partition("::")[0] for name in verification.fail_to_pass if "::" in name]
-    return posixpath.dirname(named[0]) if named else ""
+    paths = [name.partition("::")[0] for name in verification.fail_to_pass if "::" in name]
+    return posixpath.dirname(paths[0]) if paths else ""

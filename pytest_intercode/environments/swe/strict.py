@@ -21,14 +21,14 @@ from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
-from pytest_intercode.environments.swe.verifier import (
+from pytest_intercode.environments.swe.machine import (
     Index,
-    Verifier,
     host_lines,
     machine_changes,
     read_index,
     read_programs,
 )
+from pytest_intercode.environments.swe.verifier import Verifier
 from pytest_intercode.errors import (
     CommandFailed,
     IntercodeError,
@@ -47,9 +47,9 @@ from pytest_intercode.suites.repositories import repository_layer
 
 __all__ = ["SweEnvironment"]
 
-_SETTLE = 2.0  # seconds that background jobs have to end before the state is read
-_SETUP_SECONDS = 120.0  # for a command with which a step begins
-_OUTPUT = 64 * 1024**2  # bytes that tests may print
+_SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
+_SETUP_TIMEOUT = 120.0  # for a command with which a step begins
+_MAX_OUTPUT = 64 * 1024**2  # bytes that tests may print
 
 # What a step of grading comes to where a sandbox answers and the step cannot be done. Once an agent
 # has acted, each of them may be its doing.
@@ -101,9 +101,9 @@ class SweEnvironment(ShellEnvironment):
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         """Return the agent's sandbox, and the verifier's if it has one."""
-        mine = cls.spec(task, provider)
+        agents_spec = cls.spec(task, provider)
         fresh = task.verification is not None and _is_fresh(task)
-        return [mine, cls._verifiers(task, provider)] if fresh else [mine]
+        return [agents_spec, cls._verifiers(task, provider)] if fresh else [agents_spec]
 
     @classmethod
     def _verifiers(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -113,7 +113,7 @@ class SweEnvironment(ShellEnvironment):
         limits = verification.limits or spec.limits
         if verification.image is not None:
             spec = replace(spec, image=provider.image(verification.image), workdir="/")
-        limits = replace(limits, output=_OUTPUT)
+        limits = replace(limits, output=_MAX_OUTPUT)
         return replace(spec, limits=limits, user="", readonly=_kit(task, verification), scratch=())
 
     # -- an episode
@@ -159,16 +159,16 @@ class SweEnvironment(ShellEnvironment):
 
     # -- steps
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode, or the step, if there is another one and this one came far enough."""
         steps = self.current_task.steps
         if self._step + 1 >= len(steps):
-            return super()._submit(action, answer)
+            return super().handle_submission(action, answer)
         reward = self._graded_step()
         reason = missing(reward, steps[self._step].least)
         if reason:
-            self._latest = self._overall(replace(reward, reason=reason))
-            return super()._submit(action, None)
+            self.episode.latest = self._overall(replace(reward, reason=reason))
+            return super().handle_submission(action, None)
         self._rewards.append(reward)
         self._step += 1
         step = steps[self._step]
@@ -179,9 +179,9 @@ class SweEnvironment(ShellEnvironment):
                 f"step {step.name!r} does not begin after gold", self._gold_entry_problem, error
             )
             reason = f"what was left keeps step {step.name!r} from beginning: {error}"
-            self._latest = self._overall(Reward(0.0, {}, reason))
-            return super()._submit(action, None)
-        return self._turn(action, lambda _: Observation(step.query))
+            self.episode.latest = self._overall(Reward(0.0, {}, reason))
+            return super().handle_submission(action, None)
+        return self.take_turn(action, lambda _: Observation(step.query))
 
     def _graded_step(self) -> Reward:
         """Grade the present step, and go on afterwards."""
@@ -196,12 +196,12 @@ class SweEnvironment(ShellEnvironment):
             sandbox.unpack(build_archive(files, time.time()))
         for command in step.setup:
             command = as_user(f"cd -- {shlex.quote(task.workdir)} && {command}", step.user)
-            status, output = sandbox.admin(command, _SETUP_SECONDS)
+            status, output = sandbox.admin(command, _SETUP_TIMEOUT)
             if status:
-                said = output.decode("utf-8", "replace").strip()[-300:]
+                message = output.decode("utf-8", "replace").strip()[-300:]
                 raise TaskError(
                     f"{task.source}: task {task.id!r}: step {step.name!r}: its setup ended with "
-                    f"status {status}: {said or 'no output'}"
+                    f"status {status}: {message or 'no output'}"
                 )
 
     def _at_step(self, step: int) -> Task:
@@ -218,9 +218,8 @@ class SweEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Take what the agent left into the verifier, and run the tests there."""
-        again = self.feedback == "reward" and not self._over
         task = self._at_step(self._step)
-        return self._overall(self._graded(task, task if again else None))
+        return self._overall(self._graded(task, task if self.goes_on else None))
 
     def _graded(self, task: Task, then: Task | None) -> Reward:
         """Grade a task, and make ready for another grading of it, or of its next step.
@@ -269,7 +268,7 @@ class SweEnvironment(ShellEnvironment):
             self._collect(sandbox, task)
             if _is_fresh(task):
                 if last:
-                    sandbox.settle(_SETTLE)
+                    sandbox.settle(_SETTLE_TIMEOUT)
                     sandbox.halt()
                 verifier.take(sandbox)
         self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
@@ -284,7 +283,7 @@ class SweEnvironment(ShellEnvironment):
             error: what failed for the agent.
 
         Raises:
-            TaskError: it fails for gold too, so it is no agent's fault.
+            TaskError: it fails for gold too, so it is not an agent's fault.
         """
         task = self.current_task
         name = f"{fault} {self._step} {digest(task)}"
@@ -296,14 +295,14 @@ class SweEnvironment(ShellEnvironment):
             raise failure from error
 
     def _verifier(self, task: Task) -> Verifier:
-        """Wait for the verifier that was prepared beside the agent."""
+        """Wait for the verifier that was prepared next to the agent."""
         prepared = self._gold_result()
         assert isinstance(prepared, _Prepared)
         carrying = Carrying(task, prepared.programs, lambda: self._gold_paths(task))
         return Verifier(prepared.sandbox, task, carrying, prepared.index)
 
     def _collect(self, sandbox: Sandbox, task: Task) -> None:
-        """Run what the task wants to be run where the agent was; a failure of it is no error."""
+        """Run what the task wants to be run where the agent was; it may fail."""
         assert task.verification is not None
         for hook in task.verification.collect:
             command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"

@@ -36,8 +36,8 @@ class Format(NamedTuple):
 
 
 FORMATS: Mapping[str, Format] = {
-    each.name: each
-    for each in (
+    entry.name: entry
+    for entry in (
         Format("atif", ".atif", "a folder of trajectories (ATIF 1.7)", "atif", folder=True),
         Format("inspect", ".eval", "inspect_ai's log, .eval or .json", "inspect_log"),
         Format("jsonl", ".chat.jsonl", "chat messages and the reward, a line an episode", "chat"),
@@ -74,7 +74,7 @@ def export(
         How many episodes were written.
 
     Raises:
-        ConfigurationError: the format is not known, the file is no results file or holds no
+        ConfigurationError: the format is not known, the file is not a results file or holds no
             episode, or the output cannot be written.
     """
     module = import_module(f"{__name__}.{format_of(format_name).module}")

@@ -22,8 +22,8 @@ _TOOLS: Mapping[str, tuple[str, str, str]] = {
     "python": ("python", "code", "Run source in the task's interpreter."),
 }
 # How a call of a tool is recorded that an agent brought along, besides a shell.
-_OWN = re.compile(r"([\w.-]+)\((\{.*\})\)", re.DOTALL)
-_OTHER = ("execute", "action", "Take an action in the task's environment.")
+_OWN_TOOL_CALL = re.compile(r"([\w.-]+)\((\{.*\})\)", re.DOTALL)
+_DEFAULT_TOOL = ("execute", "action", "Take an action in the task's environment.")
 
 
 class Call(NamedTuple):
@@ -41,11 +41,11 @@ def call_of(env: str, turn: Turn) -> Call | None:
     if words[:1] == ["submit"]:
         answer = turn.answer if turn.answer is not None else "".join(words[1:])
         return Call("submit", {"answer": answer} if answer else {})
-    own = _OWN.fullmatch(turn.action) if turn.executed is None else None
-    if own is not None:
+    match = _OWN_TOOL_CALL.fullmatch(turn.action) if turn.executed is None else None
+    if match is not None:
         with contextlib.suppress(ValueError, RecursionError):
-            return Call(own[1], dict(json.loads(own[2])))
-    name, argument, _ = _TOOLS.get(env, _OTHER)
+            return Call(match[1], dict(json.loads(match[2])))
+    name, argument, _ = _TOOLS.get(env, _DEFAULT_TOOL)
     return Call(name, {argument: turn.action})
 
 
@@ -66,7 +66,7 @@ def tools_of(record: EpisodeRecord) -> list[dict[str, Any]] | None:
     Those are its environment's; None for an agent that has others of its own, which are not known.
     """
     env = record.task.env
-    name, argument, description = _TOOLS.get(env, _OTHER)
+    name, argument, description = _TOOLS.get(env, _DEFAULT_TOOL)
     called = {call.name for turn in record.turns if (call := call_of(env, turn)) is not None}
     if called - {name, "submit"}:
         return None
@@ -95,7 +95,7 @@ def _function(name: str, argument: str, description: str, *, required: bool) -> 
 def facts_of(record: EpisodeRecord) -> dict[str, Any]:
     """Return what a record says besides its trajectory, without gold and end states."""
     task = record.task
-    found = clean(
+    facts = clean(
         {
             "reward": record.reward,
             "outcome": record.outcome,
@@ -127,7 +127,7 @@ def facts_of(record: EpisodeRecord) -> dict[str, Any]:
             ),
         }
     )
-    return dict(found)
+    return dict(facts)
 
 
 def filled(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def clean(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {clean(name): clean(each) for name, each in value.items()}
+        return {clean(name): clean(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clean(each) for each in value]
+        return [clean(member) for member in value]
     return value

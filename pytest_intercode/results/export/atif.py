@@ -41,22 +41,22 @@ def write(source: Source, folder: Path) -> None:
     Raises:
         ConfigurationError: the folder cannot be written to.
     """
-    begun = folder.with_name(f".intercode-{secrets.token_hex(8)}")
+    partial_folder = folder.with_name(f".intercode-{secrets.token_hex(8)}")
     try:
-        begun.mkdir(parents=True)
+        partial_folder.mkdir(parents=True)
         for brief, record in source:
             name = brief.name if brief.repeat == 1 else f"{brief.name}~{brief.repeat}"
             text = trajectory(record).model_dump_json(exclude_none=True, indent=1)
-            (begun / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+            (partial_folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
         folder.mkdir(exist_ok=True)
-        for path in begun.iterdir():
+        for path in partial_folder.iterdir():
             path.replace(folder / path.name)
     except OSError as error:
         raise ConfigurationError(
             f"--output={folder}: cannot be written: {error.strerror}"
         ) from None
     finally:
-        shutil.rmtree(begun, ignore_errors=True)
+        shutil.rmtree(partial_folder, ignore_errors=True)
 
 
 def trajectory(record: EpisodeRecord) -> Trajectory:
@@ -64,7 +64,7 @@ def trajectory(record: EpisodeRecord) -> Trajectory:
     task = record.task
     name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
     first = Step(step_id=1, source="user", message=clean(task.query))
-    steps = [first, *(_step(record, at, turn) for at, turn in enumerate(record.turns, 2))]
+    steps = [first, *(_step(record, number, turn) for number, turn in enumerate(record.turns, 2))]
     arguments = dict(record.agent_arguments)
     usage = record.usage
     return Trajectory(
@@ -93,12 +93,12 @@ def trajectory(record: EpisodeRecord) -> Trajectory:
 def _step(record: EpisodeRecord, number: int, turn: Turn) -> Step:
     call = call_of(record.task.env, turn)
     name = f"call_{number - 1}"
-    seen = clean(turn.observation)
+    observation = clean(turn.observation)
     results = []
     if call is None:
-        results = [ObservationResult(content=seen)] if seen else []
-    elif seen or call.name != "submit":
-        results = [ObservationResult(source_call_id=name, content=seen)]
+        results = [ObservationResult(content=observation)] if observation else []
+    elif observation or call.name != "submit":
+        results = [ObservationResult(source_call_id=name, content=observation)]
     thought = clean(turn.thought) or None
     metrics = _metrics(turn.usage)
     # Nothing of a model is in gold's turns. Of others, what does not report is not known.
@@ -132,15 +132,15 @@ def _metrics(usage: Usage) -> Metrics | None:
 
 def _parts_of(usage: Usage) -> dict[str, int] | None:
     """Return the parts of tokens that ATIF has no name for."""
-    found = {
+    token_counts = {
         "cache_write_tokens": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
     }
-    return {name: number for name, number in found.items() if number} or None
+    return {name: number for name, number in token_counts.items() if number} or None
 
 
 def _extra(turn: Turn) -> dict[str, Any]:
-    found = filled(
+    extra = filled(
         {
             "reward": turn.reward,
             "reward_parts": dict(turn.parts),
@@ -150,5 +150,5 @@ def _extra(turn: Turn) -> dict[str, Any]:
         }
     )
     if turn.executed is not None:
-        found["executed"] = turn.executed
-    return dict(clean(found))
+        extra["executed"] = turn.executed
+    return dict(clean(extra))

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class _Object(BaseModel):
-    # Some names begin with model_, which pydantic keeps for itself unless told otherwise.
+    # Some names begin with model_, which pydantic keeps for itself unless this says otherwise.
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
@@ -54,9 +54,9 @@ class ContentPart(_Object):
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> ContentPart:
-        wanted, other = ("text", "source") if self.type == "text" else ("source", "text")
-        if getattr(self, wanted) is None or getattr(self, other) is not None:
-            raise ValueError(f"a part of type {self.type} has {wanted}, and no {other}")
+        required, excluded = ("text", "source") if self.type == "text" else ("source", "text")
+        if getattr(self, required) is None or getattr(self, excluded) is not None:
+            raise ValueError(f"a part of type {self.type} has {required}, and no {excluded}")
         return self
 
 
@@ -196,12 +196,12 @@ class Trajectory(_Object):
     def _is_in_order(self) -> Trajectory:
         for number, step in enumerate(self.steps, 1):
             if step.step_id != number:
-                raise ValueError(f"step_id {step.step_id} in place of {number}")
+                raise ValueError(f"step_id {step.step_id} instead of {number}")
             calls = {call.tool_call_id for call in step.tool_calls or ()}
             for result in step.observation.results if step.observation else ():
                 if result.source_call_id is not None and result.source_call_id not in calls:
                     raise ValueError(f"step {number} calls no {result.source_call_id!r}")
-        names = [each.trajectory_id for each in self.subagent_trajectories or ()]
+        names = [trajectory.trajectory_id for trajectory in self.subagent_trajectories or ()]
         if None in names or len(names) != len(set(names)):
             raise ValueError("each of subagent_trajectories needs a trajectory_id of its own")
         return self
@@ -213,7 +213,7 @@ def problems(document: object) -> list[str]:
         Trajectory.model_validate(document)
     except ValidationError as error:
         return [
-            f"{'.'.join(map(str, each['loc'])) or 'trajectory'}: {each['msg']}"
-            for each in error.errors(include_url=False, include_input=False)
+            f"{'.'.join(map(str, problem['loc'])) or 'trajectory'}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
         ]
     return []

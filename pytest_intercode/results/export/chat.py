@@ -2,7 +2,7 @@
 
 The form is that of TRL's conversational datasets and of OpenAI's fine-tuning files: ``messages``
 with ``role`` and ``content``. The task's text and what the agent saw are the user's, what it sent
-is the assistant's, so that roles take turns as chat templates ask. Other keys are columns beside.
+is the assistant's, so that roles take turns as chat templates ask. Other keys are further columns.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def _example(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _messages(record: EpisodeRecord) -> list[dict[str, str]]:
-    found = [{"role": "user", "content": record.task.query}]
+    messages = [{"role": "user", "content": record.task.query}]
     for number, turn in enumerate(record.turns, 1):
-        said = {"role": "assistant", "content": turn.action}
+        message = {"role": "assistant", "content": turn.action}
         if turn.thought:
-            said["reasoning_content"] = turn.thought
-        found.append(said)
+            message["reasoning_content"] = turn.thought
+        messages.append(message)
         if turn.observation or number < len(record.turns):
-            found.append({"role": "user", "content": turn.observation})
-    return found
+            messages.append({"role": "user", "content": turn.observation})
+    return messages

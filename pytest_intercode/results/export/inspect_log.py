@@ -2,7 +2,7 @@
 
 Which of the two it is goes by the output's name, as in inspect_ai itself. All tries of a results
 file are one log: a task is a sample, a try is an epoch. There are two scores, ``reward`` and
-``solved``; what a fault of the task or of the infrastructure spoiled is an error without a score.
+``solved``; what failed by a fault of the task or of the infrastructure is an error without a score.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["write"]
 
 _VERSION = 2  # of the log's format
 _NO_MODEL = "none/none"  # as inspect_ai calls it
-_THIN = 1000  # characters of a text in a summary
+_MAX_SUMMARY_TEXT = 1000  # characters of a text in a summary
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # that an archive can hold: the same episodes, the same bytes
 
 
@@ -83,17 +83,17 @@ def _json(value: Any) -> str:
 def _head(source: Source) -> dict[str, Any]:
     """Return the log without its samples."""
     briefs = source.briefs
-    names = list(dict.fromkeys(each.name for each in briefs))
-    suites = list(dict.fromkeys(each.suite for each in briefs))
-    agent = _most(each.agent for each in briefs)
-    model = _most(each.model for each in briefs) or _NO_MODEL
+    names = list(dict.fromkeys(brief.name for brief in briefs))
+    suites = list(dict.fromkeys(brief.suite for brief in briefs))
+    agent = _most_frequent(brief.agent for brief in briefs)
+    model = _most_frequent(brief.model for brief in briefs) or _NO_MODEL
     created = source.modified.isoformat(timespec="seconds")
     identity = source.digest
-    graded = [each for each in briefs if each.reward is not None]
+    graded = [brief for brief in briefs if brief.reward is not None]
     usage: dict[str, Any] = {}
-    for name in dict.fromkeys(each.model or _NO_MODEL for each in briefs):
-        spent = sum((b.usage for b in briefs if (b.model or _NO_MODEL) == name), UNSPENT)
-        usage |= {name: _usage(spent)} if spent else {}
+    for name in dict.fromkeys(brief.model or _NO_MODEL for brief in briefs):
+        model_usage = sum((b.usage for b in briefs if (b.model or _NO_MODEL) == name), UNSPENT)
+        usage |= {name: _usage(model_usage)} if model_usage else {}
     return {
         "version": _VERSION,
         "status": "success",
@@ -113,7 +113,7 @@ def _head(source: Source) -> dict[str, Any]:
                 "shuffled": False,
             },
             "model": model,
-            "config": {"epochs": max(each.repeat for each in briefs)},
+            "config": {"epochs": max(brief.repeat for brief in briefs)},
             "packages": {"pytest-intercode": version("pytest-intercode")},
         },
         "plan": {"name": "plan", "steps": [{"solver": agent or "unknown"}]},
@@ -121,15 +121,17 @@ def _head(source: Source) -> dict[str, Any]:
             "total_samples": len(briefs),
             "completed_samples": len(graded),
             "scores": [
-                _score("reward", "mean", [each.reward or 0.0 for each in graded], len(briefs)),
-                _score("solved", "accuracy", [float(each.solved) for each in graded], len(briefs)),
+                _score("reward", "mean", [brief.reward or 0.0 for brief in graded], len(briefs)),
+                _score(
+                    "solved", "accuracy", [float(brief.solved) for brief in graded], len(briefs)
+                ),
             ],
         },
         "stats": {"model_usage": usage},
     }
 
 
-def _most(values: Iterable[str]) -> str:
+def _most_frequent(values: Iterable[str]) -> str:
     """Return the most frequent of the values that say something."""
     counts = Counter(filter(None, values))
     return counts.most_common(1)[0][0] if counts else ""
@@ -148,7 +150,7 @@ def _score(name: str, metric: str, values: Sequence[float], tries: int) -> dict[
 
 def _usage(usage: Usage) -> dict[str, Any]:
     of_caches = usage.cached_tokens + usage.cache_write_tokens
-    found = {
+    fields = {
         "input_tokens": max(0, usage.input_tokens - of_caches),  # its input is without caches'
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.tokens,
@@ -159,7 +161,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "input_tokens_cache_write": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
     }
-    return {**found, **{name: number for name, number in parts.items() if number}}
+    return {**fields, **{name: number for name, number in parts.items() if number}}
 
 
 # -- a sample
@@ -195,16 +197,20 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
         "uuid": identity,
     }
     if brief.reward is not None:
-        said = {"answer": answer, "explanation": record.reason or record.headline}
+        explained_answer = {"answer": answer, "explanation": record.reason or record.headline}
         metadata = {"outcome": record.outcome, "parts": dict(record.parts)}
         sample["scores"] = {
-            "reward": {"value": brief.reward, **said, "metadata": metadata},
-            "solved": {"value": "C" if record.solved else "I", **said, "metadata": metadata},
+            "reward": {"value": brief.reward, **explained_answer, "metadata": metadata},
+            "solved": {
+                "value": "C" if record.solved else "I",
+                **explained_answer,
+                "metadata": metadata,
+            },
         }
     if record.outcome.endswith("-error"):
-        why = f"{record.outcome}: {record.reason}"
-        trace = record.detail or why
-        sample["error"] = {"message": why, "traceback": trace, "traceback_ansi": trace}
+        message = f"{record.outcome}: {record.reason}"
+        trace = record.detail or message
+        sample["error"] = {"message": message, "traceback": trace, "traceback_ansi": trace}
     if record.outcome in ("out-of-budget", "timed-out"):
         sample["limit"] = _limit(record)
     sample["events"] = _events(sample, record, _began(record, source))
@@ -227,29 +233,31 @@ def _identity(*parts: object) -> str:
 
 
 def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {"id": f"{sample}-0", "role": "user", "content": record.task.query, "source": "input"}
     ]
     for number, turn in enumerate(record.turns, 1):
         call = call_of(record.task.env, turn)
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             "id": f"{sample}-{number}a",
             "role": "assistant",
             "content": _content(turn, "" if call is not None else turn.action),
             "source": "generate",
         }
         if model:
-            said["model"] = model
-        found.append(said)
+            message["model"] = model
+        messages.append(message)
         if call is None:
-            found.append({"id": f"{sample}-{number}b", "role": "user", "content": turn.observation})
+            messages.append(
+                {"id": f"{sample}-{number}b", "role": "user", "content": turn.observation}
+            )
             continue
         name = f"call_{number}"
-        said["tool_calls"] = [
+        message["tool_calls"] = [
             {"id": name, "function": call.name, "arguments": call.arguments, "type": "function"}
         ]
         if turn.observation or call.name != "submit":
-            found.append(
+            messages.append(
                 {
                     "id": f"{sample}-{number}b",
                     "role": "tool",
@@ -258,7 +266,7 @@ def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, 
                     "function": call.name,
                 }
             )
-    return found
+    return messages
 
 
 def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:
@@ -273,7 +281,7 @@ def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:
 def _began(record: EpisodeRecord, source: Source) -> datetime:
     """Return when the agent began; where that is not known, when the file was written."""
     began, _ = record.phases.get("agent") or record.phases.get("run") or (0.0, 0.0)
-    with contextlib.suppress(ValueError, OverflowError, OSError):  # what is no time
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # what is not a time
         if began > 0:
             return datetime.fromtimestamp(began, timezone.utc)
     return source.modified
@@ -282,8 +290,8 @@ def _began(record: EpisodeRecord, source: Source) -> datetime:
 def _events(sample: dict[str, Any], record: EpisodeRecord, began: datetime) -> list[dict[str, Any]]:
     """Return what happened, in order, as dataframes and the viewer's transcript read it.
 
-    A request to a model stands for each turn, as records do not have the requests themselves. What
-    it was sent are references to the first of the sample's messages, so that the log grows with the
+    Each turn is one request to a model, as records do not have the requests themselves. What it
+    was sent are references to the first of the sample's messages, so that the log grows with the
     turns and not with their square.
     """
     events: list[dict[str, Any]] = []
@@ -358,23 +366,26 @@ def _time(began: datetime, seconds: float) -> str:
 
 def _summary(sample: dict[str, Any]) -> dict[str, Any]:
     """Return what inspect_ai's list of samples shows; long texts are cut, as it cuts them."""
-    kept = ("id", "epoch", "target", "model_usage", "total_time", "uuid", "turn_count")
-    found = {name: sample[name] for name in kept if name in sample}
+    shown_keys = ("id", "epoch", "target", "model_usage", "total_time", "uuid", "turn_count")
+    fields = {name: sample[name] for name in shown_keys if name in sample}
     scores = {
-        name: {**score, **{key: score[key][:_THIN] for key in ("answer", "explanation")}}
+        name: {
+            **score,
+            **{key: score[key][:_MAX_SUMMARY_TEXT] for key in ("answer", "explanation")},
+        }
         for name, score in sample.get("scores", {}).items()
     }
     metadata = {
-        name: value[:_THIN] if isinstance(value, str) else value
+        name: value[:_MAX_SUMMARY_TEXT] if isinstance(value, str) else value
         for name, value in sample["metadata"].items()
     }
     return {
-        **found,
-        "input": sample["input"][:_THIN],
+        **fields,
+        "input": sample["input"][:_MAX_SUMMARY_TEXT],
         "metadata": metadata,
         "message_count": len(sample["messages"]),
         "completed": True,
         **({"scores": scores} if scores else {}),
-        **({"error": sample["error"]["message"][:_THIN]} if "error" in sample else {}),
+        **({"error": sample["error"]["message"][:_MAX_SUMMARY_TEXT]} if "error" in sample else {}),
         **({"limit": sample["limit"]["type"]} if "limit" in sample else {}),
     }

@@ -24,7 +24,7 @@ from pytest_intercode.results.tries import TaskKey, key_of
 __all__ = ["Brief", "Source"]
 
 _UNUSUAL = re.compile(r"[^\w.()=,:@+ -]+")
-_LONGEST = 120  # characters of a name; file systems take 255 bytes
+_MAX_NAME_LENGTH = 120  # characters; file systems take 255 bytes
 
 
 class Brief(NamedTuple):
@@ -33,7 +33,7 @@ class Brief(NamedTuple):
     Attributes:
         name: the task's name, unique in the file among tasks, and fit for a file's name.
         repeat: the number of the try.
-        suite: the suite's name, or what stands for it.
+        suite: the suite's name; the environment's where there is none.
         model: the model, as far as the agent's arguments say it.
         agent: the agent as it was named.
         reward: the reward, a finite number; None where nothing was graded.
@@ -65,7 +65,7 @@ class Source:
         digest: changes with the tries; 40 hexadecimal digits.
 
     Raises:
-        ConfigurationError: the file is no results file, or holds no episode.
+        ConfigurationError: the file is not a results file, or holds no episode.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
@@ -73,36 +73,36 @@ class Source:
         counting: dict[tuple[TaskKey, int], tuple[int, Brief]] = {}
         names = _Names()
         warned: list[str] = []
-        for place, record in enumerate(iterate_records(path, warn and warned.append)):
+        for index, record in enumerate(iterate_records(path, warn and warned.append)):
             key = key_of(record), record.task.repeat
             counting.pop(key, None)
-            counting[key] = place, _brief(record, names)
+            counting[key] = index, _brief(record, names)
         if not counting:
             raise ConfigurationError(f"{path}: holds no recorded episode")
         if warn is not None:
             for line in warned:
                 warn(line)
         self._lenient = warn is not None
-        self._places = dict(counting.values())
-        self._length = 1 + max(self._places)
-        self.briefs = tuple(self._places.values())
+        self._brief_by_index = dict(counting.values())
+        self._length = 1 + max(self._brief_by_index)
+        self.briefs = tuple(self._brief_by_index.values())
         self.modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
         self.digest = hashlib.sha1(repr(self.briefs).encode("utf-8", "replace")).hexdigest()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._brief_by_index)
 
     def __iter__(self) -> Iterator[tuple[Brief, EpisodeRecord]]:
         """Read the tries again, one by one."""
         records = iterate_records(self.path, (lambda line: None) if self._lenient else None)
-        for place, record in zip(range(self._length), records, strict=False):
-            if place in self._places:
-                yield self._places[place], record
+        for index, record in zip(range(self._length), records, strict=False):
+            if index in self._brief_by_index:
+                yield self._brief_by_index[index], record
 
     @property
     def usage(self) -> Usage:
         """What all tries used up together."""
-        return sum((each.usage for each in self.briefs), UNSPENT)
+        return sum((brief.usage for brief in self.briefs), UNSPENT)
 
 
 def _brief(record: EpisodeRecord, names: _Names) -> Brief:
@@ -125,21 +125,21 @@ class _Names:
     def __init__(self) -> None:
         self._names: dict[TaskKey, str] = {}
         self._taken: set[str] = set()
-        self._others: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     def name(self, key: TaskKey) -> str:
         if key not in self._names:
-            task, whole = (_usual(each) for each in (key.task, f"{key.suite}:{key.task}"))
+            task, whole = (_sanitize(text) for text in (key.task, f"{key.suite}:{key.task}"))
             name = whole if task.casefold() in self._taken else task
             while name.casefold() in self._taken:
-                self._others[whole] += 1  # not from 2 on each time, which would take the square
-                name = f"{whole}:{self._others[whole] + 1}"
+                self._counts[whole] += 1  # not from 2 on each time, which would take the square
+                name = f"{whole}:{self._counts[whole] + 1}"
             self._taken.add(name.casefold())
             self._names[key] = name
         return self._names[key]
 
 
-def _usual(text: str) -> str:
+def _sanitize(text: str) -> str:
     """Return a text without what a path or a terminal would take for something else."""
-    found = _UNUSUAL.sub("_", text.encode("ascii", "replace").decode("ascii"))[:_LONGEST]
-    return found.strip(".- ") or "_"
+    name = _UNUSUAL.sub("_", text.encode("ascii", "replace").decode("ascii"))[:_MAX_NAME_LENGTH]
+    return name.strip(".- ") or "_"

@@ -17,9 +17,9 @@ from pytest_intercode.rewards.test_logs.results import Results, Status, Statuses
 
 __all__ = ["Element", "junit_name", "read_junit", "read_xml"]
 
-_LONGEST = 32 * 1024**2  # bytes
-_DEEPEST = 64
-_MOST_ELEMENTS = 1_000_000
+_MAX_SIZE = 32 * 1024**2  # bytes of a document
+_MAX_DEPTH = 64  # elements within each other
+_MAX_ELEMENTS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ def read_xml(data: bytes) -> Element:
     Raises:
         UngradableState: it is not well-formed, has a document type, or is over a limit.
     """
-    if len(data) > _LONGEST:
-        raise UngradableState(f"XML of more than {_LONGEST // 1024**2} MiB")
+    if len(data) > _MAX_SIZE:
+        raise UngradableState(f"XML of more than {_MAX_SIZE // 1024**2} MiB")
     parser = expat.ParserCreate()
     top = Element("", {})
     open_ = [top]
@@ -54,9 +54,9 @@ def read_xml(data: bytes) -> Element:
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        if count > _MOST_ELEMENTS or len(open_) > _DEEPEST:
+        if count > _MAX_ELEMENTS or len(open_) > _MAX_DEPTH:
             raise UngradableState(
-                f"XML with more than {_MOST_ELEMENTS:,} elements, or {_DEEPEST} within each other"
+                f"XML with more than {_MAX_ELEMENTS:,} elements, or {_MAX_DEPTH} within each other"
             )
         element = Element(name, attributes)
         open_[-1].children.append(element)
@@ -90,14 +90,14 @@ def read_junit(data: bytes) -> Statuses:
     root = read_xml(data)
     if root.name not in ("testsuites", "testsuite"):
         raise UngradableState(f"JUnit's XML begins with testsuites, not with {root.name[:40]!r}")
-    found = Results()
+    statuses = Results()
     for case in root.below("testcase"):
         owner, name = (case.attributes.get(key, "") for key in ("classname", "name"))
         title = f"{owner}::{name}" if owner else name
         status = _status({child.name for child in case.children})
-        if title not in found or _WORST.index(status) < _WORST.index(found[title]):
-            found[title] = status
-    return found
+        if title not in statuses or _WORST.index(status) < _WORST.index(statuses[title]):
+            statuses[title] = status
+    return statuses
 
 
 _WORST = (Status.FAILED, Status.ERROR, Status.SKIPPED, Status.PASSED)

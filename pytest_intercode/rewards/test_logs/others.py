@@ -8,7 +8,7 @@ from collections import deque
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.test_logs.junit import read_xml
 from pytest_intercode.rewards.test_logs.results import (
-    LONGEST_SUITE,
+    MAX_SUITE_LENGTH,
     Results,
     Status,
     Statuses,
@@ -47,7 +47,7 @@ _WORDS = {
 
 @by_line
 def parse_gotest(line: str) -> tuple[str, Status] | None:
-    """Read ``--- PASS: name (0.00s)``, tests within tests included; packages are not told."""
+    """Read ``--- PASS: name (0.00s)``, tests within tests included; packages are not read."""
     status = _WORDS.get(line[4:8]) if line.startswith("--- ") and line[8:10] == ": " else None
     end = line.rfind(" (", 0, len(line) - 2)
     return (line[10:end], status) if status and line.endswith(")") and end > 10 else None
@@ -69,7 +69,7 @@ _CARGO = {"ok": Status.PASSED, "FAILED": Status.FAILED}
 
 def parse_maven(log: str) -> Statuses:
     """Read ``BUILD SUCCESS``, one for each ``-Dtest=name`` of the commands, in their order."""
-    found = Results()
+    statuses = Results()
     waiting: deque[str] = deque()
     early: list[Status] = []
     for line in map(str.strip, log.split("\n")):
@@ -78,18 +78,18 @@ def parse_maven(log: str) -> Statuses:
         for word in ("SUCCESS", "FAILURE"):
             if line.endswith(f"BUILD {word}"):
                 if waiting:
-                    found[waiting.popleft()] = _WORDS[word]
+                    statuses[waiting.popleft()] = _WORDS[word]
                 else:
                     early.append(_WORDS[word])
     for name, status in zip(waiting, early, strict=False):
-        found[name] = status
-    return found
+        statuses[name] = status
+    return statuses
 
 
 def _last_test(line: str) -> str:
-    at = len(line)
-    while (at := line.rfind("-Dtest=", 0, at)) >= 0:
-        value = line[at + len("-Dtest=") :]
+    index = len(line)
+    while (index := line.rfind("-Dtest=", 0, index)) >= 0:
+        value = line[index + len("-Dtest=") :]
         if value and not value[0].isspace():
             return value.split(None, 1)[0]
     return ""
@@ -107,23 +107,23 @@ _ANT = re.compile(r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)")
 
 def parse_gradle(log: str) -> Statuses:
     """Read ``class > name PASSED``, and a status on a later line of its own."""
-    found = Results()
+    statuses = Results()
     waiting = ""
     for line in map(str.strip, log.split("\n")):
         word = next((word for word in ("PASSED", "FAILED") if line.endswith(word)), "")
         name = line[: -len(word) - 1] if word else ""
         if len(name) > 1 and name[0] != ">" and line[len(name)].isspace():
-            found[name] = _WORDS[word]
+            statuses[name] = _WORDS[word]
             waiting = ""
         elif line == word and word:
             if waiting:
-                found[waiting] = _WORDS[word]
+                statuses[waiting] = _WORDS[word]
             waiting = ""
         else:
             words = line.split(None, 3)
             if len(words) == 3 and words[1] == ">" and words[0][0] != ">":
                 waiting = line
-    return found
+    return statuses
 
 
 # -- PHP and Ruby
@@ -133,15 +133,15 @@ _PHP = re.compile(r"\s*([✔✘↩])\s*(.*)")
 
 def parse_phpunit(log: str) -> Statuses:
     """Read ``phpunit --testdox``: a suite with its class in brackets, and marks below it."""
-    found = Results()
+    statuses = Results()
     suite = "None"
     for line in log.split("\n"):
         end = line.rfind(" (", 0, len(line) - 2)
         if line.endswith(")") and end > 1 and (line[0].isalnum() or line[0] == "_"):
-            suite = line[:end][:LONGEST_SUITE]
+            suite = line[:end][:MAX_SUITE_LENGTH]
         elif result := _PHP.fullmatch(line):
-            found[f"{suite} > {result[2]}"] = _WORDS[result[1]]
-    return found
+            statuses[f"{suite} > {result[2]}"] = _WORDS[result[1]]
+    return statuses
 
 
 @by_line
@@ -251,11 +251,11 @@ def parse_doctest(log: str) -> Statuses:
         root = read_xml(log[start : end + len("</doctest>")].encode("utf-8", "replace"))
     except UngradableState:
         return {}
-    found = Results()
+    statuses = Results()
     for case in root.below("TestCase"):
-        name = case.attributes.get("name", "None")[:LONGEST_SUITE]
+        name = case.attributes.get("name", "None")[:MAX_SUITE_LENGTH]
         for part in case.below("SubCase"):
             failed = any(e.attributes.get("success") != "true" for e in part.below("Expression"))
             title = f"{name} > {part.attributes.get('name', 'None')}"
-            found[title] = Status.FAILED if failed else Status.PASSED
-    return found
+            statuses[title] = Status.FAILED if failed else Status.PASSED
+    return statuses

@@ -9,7 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pytest_intercode.rewards.test_logs.results import Results, Status, Statuses
+from pytest_intercode.rewards.test_logs.results import (
+    Results,
+    Status,
+    Statuses,
+    without_colours,
+)
 
 __all__ = [
     "parse_autograd",
@@ -31,28 +36,26 @@ __all__ = [
 _WORDS = tuple(status.value for status in Status)
 _BY_WORD = {status.value: status for status in Status}
 _SKIP_COUNT = re.compile(r"\[\d+\]")
-_COLOUR = re.compile(r"\[\d+m")
-_NO_CONTROL = dict.fromkeys(range(1, 32))
 
 
 def parse_pytest(log: str) -> Statuses:
     """Read ``STATUS name``; of a name with blanks the first word."""
-    return _summary(log, lambda name: name)
+    return _read_summary(log, lambda name: name)
 
 
 def parse_pytest_options(log: str) -> Statuses:
     """Read ``STATUS name``, where a path as parameter is cut to its last part."""
-    return _summary(log, _short_option)
+    return _read_summary(log, _shorten_option)
 
 
 def parse_matplotlib(log: str) -> Statuses:
     """Read ``STATUS name``, where a button of the mouse is its number."""
     log = log.replace("MouseButton.LEFT", "1").replace("MouseButton.RIGHT", "3")
-    return _summary(log, lambda name: name)
+    return _read_summary(log, lambda name: name)
 
 
-def _summary(log: str, rename: Callable[[str], str]) -> Statuses:
-    found = Results()
+def _read_summary(log: str, rename: Callable[[str], str]) -> Statuses:
+    statuses = Results()
     for line in log.split("\n"):
         if not line.startswith(_WORDS):
             continue
@@ -60,8 +63,8 @@ def _summary(log: str, rename: Callable[[str], str]) -> Statuses:
             line = line.replace(" - ", " ")
         words = line.split(None, 2)
         if len(words) > 1 and words[0] in _BY_WORD and not _is_count(words[0], words[1]):
-            found[rename(words[1])] = _BY_WORD[words[0]]
-    return found
+            statuses[rename(words[1])] = _BY_WORD[words[0]]
+    return statuses
 
 
 def _is_count(status: str, name: str) -> bool:
@@ -69,7 +72,7 @@ def _is_count(status: str, name: str) -> bool:
     return status == "SKIPPED" and _SKIP_COUNT.fullmatch(name) is not None
 
 
-def _short_option(name: str) -> str:
+def _shorten_option(name: str) -> str:
     start, end = name.find("["), name.rfind("]")
     if start < 0 or end < start:
         return name
@@ -81,9 +84,9 @@ def _short_option(name: str) -> str:
 
 def parse_pytest_v2(log: str) -> Statuses:
     """Read ``STATUS name with blanks`` and the older ``name with blanks STATUS``, in colours."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
-        line = _COLOUR.sub("", line).translate(_NO_CONTROL)
+        line = without_colours(line)
         if line.startswith(_WORDS):
             if line.startswith("FAILED"):
                 line = line.partition(" - ")[0]
@@ -95,8 +98,8 @@ def parse_pytest_v2(log: str) -> Statuses:
         else:
             continue
         if name and word in _BY_WORD:
-            found[" ".join(name)] = _BY_WORD[word]
-    return found
+            statuses[" ".join(name)] = _BY_WORD[word]
+    return statuses
 
 
 _SHARE = re.compile(r"FAILED\s*\[.*?\]")
@@ -104,9 +107,9 @@ _SHARE = re.compile(r"FAILED\s*\[.*?\]")
 
 def parse_pydantic(log: str) -> Statuses:
     """Read ``STATUS name`` and ``name STATUS``, in colours; of a name with blanks one word."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
-        line = _COLOUR.sub("", line).translate(_NO_CONTROL)
+        line = without_colours(line)
         end = line.rfind("]") + 1  # beyond it there is nothing to be left out
         line = _SHARE.sub("FAILED", line[:end]) + line[end:]
         if line.startswith(_WORDS):
@@ -116,37 +119,37 @@ def parse_pydantic(log: str) -> Statuses:
         else:
             continue
         if name and word in _BY_WORD:
-            found[name[0]] = _BY_WORD[word]
-    return found
+            statuses[name[0]] = _BY_WORD[word]
+    return statuses
 
 
 def parse_pytest_verbose(log: str) -> Statuses:
     """Read ``name STATUS``, as ``pytest --verbose`` prints while it runs."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
         words = line.split(None, 2)
         if len(words) > 1 and not line[0].isspace():
             status = next((word for word in _WORDS if words[1].startswith(word)), None)
             if status is not None:
-                found[words[0]] = _BY_WORD[status]
-    return found
+                statuses[words[0]] = _BY_WORD[status]
+    return statuses
 
 
 def parse_seaborn(log: str) -> Statuses:
     """Read ``FAILED name``, ``PASSED name`` and ``name PASSED``."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
         words = line.split(None, 2)
         if len(words) < 2:
             continue
         if line.startswith("FAILED"):
-            found[words[1]] = Status.FAILED
+            statuses[words[1]] = Status.FAILED
         elif " PASSED " in line:
             if words[1] == "PASSED":
-                found[words[0]] = Status.PASSED
+                statuses[words[0]] = Status.PASSED
         elif line.startswith("PASSED"):
-            found[words[1]] = Status.PASSED
-    return found
+            statuses[words[1]] = Status.PASSED
+    return statuses
 
 
 # -- unittest, as Django's runner and `python -m unittest -v` print it
@@ -166,55 +169,55 @@ def parse_django(log: str) -> Statuses:
     A test with a docstring is named by its first line. ``FAIL: name`` of the details adds an entry
     under the method's name alone. Expected failures are not recorded.
     """
-    found = Results()
+    statuses = Results()
     last = None  # the name before the latest " ... "
     for line in map(str.strip, log.split("\n")):
         if _VERSION in line:
-            found[_VERSION] = Status.PASSED
+            statuses[_VERSION] = Status.PASSED
         if " ... " in line:
             last = line.partition(" ... ")[0]
         for suffix in _PASSES:
             if line.endswith(suffix):
                 if line.startswith(_MIGRATION):
                     line = line.partition("...")[2].strip()
-                found[line.removesuffix(suffix)] = Status.PASSED
+                statuses[line.removesuffix(suffix)] = Status.PASSED
                 break
         if " ... skipped" in line:
-            found[line.partition(" ... skipped")[0]] = Status.SKIPPED
+            statuses[line.partition(" ... skipped")[0]] = Status.SKIPPED
         for word, status in (("FAIL", Status.FAILED), ("ERROR", Status.ERROR)):
             if line.endswith(f" ... {word}"):
-                found[line.partition(f" ... {word}")[0]] = status
+                statuses[line.partition(f" ... {word}")[0]] = status
             if line.startswith(f"{word}:"):
                 words = line.split(None, 2)
                 if len(words) > 1:
-                    found[words[1]] = status
+                    statuses[words[1]] = status
         if line.startswith("ok") and last is not None:
-            found[last] = Status.PASSED
-    _rescue(log, found)
-    return found
+            statuses[last] = Status.PASSED
+    _add_late_passes(log, statuses)
+    return statuses
 
 
-def _rescue(log: str, found: Statuses) -> None:
+def _add_late_passes(log: str, statuses: Statuses) -> None:
     """Add the tests whose ``ok`` comes lines later, after a message that is known."""
-    done = 0
+    position = 0
     for marker in _LONG_CHECK.finditer(log):
         start = log.rfind("\n", 0, marker.start()) + 1
-        if start < done:
+        if start < position:
             continue
-        checked = _CHECKED.search(log, marker.end())
-        if checked is None:
+        check = _CHECKED.search(log, marker.end())
+        if check is None:
             break
-        found[log[start : marker.start()]] = Status.PASSED
-        done = checked.end()
-    done = -1
+        statuses[log[start : marker.start()]] = Status.PASSED
+        position = check.end()
+    position = -1
     for marker in _SERVER_ERROR.finditer(log):
         start, end = log.rfind("\n", 0, marker.start()) + 1, log.find("\n", marker.end())
         ok = log[end : end + 4] in ("\nok\n", "\nok")
-        if start > done and end > marker.end() and log[end - 1] == "/" and ok:
-            found[log[start : marker.start()]] = Status.PASSED
-            done = start
+        if start > position and end > marker.end() and log[end - 1] == "/" and ok:
+            statuses[log[start : marker.start()]] = Status.PASSED
+            position = start
     for marker in _NO_ISSUES.finditer(log):
-        found[log[log.rfind("\n", 0, marker.start()) + 1 : marker.start()]] = Status.PASSED
+        statuses[log[log.rfind("\n", 0, marker.start()) + 1 : marker.start()]] = Status.PASSED
 
 
 # -- others
@@ -224,45 +227,45 @@ _SYMPY = ((" E", Status.ERROR), (" F", Status.FAILED), (" ok", Status.PASSED))
 
 def parse_sympy(log: str) -> Statuses:
     """Read ``bin/test -C --verbose``: ``test_name ok``, and headings of failures with the file."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):  # `____ path/test_x.py:test_y ____`
         start, end = line.find(" "), line.rfind(" ")
         if start >= 0 and line.rfind(".py:", start + 1, end) >= 0:
-            found[line[start + 1 : end]] = Status.FAILED
+            statuses[line[start + 1 : end]] = Status.FAILED
     for line in map(str.strip, log.split("\n")):
         if line.startswith("test_"):
             for suffix, status in _SYMPY:
                 if line.endswith(suffix):
-                    found[line.split(None, 1)[0]] = status
-    return found
+                    statuses[line.split(None, 1)[0]] = status
+    return statuses
 
 
 def parse_paramiko(log: str) -> Statuses:
     """Read ``STATUS name``, the whole of the first word."""
-    return _after(log, re.compile(rf"({'|'.join(_WORDS)})\s(\S+)"))
+    return _read_prefixed(log, re.compile(rf"({'|'.join(_WORDS)})\s(\S+)"))
 
 
 def parse_autograd(log: str) -> Statuses:
     """Read ``[gw0] STATUS name``, as pytest-xdist prints while it runs."""
-    return _after(log, re.compile(rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)"))
+    return _read_prefixed(log, re.compile(rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)"))
 
 
-def _after(log: str, pattern: re.Pattern[str]) -> Statuses:
-    found = Results()
+def _read_prefixed(log: str, pattern: re.Pattern[str]) -> Statuses:
+    statuses = Results()
     for line in log.split("\n"):
         if result := pattern.match(line):
-            found[result[2]] = _BY_WORD[result[1]]
-    return found
+            statuses[result[2]] = _BY_WORD[result[1]]
+    return statuses
 
 
 def parse_mypy(log: str) -> Statuses:
     """Read the last word of each line that says PASSED or FAILED."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
         status = next((word for word in ("PASSED", "FAILED") if word in line), None)
         if status is not None:
-            found[line.rsplit(None, 1)[-1]] = _BY_WORD[status]
-    return found
+            statuses[line.rsplit(None, 1)[-1]] = _BY_WORD[status]
+    return statuses
 
 
 _SLUG = re.compile(r"([a-zA-Z0-9_\-,.\s()']+)\s\.{3}\s(ok|FAIL|ERROR)")
@@ -271,21 +274,21 @@ _SLUG_ENDS = {"ok": Status.PASSED, "FAIL": Status.FAILED, "ERROR": Status.ERROR}
 
 def parse_slugify(log: str) -> Statuses:
     """Read ``name ... ok``, where a name is letters, digits and a few marks."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
         if result := _SLUG.fullmatch(line):
-            found[result[1]] = _SLUG_ENDS[result[2]]
-    return found
+            statuses[result[1]] = _SLUG_ENDS[result[2]]
+    return statuses
 
 
 def parse_tornado(log: str) -> Statuses:
     """Read ``name ... ok``, ``name ... skipped`` and ``FAIL: method (class)``."""
-    found = Results()
+    statuses = Results()
     for line in log.split("\n"):
         if line.endswith("... ok"):
-            found[line.partition(" ... ")[0]] = Status.PASSED
+            statuses[line.partition(" ... ")[0]] = Status.PASSED
         elif " ... skipped " in line:
-            found[line.partition(" ... ")[0]] = Status.SKIPPED
+            statuses[line.partition(" ... ")[0]] = Status.SKIPPED
         elif line.startswith(("ERROR:", "FAIL:")):
-            found[" ".join(line.split(None, 3)[1:3])] = Status.FAILED
-    return found
+            statuses[" ".join(line.split(None, 3)[1:3])] = Status.FAILED
+    return statuses

@@ -8,7 +8,14 @@ from __future__ import annotations
 import re
 from functools import wraps
 
-from pytest_intercode.rewards.test_logs.results import Parser, Results, Rule, Status, Statuses
+from pytest_intercode.rewards.test_logs.results import (
+    Parser,
+    Results,
+    Rule,
+    Status,
+    Statuses,
+    without_colours,
+)
 
 __all__ = [
     "parse_csharp",
@@ -194,8 +201,6 @@ parse_csharp = _worst(_csharp, strip=False)
 
 # -- pytest of several processes
 
-_COLOUR = re.compile(r"\[\d+m")
-_NO_CONTROL = dict.fromkeys(range(1, 32))
 _WORKER = re.compile(r"\[gw\d+\]\s+\[[^\]]*\]\s+(\w+)\s")
 _SHARE = re.compile(r"\s(PASSED|FAILED|SKIPPED|ERROR)\s+\[[^\]]*\]\s+in\s+\d+(?:\.\d+)?s$")
 
@@ -204,7 +209,7 @@ def parse_pytest_nebo(log: str) -> Statuses:
     """Read ``[gw0] [ 5%] STATUS name``, ``name STATUS [ 5%] in 0.1s`` and ``STATUS name``."""
     results = Results()
     for line in log.splitlines():
-        line = _COLOUR.sub("", line).translate(_NO_CONTROL).strip()
+        line = without_colours(line).strip()
         worker, share = _WORKER.match(line), _SHARE.search(line, max(0, len(line) - _TAIL))
         if worker and worker[1] in _BY_WORD:
             word, name = worker[1], line[worker.end() :]
@@ -224,7 +229,7 @@ def parse_pytest_nebo(log: str) -> Statuses:
 _TESTCASE = re.compile(r"<testcase\b([^>]*)>")
 _ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
 _CLOSING = "</testcase>"
-_LONGEST = 4096  # characters of a case that is not closed
+_MAX_CASE_LENGTH = 4096  # characters of a case that is not closed
 _OUTCOMES = (("<failure", Status.FAILED), ("<error", Status.ERROR), ("<skipped", Status.SKIPPED))
 
 
@@ -242,8 +247,8 @@ def parse_junit_text(log: str) -> Statuses:
             if place <= last:
                 end = log.index(_CLOSING, place)
             else:
-                next_case = log.find("<testcase", place, place + _LONGEST)
-                end = next_case if next_case >= 0 else place + _LONGEST
+                next_case = log.find("<testcase", place, place + _MAX_CASE_LENGTH)
+                end = next_case if next_case >= 0 else place + _MAX_CASE_LENGTH
             inside = log[place:end]
             place = end + len(_CLOSING) if end <= last else place
         name, owner = attributes["name"], attributes.get("classname")

@@ -8,7 +8,7 @@ from functools import cache
 from pytest_intercode.errors import ConfigurationError, UngradableState
 from pytest_intercode.rewards.test_logs.junit import read_junit
 from pytest_intercode.rewards.test_logs.results import (
-    LONGEST_LOG,
+    MAX_LOG_LENGTH,
     Parser,
     Results,
     Status,
@@ -25,28 +25,29 @@ from pytest_intercode.suites.parser_names import (
 __all__ = ["built_in", "parse"]
 
 
-def _junit(log: str) -> Statuses:
+def _parse_junit(log: str) -> Statuses:
     return read_junit(log.encode("utf-8", "replace"))
 
 
-def _json_tests(log: str) -> Statuses:
+def _parse_json_tests(log: str) -> Statuses:
     """Read ``{"tests": [{"name": ..., "status": ...}]}``, from the first brace to the last."""
-    found = Results()
+    statuses = Results()
     try:
         tests = json.loads(log[log.find("{") : log.rfind("}") + 1])["tests"]
         for test in tests:
             name, status = test["name"], test["status"]
             if isinstance(name, str) and status in Status.__members__:
-                found[name] = Status(status)
+                statuses[name] = Status(status)
     except (ValueError, RecursionError, KeyError, TypeError):
         return {}
-    return found
+    return statuses
 
 
 @cache
 def built_in() -> dict[str, Parser]:
-    """Return our parsers by their names; they are imported when a log is read."""
+    """Return the built-in parsers by their names; they are imported when a log is read."""
     from pytest_intercode.rewards.test_logs import javascript as js
+    from pytest_intercode.rewards.test_logs import javascript_failures as failures
     from pytest_intercode.rewards.test_logs import others, python, rebench
 
     return {
@@ -66,11 +67,11 @@ def built_in() -> dict[str, Parser]:
         "sympy": python.parse_sympy,
         "tornado": python.parse_tornado,
         # JavaScript
-        "bpmn_js": js.parse_bpmn_js,
+        "bpmn_js": failures.parse_bpmn_js,
         "calypso": js.parse_calypso,
         "carbon": js.parse_jest_files,
-        "chart_js": js.parse_chart_js,
-        "eslint": js.parse_eslint,
+        "chart_js": failures.parse_chart_js,
+        "eslint": failures.parse_eslint,
         "grommet": js.parse_grommet,
         "highlightjs": js.parse_highlightjs,
         "jest": js.parse_jest,
@@ -78,11 +79,11 @@ def built_in() -> dict[str, Parser]:
         "karma": js.parse_karma,
         "lighthouse_json": js.parse_lighthouse,
         "lighthouse_mocha": js.parse_lighthouse_mocha,
-        "marked": js.parse_marked,
+        "marked": failures.parse_marked,
         "next_karma": js.parse_next,
         "next_mocha": js.parse_next_mocha,
-        "openlayers": js.parse_openlayers,
-        "p5js": js.parse_p5js,
+        "openlayers": failures.parse_openlayers,
+        "p5js": failures.parse_p5js,
         "prismjs": js.parse_mocha_json,
         "quarto_cli": js.parse_quarto,
         "tap": js.parse_tap,
@@ -114,28 +115,28 @@ def built_in() -> dict[str, Parser]:
         "pytest_nebo": rebench.parse_pytest_nebo,
         "swift": rebench.parse_swift,
         # what a runner writes for programs
-        "json_tests": _json_tests,
-        "junit": _junit,
+        "json_tests": _parse_json_tests,
+        "junit": _parse_junit,
     }
 
 
 def parse(name: str, log: str) -> Statuses:
-    """Return the status of each test that a log tells of, by the test's name.
+    """Return the status of each test in a log, by the test's name.
 
     Args:
-        name: a parser's: one of ours, the same with SWE-bench's ``parse_log_`` before it, or one
+        name: a parser's: a built-in one, the same with SWE-bench's ``parse_log_`` before it, or one
             that an installed package adds. After it may be :data:`UNTIMED`.
         log: the output of the tests. Its line ends become those of text that is read from a file.
 
     Raises:
         ConfigurationError: there is no such parser, or an added one cannot be loaded.
-        UngradableState: the log is longer than :data:`LONGEST_LOG`, or tells too much, or an added
-            parser gave something else than statuses by name.
+        UngradableState: the log is longer than :data:`MAX_LOG_LENGTH`, or has too many results, or
+            an added parser gave something else than statuses by name.
     """
     plain = plain_parser(name.removesuffix(UNTIMED))
-    parser = built_in().get(plain) or _added(plain)
-    if len(log) > LONGEST_LOG:
-        raise UngradableState(f"a log of more than {LONGEST_LOG // 1024**2} Mi characters")
+    parser = built_in().get(plain) or _load_parser(plain)
+    if len(log) > MAX_LOG_LENGTH:
+        raise UngradableState(f"a log of more than {MAX_LOG_LENGTH // 1024**2} Mi characters")
     statuses = parser(log.replace("\r\n", "\n").replace("\r", "\n"))
     if name.endswith(UNTIMED):
         return {untimed(test): status for test, status in statuses.items()}
@@ -143,7 +144,7 @@ def parse(name: str, log: str) -> Statuses:
 
 
 @cache
-def _added(name: str) -> Parser:
+def _load_parser(name: str) -> Parser:
     point = added_parsers()[name]
     try:
         function = point.load()
@@ -154,10 +155,10 @@ def _added(name: str) -> Parser:
         ) from None
 
     def parser(log: str) -> Statuses:
-        found = Results()
+        statuses = Results()
         try:
             for test, status in function(log).items():
-                found[str(test)] = Status(status)
+                statuses[str(test)] = Status(status)
         except UngradableState:
             raise
         except Exception as error:  # of code that is not ours, on a log of somebody else's
@@ -165,6 +166,6 @@ def _added(name: str) -> Parser:
                 f"the parser {name!r} ({point.value}) cannot read the log: "
                 f"{type(error).__name__}: {error}"
             ) from None
-        return found
+        return statuses
 
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 from functools import wraps
@@ -10,8 +11,8 @@ from typing import TypeAlias
 from pytest_intercode.errors import UngradableState
 
 __all__ = [
-    "LONGEST_LOG",
-    "LONGEST_SUITE",
+    "MAX_LOG_LENGTH",
+    "MAX_SUITE_LENGTH",
     "Outline",
     "Parser",
     "Results",
@@ -19,17 +20,18 @@ __all__ = [
     "Status",
     "Statuses",
     "by_line",
+    "without_colours",
 ]
 
-LONGEST_LOG = 32 * 1024**2
+MAX_LOG_LENGTH = 32 * 1024**2
 """Characters of a log that is read."""
 
-LONGEST_SUITE = 1024
+MAX_SUITE_LENGTH = 1024
 """Characters of a suite's name that become part of the names of its tests."""
 
-_MOST_TESTS = 1_000_000
-_MOST_NAMES = 64 * 1024**2  # characters of all names together
-_DEEPEST = 50  # suites within each other that a name tells
+_MAX_TESTS = 1_000_000  # of a log
+_MAX_NAMES_LENGTH = 64 * 1024**2  # characters of all names together
+_MAX_DEPTH = 50  # suites within each other that are in a name
 
 
 class Status(str, Enum):
@@ -55,10 +57,10 @@ class Results(Statuses):
     def __setitem__(self, name: str, status: Status) -> None:
         if name not in self:
             self._size += len(name)
-            if len(self) >= _MOST_TESTS or self._size > _MOST_NAMES:
+            if len(self) >= _MAX_TESTS or self._size > _MAX_NAMES_LENGTH:
                 raise UngradableState(
-                    f"the log names more than {_MOST_TESTS:,} tests, or names of more than "
-                    f"{_MOST_NAMES:,} characters"
+                    f"the log names more than {_MAX_TESTS:,} tests, or names of more than "
+                    f"{_MAX_NAMES_LENGTH:,} characters"
                 )
         super().__setitem__(name, status)
 
@@ -68,14 +70,23 @@ def by_line(rule: Rule) -> Parser:
 
     @wraps(rule)
     def parse(log: str) -> Statuses:
-        found = Results()
+        statuses = Results()
         for line in log.split("\n"):
             result = rule(line.strip())
             if result is not None:
-                found[result[0]] = result[1]
-        return found
+                statuses[result[0]] = result[1]
+        return statuses
 
     return parse
+
+
+_COLOUR = re.compile(r"\[\d+m")
+_CONTROL = dict.fromkeys(range(1, 32))
+
+
+def without_colours(line: str) -> str:
+    """Return a line without control characters and what terminals take for colours."""
+    return _COLOUR.sub("", line).translate(_CONTROL)
 
 
 class Outline:
@@ -97,10 +108,10 @@ class Outline:
 
     def begin(self, name: str, indent: int = 0) -> None:
         """Begin a suite within those that are open."""
-        kept = name[:LONGEST_SUITE] if len(self._names) < _DEEPEST else None
-        self._open.append((kept, indent))
-        if kept is not None:
-            self._names.append(kept)
+        part = name[:MAX_SUITE_LENGTH] if len(self._names) < _MAX_DEPTH else None
+        self._open.append((part, indent))
+        if part is not None:
+            self._names.append(part)
             self._prefix = None
 
     def leave(self) -> None:

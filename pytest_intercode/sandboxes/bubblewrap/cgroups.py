@@ -1,7 +1,7 @@
 """Control groups, where we may make some: memory, processes and processor time of a sandbox.
 
 With the first version, each kind of limit has a hierarchy of its own; with the second there is one,
-in which a group has either processes or groups below it, so that ours are made beside our own.
+in which a group has either processes or groups below it, so that ours are made next to our own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pytest_intercode.core.task import Limits
 __all__ = ["ControlGroup", "ControlGroups", "remove_all"]
 
 _PREFIX = "pytest-intercode"
-_PERIOD = 100_000
+_PERIOD = 100_000  # microseconds, in which a quota of processor time may be used
 _MOUNTS = "/proc/self/mountinfo"
-_OWN = "/proc/self/cgroup"
+_OWN_GROUPS = "/proc/self/cgroup"
 
 
 class ControlGroup:
@@ -44,18 +44,18 @@ class ControlGroup:
         pids, quota = limits.pids, int(limits.cpus * _PERIOD)
         for kind, folder in self.folders.items():
             if kind == "memory":
-                _set(folder, "memory.limit_in_bytes", memory)
-                _set(folder, "memory.memsw.limit_in_bytes", memory, needed=False)
+                _write_setting(folder, "memory.limit_in_bytes", memory)
+                _write_setting(folder, "memory.memsw.limit_in_bytes", memory, required=False)
             elif kind == "pids":
-                _set(folder, "pids.max", pids)
+                _write_setting(folder, "pids.max", pids)
             elif kind == "cpu":
-                _set(folder, "cpu.cfs_period_us", _PERIOD)
-                _set(folder, "cpu.cfs_quota_us", quota)
+                _write_setting(folder, "cpu.cfs_period_us", _PERIOD)
+                _write_setting(folder, "cpu.cfs_quota_us", quota)
             else:
-                _set(folder, "memory.max", memory)
-                _set(folder, "memory.swap.max", 0, needed=False)
-                _set(folder, "pids.max", pids)
-                _set(folder, "cpu.max", f"{quota} {_PERIOD}", needed=False)
+                _write_setting(folder, "memory.max", memory)
+                _write_setting(folder, "memory.swap.max", 0, required=False)
+                _write_setting(folder, "pids.max", pids)
+                _write_setting(folder, "cpu.max", f"{quota} {_PERIOD}", required=False)
 
     def remove(self) -> bool:
         """Remove it; return whether it is gone, which takes the end of all its processes."""
@@ -78,25 +78,27 @@ class ControlGroups:
         own: the groups of this process, as ``/proc/self/cgroup`` has them.
     """
 
-    def __init__(self, mounts: str | None = None, own: str | None = None) -> None:
+    def __init__(self, mounts: str | None = None, own_groups: str | None = None) -> None:
         mounts = Path(_MOUNTS).read_text() if mounts is None else mounts
-        own = Path(_OWN).read_text() if own is None else own
-        self._run = secrets.token_hex(4)
+        own_groups = Path(_OWN_GROUPS).read_text() if own_groups is None else own_groups
+        self._run_id = secrets.token_hex(4)
         self._count = 0
         self._names: dict[int, str] = {}
-        self._space = _space()
-        self._first = _first_version(mounts, own)
-        self._second = None if self._first else _second_version(mounts, own)
+        self._process_namespace = _process_namespace()
+        self._first_hierarchies = _find_first_version(mounts, own_groups)
+        self._second_folder = (
+            None if self._first_hierarchies else _find_second_version(mounts, own_groups)
+        )
 
     @property
     def usable(self) -> bool:
         """Whether memory and processes can be limited."""
-        return bool(self._first or self._second)
+        return bool(self._first_hierarchies or self._second_folder)
 
     def patterns(self, owner: int) -> list[str]:
         """Return patterns of the folders of all the groups that were made for a process here."""
-        mine = f"{self._name(owner)}.*"
-        return [f"{glob.escape(str(each))}/{mine}" for each in self._above().values()]
+        pattern = f"{self._name(owner)}.*"
+        return [f"{glob.escape(str(parent))}/{pattern}" for parent in self._parents().values()]
 
     def make(self, owner: int) -> ControlGroup:
         """Make a group without limits, for a process that :meth:`sweep` asks for."""
@@ -106,8 +108,8 @@ class ControlGroups:
         name = f"{self._names[owner]}.{self._count}"
         group = ControlGroup()
         try:
-            for kind, above in self._above().items():
-                folder = above / name
+            for kind, parent in self._parents().items():
+                folder = parent / name
                 folder.mkdir()
                 group.folders[kind] = folder
         except OSError:
@@ -115,12 +117,16 @@ class ControlGroups:
             raise
         return group
 
-    def _above(self) -> dict[str, Path]:
-        return {"": self._second} if self._second is not None else self._first
+    def _parents(self) -> dict[str, Path]:
+        return (
+            {"": self._second_folder}
+            if self._second_folder is not None
+            else self._first_hierarchies
+        )
 
     def _name(self, owner: int) -> str:
         """Return how the names of this run's groups begin."""
-        return f"{_PREFIX}.{self._space}.{owner}.{_started(owner)}.{self._run}"
+        return f"{_PREFIX}.{self._process_namespace}.{owner}.{_start_time(owner)}.{self._run_id}"
 
     def sweep(self) -> int:
         """Remove the groups of processes that are gone; return how many there were.
@@ -129,10 +135,10 @@ class ControlGroups:
         a process says nothing here.
         """
         removed = 0
-        for above in self._above().values():
-            for folder in above.glob(f"{_PREFIX}.{self._space}.*.*.*.*"):
+        for parent in self._parents().values():
+            for folder in parent.glob(f"{_PREFIX}.{self._process_namespace}.*.*.*.*"):
                 owner, started = folder.name.split(".")[2:4]
-                if _started(owner) != started:
+                if _start_time(owner) != started:
                     with contextlib.suppress(OSError):
                         folder.rmdir()
                         removed += 1
@@ -142,12 +148,14 @@ class ControlGroups:
 def remove_all(groups: list[ControlGroup], seconds: float) -> list[ControlGroup]:
     """Remove groups whose processes are about to end; return those that stay."""
     limit = time.monotonic() + seconds
-    while (groups := [each for each in groups if not each.remove()]) and time.monotonic() < limit:
+    while (
+        groups := [group for group in groups if not group.remove()]
+    ) and time.monotonic() < limit:
         time.sleep(0.005)
     return groups
 
 
-def _set(folder: Path, name: str, value: object, needed: bool = True) -> None:
+def _write_setting(folder: Path, name: str, value: object, required: bool = True) -> None:
     try:
         file = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
         try:
@@ -155,11 +163,11 @@ def _set(folder: Path, name: str, value: object, needed: bool = True) -> None:
         finally:
             os.close(file)
     except OSError:
-        if needed:
+        if required:
             raise
 
 
-def _space() -> str:
+def _process_namespace() -> str:
     """Return the number of the namespace that the numbers of processes belong to."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
@@ -167,16 +175,16 @@ def _space() -> str:
         return ""
 
 
-def _started(process: int | str) -> str:
-    """Return when a process started, which tells it from a later one with its number."""
+def _start_time(process: int | str) -> str:
+    """Return when a process started, which distinguishes it from a later one with its number."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return ""
 
 
-def _first_version(mounts: str, own: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+def _find_first_version(mounts: str, own_groups: str) -> dict[str, Path]:
+    hierarchies: dict[str, Path] = {}
     for line in mounts.splitlines():
         words, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
@@ -184,42 +192,42 @@ def _first_version(mounts: str, own: str) -> dict[str, Path]:
             continue
         for name in ("memory", "pids", "cpu"):
             if name in options.split(","):
-                _, _, _, root, place, *_ = words.split()
-                found[name] = _within(place, root, _own_path(own, name))
-    writable = {name: path for name, path in found.items() if os.access(path, os.W_OK)}
+                _, _, _, root, mount_point, *_ = words.split()
+                hierarchies[name] = _locate(mount_point, root, _find_own_path(own_groups, name))
+    writable = {name: path for name, path in hierarchies.items() if os.access(path, os.W_OK)}
     return writable if {"memory", "pids"} <= writable.keys() else {}
 
 
-def _second_version(mounts: str, own: str) -> Path | None:
+def _find_second_version(mounts: str, own_groups: str) -> Path | None:
     for line in mounts.splitlines():
         words, _, rest = line.partition(" - ")
         if not rest.startswith("cgroup2 "):
             continue
-        _, _, _, root, place, *_ = words.split()
-        mine = _within(place, root, _own_path(own, ""))
-        # Beside us, or below us where we are in the topmost group, which may have both.
-        above = mine if mine == Path(place) else mine.parent
-        control = above / "cgroup.subtree_control"
-        if not all(os.access(each, os.W_OK) for each in (above, control, above / "cgroup.procs")):
+        _, _, _, root, mount_point, *_ = words.split()
+        own_group = _locate(mount_point, root, _find_own_path(own_groups, ""))
+        # Next to us, or below us where we are in the topmost group, which may have both.
+        parent = own_group if own_group == Path(mount_point) else own_group.parent
+        control = parent / "cgroup.subtree_control"
+        if not all(os.access(path, os.W_OK) for path in (parent, control, parent / "cgroup.procs")):
             continue
-        if above == Path(place):
+        if parent == Path(mount_point):
             for kind in ("memory", "pids", "cpu"):  # one that is refused refuses the others, too
-                _set(above, control.name, f"+{kind}", needed=False)
+                _write_setting(parent, control.name, f"+{kind}", required=False)
         with contextlib.suppress(OSError):
             if {"memory", "pids"} <= set(control.read_text().split()):
-                return above
+                return parent
     return None
 
 
-def _own_path(own: str, controller: str) -> str:
-    for line in own.splitlines():
+def _find_own_path(own_groups: str, controller: str) -> str:
+    for line in own_groups.splitlines():
         _, names, path = line.split(":", 2)
         if controller in names.split(","):
             return path
     return "/"
 
 
-def _within(place: str, root: str, path: str) -> Path:
+def _locate(mount_point: str, root: str, path: str) -> Path:
     """Return where a group is; what is mounted may be a part of the hierarchy only."""
     inner = path.removeprefix(root.rstrip("/")) if path.startswith(root) else "/"
-    return Path(place, inner.lstrip("/"))
+    return Path(mount_point, inner.lstrip("/"))

@@ -29,7 +29,7 @@ from pytest_intercode.sandboxes.bubblewrap.process import (
     NOBODY,
     StarterLost,
     StarterProcess,
-    forbidding,
+    find_forbidding_setting,
 )
 from pytest_intercode.sandboxes.bubblewrap.rights import NO_NAMESPACE
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
@@ -44,19 +44,19 @@ NAME_VARIABLE = "INTERCODE_SANDBOX"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # linux/capability.h
-_NUMBERS = {
+_CAPABILITY_NUMBERS = {
     **{"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6},
     **{"SETUID": 7, "SETPCAP": 8},
 }
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
-_AFTER_ITS_SANDBOXES = 0.1  # seconds after which a starter that is killed is seen to have ended
-_LEAST_DISK = 64 * 1024**2
+_STARTER_EXIT_TIMEOUT = 0.1  # seconds after which a starter that is killed is seen to have ended
+_MIN_DISK = 64 * 1024**2
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
 def disk_size(limits: Limits) -> int:
     """Return the bytes that all files of a sandbox may have together."""
-    return max(_LEAST_DISK, limits.file_size)
+    return max(_MIN_DISK, limits.file_size)
 
 
 class Bubblewrap:
@@ -85,37 +85,40 @@ class Bubblewrap:
             root = os.geteuid() == 0 and self._groups.usable
         self.grouped = self._groups.usable and (root or os.geteuid() != 0)
         self._root = root
-        self._next: deque[ControlGroup | None] = deque()
+        self._next_groups: deque[ControlGroup | None] = deque()
         self._layers: set[str] = set()  # that the starter has
-        self._over: dict[str, str] = {}  # images that are a layer over another one
+        self._layer_bases: dict[str, str] = {}  # images that are a layer over another one
         self._archives: dict[str, int] = {}  # descriptors of the archives that layers come from
         self._lock = threading.Lock()
         self._launching = threading.Lock()
         self._sandboxes: set[BubblewrapSandbox] = set()
-        self._leaving: list[ControlGroup] = []  # of sandboxes that have ended, or are about to
+        # Of sandboxes that have ended, or are about to.
+        self._leaving_groups: list[ControlGroup] = []
         self._egress = Proxy()
-        self._starter = self._begun()
+        self._starter = self._start_starter()
 
-    def _begun(self) -> StarterProcess:
+    def _start_starter(self) -> StarterProcess:
         """Begin a starter, with the control groups of its first sandboxes."""
-        self._next = deque(self._new_group() for _ in range(_PREFORKED))
-        procs = [each for group in self._next if group for each in group.open_procs()]
+        self._next_groups = deque(self._new_group() for _ in range(_PREFORKED))
+        procs = [
+            descriptor for group in self._next_groups if group for descriptor in group.open_procs()
+        ]
         try:
             patterns = self._groups.patterns(self._pid)
             return StarterProcess(
                 seccomp.program(), patterns, procs, _PREFORKED, self._root, self._shared
             )
         except BaseException:
-            for group in self._next:
+            for group in self._next_groups:
                 if group:
                     group.remove()
             raise
         finally:
-            for each in procs:
-                os.close(each)
+            for descriptor in procs:
+                os.close(descriptor)
 
-    def _begin_again(self, lost: StarterProcess) -> None:
-        """Begin another starter in place of one that was ended, or does not answer any more.
+    def _restart_starter(self, lost: StarterProcess) -> None:
+        """Begin another starter instead of one that was ended, or does not answer any more.
 
         The sandboxes of the lost one end with it.
         """
@@ -123,9 +126,9 @@ class Bubblewrap:
             if self._starter is not lost:
                 return  # another thread did it
             lost.close()
-            self._leaving += [group for group in self._next if group is not None]
+            self._leaving_groups += [group for group in self._next_groups if group is not None]
             self._layers.clear()
-            self._starter = self._begun()
+            self._starter = self._start_starter()
             for name, descriptor in self._archives.items():
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 self._unpack(name, descriptor)
@@ -148,23 +151,23 @@ class Bubblewrap:
         Raises:
             SandboxError: it does not start, or the keeper did not answer.
         """
-        self._tidy()
-        for left in reversed(range(_PREFORKED + 2)):
+        self._remove_leaving_groups()
+        for remaining_tries in reversed(range(_PREFORKED + 2)):
             starter = self._starter
             try:
                 return self._launch(spec)
             except StarterLost as error:
-                if not left:
+                if not remaining_tries:
                     raise SandboxError(
                         f"{spec.image} does not start as a sandbox: {error}"
                     ) from None
                 if not starter.answers():
-                    self._begin_again(starter)
+                    self._restart_starter(starter)
         raise AssertionError("a range was empty")
 
     def _launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
         name = f"bwrap-{secrets.token_hex(4)}"
-        streams = PipeStreams.fresh()
+        streams = PipeStreams.create()
         group: ControlGroup | None = None
         descriptors: list[int] = []
         starter: StarterProcess | None = None
@@ -178,8 +181,8 @@ class Bubblewrap:
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
             elif starter.readable:
                 streams.past_keeper = pid, group.open_count()
-            # One that had only begun when its starter was killed may wait for it for ever.
-            streams.hopeless = starter.ended
+            # One that had only begun when its starter was killed may wait for it endlessly.
+            streams.is_hopeless = starter.ended
             sandbox = BubblewrapSandbox(
                 name,
                 pid,
@@ -192,7 +195,7 @@ class Bubblewrap:
                 ended=self._forget,
                 starter_ended=starter.ended,
             )
-            streams.hopeless = None
+            streams.is_hopeless = None
         except BaseException as error:
             streams.close()
             if descriptors:
@@ -200,12 +203,16 @@ class Bubblewrap:
                     signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
             for descriptor in descriptors:
                 os.close(descriptor)
-            self._leave(group)
+            self._remove_later(group)
             if not isinstance(error, SandboxError) or isinstance(error, StarterLost):
                 raise
-            if starter is not None and starter.ended(_AFTER_ITS_SANDBOXES):
+            if starter is not None and starter.ended(_STARTER_EXIT_TIMEOUT):
                 raise StarterLost("bubblewrap's starter was ended") from None
-            hint = f" ({forbidding()})" if NO_NAMESPACE in str(error) and forbidding() else ""
+            hint = (
+                f" ({find_forbidding_setting()})"
+                if NO_NAMESPACE in str(error) and find_forbidding_setting()
+                else ""
+            )
             raise SandboxError(f"{spec.image} does not start as a sandbox: {error}{hint}") from None
         with self._lock:
             self._sandboxes.add(sandbox)
@@ -219,31 +226,33 @@ class Bubblewrap:
         with self._launching:
             starter = self._starter
             request = self._request(spec, name)
-            group = self._next[0]
+            group = self._next_groups[0]
             try:
                 if group is not None:
                     group.limit(spec.limits, spec.limits.memory + disk_size(spec.limits))
             except OSError as error:
                 raise SandboxError(f"control groups: {error}") from None
-            following = self._new_group()
-            procs = following.open_procs() if following else []
+            next_group = self._new_group()
+            procs = next_group.open_procs() if next_group else []
             # From here on each request takes a process that waits, and has another take its place.
-            self._next.append(following)
-            self._next.popleft()
+            self._next_groups.append(next_group)
+            self._next_groups.popleft()
             try:
                 answer, descriptors = starter.ask(request, [*streams.inside, *procs])
             except BaseException:
-                self._leave(group)
+                self._remove_later(group)
                 raise
             finally:
-                for each in procs:
-                    os.close(each)
+                for descriptor in procs:
+                    os.close(descriptor)
         return int(answer["pid"]), descriptors, group, starter
 
-    def _sockets(self, starter: StarterProcess, box: BubblewrapSandbox, plan: Plan) -> list[int]:
+    def _sockets(
+        self, starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan
+    ) -> list[int]:
         """Open sockets in the network of a sandbox, which the starter may enter."""
         try:
-            return starter.ask({"do": "sockets", **plan}, [box.process])[1]
+            return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
         except StarterLost:
             raise
         except SandboxError as error:
@@ -263,10 +272,10 @@ class Bubblewrap:
         self._egress.close()
         for sandbox in self.sandboxes():
             sandbox.close()
-        for group in self._next:
-            self._leave(group)
+        for group in self._next_groups:
+            self._remove_later(group)
         with self._lock:
-            self._leaving = remove_all(self._leaving, 2.0)
+            self._leaving_groups = remove_all(self._leaving_groups, 2.0)
             while self._archives:
                 os.close(self._archives.popitem()[1])
 
@@ -291,11 +300,11 @@ class Bubblewrap:
             "prefork": 1,
             "argv": ["bash"],
             # The keeper alone has the last one: for who looks at the list of processes outside, and
-            # nothing that two sandboxes could be told apart by inside.
+            # nothing that two sandboxes could be distinguished by inside.
             "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
             "hostname": hostname,
             "workdir": spec.workdir,
-            "lowers": self._lowers(spec),
+            "lowers": self._add_layers(spec),
             "shared": not self._base(spec.image)[0].startswith("/"),
             "size": disk_size(limits),
             "shm": min(SHM_SIZE, limits.memory // 4),
@@ -304,7 +313,9 @@ class Bubblewrap:
             "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
             "network": limits.network,
             "limits": self._rlimits(limits),
-            "capabilities": [_NUMBERS[each] for each in (*CAPABILITIES, *lowered)],
+            "capabilities": [
+                _CAPABILITY_NUMBERS[capability] for capability in (*CAPABILITIES, *lowered)
+            ],
             "guarded": spec.guarded and self.all_ids,
             "state": spec.worker == "bash",
         }
@@ -313,16 +324,16 @@ class Bubblewrap:
         """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
         return spec.guarded and not self.all_ids
 
-    def _lowers(self, spec: SandboxSpec) -> list[str]:
+    def _add_layers(self, spec: SandboxSpec) -> list[str]:
         """Give the starter the layers of a sandbox; return their names."""
         with self._lock:
-            image, above = self._base(spec.image)
+            image, layers = self._base(spec.image)
             if image.startswith("/"):
                 if image not in self._layers:
                     message = {"do": "folder", "name": image, "path": image}
                     self._starter.ask(message)
                     self._layers.add(image)
-                return [*above, image]
+                return [*layers, image]
             name = f"{HOST} with network" if spec.limits.network else HOST
             if name not in self._layers:
                 with tempfile.TemporaryFile() as file:
@@ -330,15 +341,15 @@ class Bubblewrap:
                     file.flush()
                     file.seek(0)
                     self._unpack(name, file.fileno())
-            return [*above, name]
+            return [*layers, name]
 
     def _base(self, image: str) -> tuple[str, list[str]]:
         """Return what is below the layers of an image, and their names, topmost first."""
-        above = []
-        while image in self._over:
-            above.append(image)
-            image = self._over[image]
-        return image, above
+        layers = []
+        while image in self._layer_bases:
+            layers.append(image)
+            image = self._layer_bases[image]
+        return image, layers
 
     def add_layer(self, name: str, archive: BinaryIO, base: str) -> None:
         """Keep what a tar archive holds in memory: what an image adds to another one.
@@ -350,26 +361,26 @@ class Bubblewrap:
         """
         archive.flush()
         with self._lock:
-            if name in self._over:
+            if name in self._layer_bases:
                 return
             # From here on each starter is given it.
-            self._over[name] = base
+            self._layer_bases[name] = base
             self._archives[name] = os.dup(archive.fileno())
             starter = self._starter
             with contextlib.suppress(StarterLost):
                 self._unpack(name, archive.fileno())
                 return
-        self._begin_again(starter)
+        self._restart_starter(starter)
 
     def _unpack(self, name: str, archive: int) -> None:
         self._starter.ask({"do": "archive", "name": name}, [archive] * 3)
         self._layers.add(name)
 
     def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:
-        most = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
+        rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
         if not self.grouped:
-            most.append((resource.RLIMIT_DATA, limits.memory))
-        return most
+            rlimits.append((resource.RLIMIT_DATA, limits.memory))
+        return rlimits
 
     def _new_group(self) -> ControlGroup | None:
         """Make the control group of the next sandbox."""
@@ -385,14 +396,14 @@ class Bubblewrap:
     def _forget(self, sandbox: BubblewrapSandbox) -> None:
         with self._lock:
             self._sandboxes.discard(sandbox)
-        self._leave(sandbox.group)
+        self._remove_later(sandbox.group)
 
-    def _leave(self, group: ControlGroup | None) -> None:
+    def _remove_later(self, group: ControlGroup | None) -> None:
         """Have a group removed when its processes have ended."""
         if group is not None:
             with self._lock:
-                self._leaving.append(group)
+                self._leaving_groups.append(group)
 
-    def _tidy(self) -> None:
+    def _remove_leaving_groups(self) -> None:
         with self._lock:
-            self._leaving = remove_all(self._leaving, 0)
+            self._leaving_groups = remove_all(self._leaving_groups, 0)

@@ -42,8 +42,8 @@ _ETC = (
     *("selinux", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
     *("timezone", "xattr.conf"),
 )
-_SKIPPED = {"certs/java"}
-_LARGEST = 4 * 1024**2
+_SKIPPED_FILES = {"certs/java"}
+_MAX_FILE_SIZE = 4 * 1024**2
 
 _MASTERS = "/usr/share/base-passwd"
 _PASSWD = """\
@@ -76,26 +76,26 @@ _SHADOW_GROUP = 42
 def skeleton(network: bool = False) -> bytes:
     """Return all of the system but ``/usr`` as a tar archive, and name servers for a network."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, mode in _FOLDERS.items():
-            _add(out, name, type=tarfile.DIRTYPE, mode=mode)
+            _add(archive, name, type=tarfile.DIRTYPE, mode=mode)
         links = dict(_LINKS)
         for name in _MERGED:
             if Path("/", name).is_symlink():
                 links[name] = str(Path("/", name).readlink())
             elif Path("/", name).is_dir():
-                _add(out, name, type=tarfile.DIRTYPE, mode=0o755)
+                _add(archive, name, type=tarfile.DIRTYPE, mode=0o755)
         for name, target in links.items():
-            _add(out, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
+            _add(archive, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
         for path in _readable(_ETC):
-            _copy(out, path)
+            _copy(archive, path)
         for name, text, mode, group in _accounts():
-            _add(out, f"etc/{name}", text.encode(), mode=mode, gid=group)
-        _add(out, "etc/hostname")
-        _add(out, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
+            _add(archive, f"etc/{name}", text.encode(), mode=mode, gid=group)
+        _add(archive, "etc/hostname")
+        _add(archive, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
         resolver = Path("/etc/resolv.conf")
         servers = resolver.read_bytes() if network and resolver.is_file() else b""
-        _add(out, "etc/resolv.conf", servers)
+        _add(archive, "etc/resolv.conf", servers)
     return buffer.getvalue()
 
 
@@ -104,7 +104,7 @@ def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
     names = (name for name in _MERGED if Path("/", name).is_dir())
     folders = ["/usr", *(f"/{name}" for name in names if not Path("/", name).is_symlink())]
     covered: dict[str, list[str]] = {folder: [] for folder in folders}
-    for path in sorted({os.path.realpath(each) for each in hidden}):
+    for path in sorted({os.path.realpath(folder) for folder in hidden}):
         for folder, inside in covered.items():
             if path.startswith(f"{folder}/") and Path(path).is_dir():
                 inside.append(path)
@@ -117,29 +117,31 @@ def _readable(names: Iterable[str]) -> Iterator[Path]:
         top = Path("/etc", name)
         if not os.path.lexists(top):
             continue
-        yield from (each for each in reversed(top.parents) if each.parent != each)
+        yield from (parent for parent in reversed(top.parents) if parent.parent != parent)
         if top.is_symlink() or not top.is_dir():
             yield top
             continue
         for folder, inner, files in os.walk(top):
             inner.sort()
             yield Path(folder)
-            links = [each for each in inner if Path(folder, each).is_symlink()]
-            yield from (Path(folder, each) for each in sorted([*files, *links]))
+            links = [entry for entry in inner if Path(folder, entry).is_symlink()]
+            yield from (Path(folder, entry) for entry in sorted([*files, *links]))
 
 
-def _copy(out: tarfile.TarFile, path: Path) -> None:
+def _copy(archive: tarfile.TarFile, path: Path) -> None:
     name = str(path).lstrip("/")
-    if name in out.getnames() if path.is_dir() else False:
+    if name in archive.getnames() if path.is_dir() else False:
         return
     status = path.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        _add(out, name, type=tarfile.SYMTYPE, linkname=str(path.readlink()), mode=mode)
+        _add(archive, name, type=tarfile.SYMTYPE, linkname=str(path.readlink()), mode=mode)
     elif stat.S_ISDIR(status.st_mode):
-        _add(out, name, type=tarfile.DIRTYPE, mode=mode)
-    elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _LARGEST:
-        _add(out, name, path.read_bytes(), mode=mode)
+        _add(archive, name, type=tarfile.DIRTYPE, mode=mode)
+    elif (
+        stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _MAX_FILE_SIZE
+    ):
+        _add(archive, name, path.read_bytes(), mode=mode)
 
 
 def _accounts() -> Iterator[tuple[str, str, int, int]]:
@@ -154,9 +156,9 @@ def _accounts() -> Iterator[tuple[str, str, int, int]]:
     yield "gshadow", "".join(f"{n}:*::\n" for n in groups), 0o640, _SHADOW_GROUP
 
 
-def _add(out: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
+def _add(archive: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
     for field, value in fields.items():
         setattr(entry, field, value)
-    out.addfile(entry, io.BytesIO(data))
+    archive.addfile(entry, io.BytesIO(data))

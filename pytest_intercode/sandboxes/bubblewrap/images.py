@@ -1,6 +1,6 @@
 """What takes the place of images: the host's system, or an unpacked root file system.
 
-A Dockerfile of ours may add to the host's system, as the databases of a suite. Its steps are then
+One of our Dockerfiles may add to the host's system, as the databases of a suite. Its steps are then
 run in a sandbox; what they leave is kept as an archive in the user's cache, and in memory while a
 run uses it.
 """
@@ -28,24 +28,24 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.images import build_context, one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-from pytest_intercode.suites.dockerfile import instructions
+from pytest_intercode.suites.dockerfile import read_instructions
 
 __all__ = ["Images"]
 
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
-_PATIENCE = 600.0
+_STEP_TIMEOUT = 600.0  # seconds for one step of a Dockerfile
 _SERVERS = ("mariadbd", "mysqld")
-_OUT = "/run/out"
+_OUTPUT_FOLDER = "/run/out"
 # What is mounted there, or fresh in every sandbox.
-_KEEP = "tar --one-file-system -C / -cf {out}/layer.tar {without} ."
-_WITHOUT = ("dev", "proc", "run", "sys", "tmp", "usr")
+_ARCHIVE_COMMAND = "tar --one-file-system -C / -cf {out}/layer.tar {excluded} ."
+_EXCLUDED = ("dev", "proc", "run", "sys", "tmp", "usr")
 _INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
 # What a Dockerfile does that makes a Debian with some packages, and nothing else.
 _PLAIN = re.compile(
     r"ARG BASE=debian(?::\S+)?|FROM (?:debian(?::\S+)?|\$BASE|\$\{BASE\})"
     r"|RUN (?:(?:[A-Z_]+=\S+ )?(?:apt-get (?:update|install|clean)|rm) [^&|;$`]*(?:&& *|$))+",
 )
-_TELLING = ("usr", "usr/bin", "usr/sbin", "usr/local/bin", "etc", "var/lib/dpkg/status")
+_IDENTITY_PATHS = ("usr", "usr/bin", "usr/sbin", "usr/local/bin", "etc", "var/lib/dpkg/status")
 _STATUS = Path("/var/lib/dpkg/status")
 _INSTALLED = re.compile(
     r"^Package: (\S+)\n(?:Essential: yes\n)?Status: install ok installed$", re.MULTILINE
@@ -61,7 +61,7 @@ class Images:
         rootfs: an unpacked root file system for all images; or a folder with one for each,
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
-        engine: runs the Dockerfiles of ours that add to the host's system.
+        engine: runs those of our Dockerfiles that add to the host's system.
         verbosity: -1 to have no builds reported.
     """
 
@@ -85,12 +85,12 @@ class Images:
     def identity(self, name: str) -> str:
         """Return what changes with the programs and settings of a system, as folders' times say."""
         root = "/" if name.startswith(HOST) else name.partition("+")[0]
-        said = [name]
-        for path in _TELLING:
+        parts = [name]
+        for path in _IDENTITY_PATHS:
             with contextlib.suppress(OSError):
-                seen = os.stat(os.path.join(root, path))  # noqa: PTH116 - for each episode
-                said.append(f"{path} {seen.st_dev} {seen.st_ino} {seen.st_mtime_ns}")
-        return " ".join(said)
+                status = os.stat(os.path.join(root, path))  # noqa: PTH116 - for each episode
+                parts.append(f"{path} {status.st_dev} {status.st_ino} {status.st_mtime_ns}")
+        return " ".join(parts)
 
     def pinned(self, name: str) -> str:
         """Return nothing: what takes the place of an image comes from no registry."""
@@ -106,9 +106,9 @@ class Images:
         Raises:
             ImageError: there is none for this image.
         """
-        name = self._find(replace(source, layers=()), purpose)
+        name = self._find_base(replace(source, layers=()), purpose)
         for layer in source.layers:
-            name = self._laid_over(name, layer)
+            name = self._add_layer(name, layer)
         return name
 
     def stop_builds(self) -> None:
@@ -119,7 +119,7 @@ class Images:
         for sandbox in building:
             sandbox.close()
 
-    def _laid_over(self, base: str, layer: Path) -> str:
+    def _add_layer(self, base: str, layer: Path) -> str:
         assert self._engine is not None, "layers are kept by an engine"
         try:
             with layer.open("rb") as file:
@@ -130,29 +130,29 @@ class Images:
             raise ImageError(f"{layer} cannot be laid over {base}: {error}") from None
         return name
 
-    def _find(self, source: ImageSource, purpose: str) -> str:
-        name = _name(source)
+    def _find_base(self, source: ImageSource, purpose: str) -> str:
+        name = _rootfs_name(source)
         if self._rootfs is not None:
             for folder in (self._rootfs / name, self._rootfs):
                 if _is_root(folder):
-                    self._check(folder)
+                    self._check_owner(folder)
                     return str(folder)
             raise ImageError(
                 f"--intercode-rootfs={self._rootfs}: neither it nor {name} in it is an unpacked "
                 "root file system (it has no usr/bin/bash)"
             )
         dockerfile = source.dockerfile
-        ours = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
-        text = "" if dockerfile is None else _text(dockerfile)
-        if dockerfile is None or not (ours or _is_plain(text)):
+        is_bundled = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
+        text = "" if dockerfile is None else _read_dockerfile(dockerfile)
+        if dockerfile is None or not (is_bundled or _is_plain(text)):
             raise ImageError(
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
         if source.context and self._engine is not None:
             return self._with_layer(self._engine, dockerfile, source, purpose)
-        missing = list(_missing(text))
-        if missing and not ours:
+        missing = list(_find_missing_packages(text))
+        if missing and not is_bundled:
             raise ImageError(
                 f"this machine lacks what {dockerfile} installs: apt-get install "
                 f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked"
@@ -172,7 +172,7 @@ class Images:
         Raises:
             ImageError: it cannot be built here.
         """
-        server = _server(engine, dockerfile)
+        server = _find_server_version(engine, dockerfile)
         context = build_context(dockerfile, source.context)
         digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
         name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
@@ -193,30 +193,34 @@ class Images:
     def _build(self, engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as output_folder:
             Path(output_folder).chmod(0o777)
-            mounts = ((output_folder, _OUT),)
-            box = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
+            mounts = ((output_folder, _OUTPUT_FOLDER),)
+            sandbox = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
             with self._lock:
-                self._building.add(box)
+                self._building.add(sandbox)
                 stopped = self._stopped
             try:
                 if stopped:
                     raise SandboxError("the run is over")
-                for step in instructions(_text(dockerfile)):
+                for step in read_instructions(_read_dockerfile(dockerfile)):
                     if step.name == "COPY":
-                        box.unpack(_copied(context, *step.rest.split()))
+                        sandbox.unpack(_extract_copied(context, *step.rest.split()))
                     elif step.name == "RUN":
-                        _run(box, dockerfile, step.rest)
-                without = " ".join(f"--exclude=./{pattern}" for pattern in _WITHOUT)
-                _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
+                        _run_step(sandbox, dockerfile, step.rest)
+                excluded = " ".join(f"--exclude=./{pattern}" for pattern in _EXCLUDED)
+                _run_step(
+                    sandbox,
+                    dockerfile,
+                    _ARCHIVE_COMMAND.format(out=_OUTPUT_FOLDER, excluded=excluded),
+                )
             finally:
                 with self._lock:
-                    self._building.discard(box)
-                box.close()
+                    self._building.discard(sandbox)
+                sandbox.close()
             part = path.with_name(f"{path.name}.{os.getpid()}")
             shutil.move(Path(output_folder, "layer.tar"), part)
             part.replace(path)
 
-    def _check(self, folder: Path) -> None:
+    def _check_owner(self, folder: Path) -> None:
         owner = None if self._engine is None else self._engine.owner
         if owner not in (None, (folder / "usr").stat().st_uid):
             raise ImageError(
@@ -225,7 +229,7 @@ class Images:
             )
 
 
-def _name(source: ImageSource) -> str:
+def _rootfs_name(source: ImageSource) -> str:
     """Return the name that a root file system for an image has."""
     if source.dockerfile is None:
         return re.sub(r"[^\w.-]", "-", source.image or "")
@@ -239,7 +243,7 @@ def _is_root(folder: Path) -> bool:
     return os.path.lexists(folder / "usr/bin/bash") or os.path.lexists(folder / "bin/bash")
 
 
-def _text(dockerfile: Path) -> str:
+def _read_dockerfile(dockerfile: Path) -> str:
     try:
         return dockerfile.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -248,12 +252,12 @@ def _text(dockerfile: Path) -> str:
 
 def _is_plain(dockerfile: str) -> bool:
     """Whether a Dockerfile does nothing but install Debian packages."""
-    steps = [" ".join((step.name, *step.rest.split())) for step in instructions(dockerfile)]
+    steps = [" ".join((step.name, *step.rest.split())) for step in read_instructions(dockerfile)]
     plain = all(map(_PLAIN.fullmatch, steps))
     return plain and _INSTALL.search(dockerfile) is not None
 
 
-def _missing(dockerfile: str) -> Iterator[str]:
+def _find_missing_packages(dockerfile: str) -> Iterator[str]:
     """Name the Debian packages that a Dockerfile installs and that this machine lacks."""
     if not _STATUS.is_file():
         return  # no Debian: what is there is found out by using it
@@ -264,11 +268,11 @@ def _missing(dockerfile: str) -> Iterator[str]:
                 yield word
 
 
-def _server(engine: Bubblewrap, dockerfile: Path) -> str:
+def _find_server_version(engine: Bubblewrap, dockerfile: Path) -> str:
     """Return which database server there is."""
-    place = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
-    found = [path for name in _SERVERS if (path := shutil.which(name, path=place))]
-    if not found:
+    search_path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
+    programs = [path for name in _SERVERS if (path := shutil.which(name, path=search_path))]
+    if not programs:
         raise ImageError(
             "tasks with the engine mysql need a server, and this machine has none: apt-get "
             "install mariadb-server-core mariadb-client-core (or use Docker, or "
@@ -280,26 +284,26 @@ def _server(engine: Bubblewrap, dockerfile: Path) -> str:
             "install newuidmap (apt-get install uidmap) and have 65536 ids in /etc/subuid and "
             "/etc/subgid"
         )
-    command = [found[0], "--version"]
+    command = [programs[0], "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-def _run(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> None:
-    status, output = sandbox.admin(f"cd /; {command}", _PATIENCE)
+def _run_step(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> None:
+    status, output = sandbox.admin(f"cd /; {command}", _STEP_TIMEOUT)
     if status != 0:
         lines = output.decode("utf-8", "replace").splitlines()[-12:]
-        said = "".join(f"\n    {line}" for line in lines)
-        raise ImageError(f"{dockerfile} does not build: {command} ended with {status}{said}")
+        excerpt = "".join(f"\n    {line}" for line in lines)
+        raise ImageError(f"{dockerfile} does not build: {command} ended with {status}{excerpt}")
 
 
-def _copied(context: bytes, source: str, target: str) -> bytes:
+def _extract_copied(context: bytes, source: str, target: str) -> bytes:
     """Return what ``COPY`` copies out of a context, as an archive to be unpacked at the root."""
     buffer = io.BytesIO()
     with (
-        tarfile.open(fileobj=io.BytesIO(context)) as taken,
-        tarfile.open(fileobj=buffer, mode="w") as given,
+        tarfile.open(fileobj=io.BytesIO(context)) as source_archive,
+        tarfile.open(fileobj=buffer, mode="w") as target_archive,
     ):
-        for member in taken:
+        for member in source_archive:
             inner = PurePosixPath(member.name)
             if member.name == source:
                 inner = PurePosixPath(inner.name)
@@ -307,7 +311,7 @@ def _copied(context: bytes, source: str, target: str) -> bytes:
                 inner = inner.relative_to(source.rstrip("/"))
             else:
                 continue
-            data = taken.extractfile(member)
+            data = source_archive.extractfile(member)
             member.name = str(PurePosixPath(target.strip("/"), inner))
-            given.addfile(member, data)
+            target_archive.addfile(member, data)
     return buffer.getvalue()

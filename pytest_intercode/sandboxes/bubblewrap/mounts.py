@@ -15,7 +15,7 @@ from pathlib import Path
 
 __all__ = [
     *("BIND", "NODEV", "NOEXEC", "NOSUID", "PRIVATE", "RDONLY", "RECURSIVE", "Trees"),
-    *("detach_needless", "enter_root", "mount", "mount_in", "place_in", "seal", "unmount"),
+    *("detach_needless", "enter_root", "mount", "mount_in", "open_in_root", "seal", "unmount"),
 ]
 
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
@@ -73,30 +73,35 @@ def seal(path: str, flags: int, folder: int = -1) -> None:
         folder: the descriptor.
     """
     attributes = struct.pack("=4Q", flags, 0, 0, 0)  # these have the same numbers there
-    how = ctypes.c_long(_WHOLE_TREE | (0 if path else _EMPTY_PATH))
+    lookup_flags = ctypes.c_long(_WHOLE_TREE | (0 if path else _EMPTY_PATH))
     call, size = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(len(attributes))
-    if _LIBC.syscall(call, ctypes.c_long(folder), os.fsencode(path), how, attributes, size) != 0:
+    if (
+        _LIBC.syscall(
+            call, ctypes.c_long(folder), os.fsencode(path), lookup_flags, attributes, size
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise OSError(number, f"mount_setattr (of Linux 5.12) on {path}: {os.strerror(number)}")
 
 
-def place_in(root: int, path: str, folder: bool = True) -> int:
+def open_in_root(root: int, path: str, folder: bool = True) -> int:
     """Return a descriptor (O_PATH) of a place in a sandbox's root, which is made if it is missing.
 
     Args:
         root: a descriptor of the root. No link leads out of it.
         path: the absolute path there.
-        folder: make a folder, and not a file.
+        folder: make a place, and not a file.
 
     Raises:
         OSError: it is not there and cannot be made.
     """
     path = path.rstrip("/") or "/"
-    found = _found_in(root, path)
-    if found is not None:
-        return found
-    above, _, name = path.rpartition("/")
-    parent = place_in(root, above)
+    descriptor = _find_in_root(root, path)
+    if descriptor is not None:
+        return descriptor
+    parent_path, _, name = path.rpartition("/")
+    parent = open_in_root(root, parent_path)
     try:
         if folder:
             os.mkdir(name, 0o755, dir_fd=parent)
@@ -108,18 +113,18 @@ def place_in(root: int, path: str, folder: bool = True) -> int:
         raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}") from None
     finally:
         os.close(parent)
-    found = _found_in(root, path)
-    if found is None:
+    descriptor = _find_in_root(root, path)
+    if descriptor is None:
         raise OSError(0, f"{path} in the sandbox cannot be made")
-    return found
+    return descriptor
 
 
-def _found_in(root: int, path: str) -> int | None:
-    how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
-    call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(how))
-    found = int(_LIBC.syscall(call, ctypes.c_long(root), os.fsencode(path), how, size))
-    if found >= 0:
-        return found
+def _find_in_root(root: int, path: str) -> int | None:
+    open_how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
+    call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(open_how))
+    descriptor = int(_LIBC.syscall(call, ctypes.c_long(root), os.fsencode(path), open_how, size))
+    if descriptor >= 0:
+        return descriptor
     error = OSError(ctypes.get_errno(), "")
     if isinstance(error, FileNotFoundError):
         return None
@@ -128,14 +133,14 @@ def _found_in(root: int, path: str) -> int | None:
 
 
 def mount_in(root: int, path: str, source: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount at a place in a sandbox's root; see :func:`place_in` and :func:`mount`."""
-    target = place_in(root, path, folder=bool(kind) or Path(source).is_dir())
+    """Mount at a place in a sandbox's root; see :func:`open_in_root` and :func:`mount`."""
+    target = open_in_root(root, path, folder=bool(kind) or Path(source).is_dir())
     try:
         mount(source, f"/proc/self/fd/{target}", kind, flags, options)
     except OSError as error:
         number = error.errno or 0
-        said = f"{kind or source} on {path} in the sandbox: {os.strerror(number)}"
-        raise OSError(number, said) from None
+        message = f"{kind or source} on {path} in the sandbox: {os.strerror(number)}"
+        raise OSError(number, message) from None
     finally:
         os.close(target)
 
@@ -171,33 +176,36 @@ class Trees:
         self._base = Path(base)
         self._count = 0
         self.shared: dict[str, str] = {}
-        self._dev = self._place()
-        mount("tmpfs", self._dev, "tmpfs", NOSUID | NODEV, "mode=755")
+        self._devices = self._new_folder()
+        mount("tmpfs", self._devices, "tmpfs", NOSUID | NODEV, "mode=755")
         for name in _DEVICES:
-            self._bind(f"/dev/{name}", f"{self._dev}/{name}", NOSUID)
+            self._bind_file(f"/dev/{name}", f"{self._devices}/{name}", NOSUID)
         for name in ("pts", "shm"):
-            Path(self._dev, name).mkdir()
+            Path(self._devices, name).mkdir()
         for name, target in _LINKS.items():
-            Path(self._dev, name).symlink_to(target)
+            Path(self._devices, name).symlink_to(target)
         # The flags of one mount, and not of those in it: devices are to stay devices.
-        mount("none", self._dev, "", _REMOUNT | BIND | _SEALED)
-        null, empty = f"{base}/null", self._place()
-        self._bind("/dev/null", null, _SEALED)
+        mount("none", self._devices, "", _REMOUNT | BIND | _SEALED)
+        null, empty = f"{base}/null", self._new_folder()
+        self._bind_file("/dev/null", null, _SEALED)
         mount("tmpfs", empty, "tmpfs", _SEALED, "mode=755")
         covers = [(name, null) for name in _COVERED_FILES]
         covers += [(name, empty) for name in _COVERED_FOLDERS]
-        covers += [(name, self._sealed(f"/proc/{name}")) for name in _READONLY if _in_proc(name)]
-        self._covers = [(f"/proc/{name}", source) for name, source in covers if _in_proc(name)]
+        covers += [
+            (name, self._bind_sealed(f"/proc/{name}")) for name in _READONLY if _is_in_proc(name)
+        ]
+        self._covers = [(f"/proc/{name}", source) for name, source in covers if _is_in_proc(name)]
 
     def share(self, path: str, covered: list[str]) -> None:
         """Share a folder of the host's, read-only, with some folders in it covered."""
-        place = self._sealed(path)
-        for each in covered:
-            mount("tmpfs", place + each.removeprefix(path), "tmpfs", _SEALED, "mode=755")
-        self.shared[path] = place
+        folder = self._bind_sealed(path)
+        for covered_path in covered:
+            target = folder + covered_path.removeprefix(path)
+            mount("tmpfs", target, "tmpfs", _SEALED, "mode=755")
+        self.shared[path] = folder
 
     def mount_in(self, root: int, shared: bool, shm: int) -> None:
-        """Mount what a sandbox sees beside its own files.
+        """Mount what a sandbox sees besides its own files.
 
         Args:
             root: a descriptor of its root.
@@ -206,7 +214,7 @@ class Trees:
         """
         for path, source in self.shared.items() if shared else ():
             mount_in(root, path, source, "", BIND | RECURSIVE)
-        mount_in(root, "/dev", self._dev, "", BIND | RECURSIVE)
+        mount_in(root, "/dev", self._devices, "", BIND | RECURSIVE)
         options = "newinstance,ptmxmode=0666,mode=620"
         mount_in(root, "/dev/pts", "devpts", "devpts", NOSUID | NOEXEC, options)
         options = f"size={shm},mode=1777"
@@ -215,25 +223,25 @@ class Trees:
         for path, source in self._covers:
             mount_in(root, path, source, "", BIND | RECURSIVE)
 
-    def _place(self) -> str:
+    def _new_folder(self) -> str:
         self._count += 1
-        place = self._base / f"tree{self._count}"
-        place.mkdir()
-        return str(place)
+        folder = self._base / f"tree{self._count}"
+        folder.mkdir()
+        return str(folder)
 
-    def _sealed(self, path: str) -> str:
+    def _bind_sealed(self, path: str) -> str:
         """Return where a folder of the host's is, read-only with all that is mounted in it."""
-        place = self._place()
-        mount(path, place, "", BIND | RECURSIVE)
-        seal(place, _SEALED)
-        return place
+        folder = self._new_folder()
+        mount(path, folder, "", BIND | RECURSIVE)
+        seal(folder, _SEALED)
+        return folder
 
     @staticmethod
-    def _bind(path: str, place: str, flags: int) -> None:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        mount(path, place, "", BIND)
-        seal(place, flags)
+    def _bind_file(path: str, target: str, flags: int) -> None:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        mount(path, target, "", BIND)
+        seal(target, flags)
 
 
-def _in_proc(name: str) -> bool:
+def _is_in_proc(name: str) -> bool:
     return Path("/proc", name).exists()

@@ -23,14 +23,14 @@ from pytest_intercode.sandboxes.bubblewrap.starter import IDS
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.messages import receive, send
 
-__all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_program", "forbidding"]
+__all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_forbidding_setting", "find_program"]
 
-_PATIENCE = 30.0
-_TEXTS = (
+_ANSWER_TIMEOUT = 30.0  # seconds for the starter to answer, on a machine that is busy
+_MODULES = (
     *("messages", "egress.namespace"),
     *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.starter"),
 )
-_OLDEST = (0, 5)  # older ones were not tried
+_MIN_VERSION = (0, 5)  # older ones were not tried
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
 
@@ -55,33 +55,33 @@ def find_program() -> str:
             "bubblewrap is not installed: `apt-get install bubblewrap` on Debian and Ubuntu, or "
             "take Docker: --intercode-sandbox=docker"
         )
-    version = _version(program)
-    if version and version < _OLDEST:
+    version = _read_version(program)
+    if version and version < _MIN_VERSION:
         raise EngineUnavailable(
-            f"bubblewrap {_dotted(version)} is too old: {_dotted(_OLDEST)} or newer is needed, "
-            "which Debian 12 and Ubuntu 22.04 have"
+            f"bubblewrap {_format_version(version)} is too old: {_format_version(_MIN_VERSION)} "
+            "or newer is needed, which Debian 12 and Ubuntu 22.04 have"
         )
     return program
 
 
 @cache
-def _version(program: str) -> tuple[int, ...]:
+def _read_version(program: str) -> tuple[int, ...]:
     """Return the version of bubblewrap, or nothing where it cannot be found out."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()  # starting it will show what is wrong
-    found = re.search(r"(\d+)\.(\d+)", done.stdout)
-    return tuple(map(int, found.groups())) if found else ()
+    match = re.search(r"(\d+)\.(\d+)", result.stdout)
+    return tuple(map(int, match.groups())) if match else ()
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def forbidding(settings: Path = Path("/proc/sys")) -> str:
+def find_forbidding_setting(settings: Path = Path("/proc/sys")) -> str:
     """Name the kernel's setting that keeps ordinary users from making sandboxes, or nothing."""
     for name, bad, good in _SETTINGS:
         with contextlib.suppress(OSError):
@@ -128,12 +128,12 @@ class StarterProcess:
         self.readable = root
         self._user = NOBODY if os.geteuid() == 0 and not root else None
         self._lock = threading.Lock()
-        self._deaf = False  # a request got no answer
+        self._unresponsive = False  # a request got no answer
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel.settimeout(_PATIENCE)
+        self._channel.settimeout(_ANSWER_TIMEOUT)
         with inner:
             try:
-                self._process = self._begin(inner.fileno())
+                self._process = self._start(inner.fileno())
             except OSError as error:
                 self._channel.close()
                 raise EngineUnavailable(f"bubblewrap cannot be started: {error}") from None
@@ -150,8 +150,8 @@ class StarterProcess:
             raise self._unavailable(str(error)) from None
         self.all_ids = bool(answer["all_ids"])
 
-    def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = text_of("pytest_intercode.sandboxes", *_TEXTS)
+    def _start(self, channel: int) -> subprocess.Popen[bytes]:
+        text = text_of("pytest_intercode.sandboxes", *_MODULES)
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter
@@ -160,7 +160,9 @@ class StarterProcess:
             return self._popen([*python, "own"], (channel,))
         command = [self._program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
         command += ["--dev-bind", "/", "/"]
-        ranges = [_range(f"/etc/sub{kind}id") if self._user is None else None for kind in "ug"]
+        ranges = [
+            _find_id_range(f"/etc/sub{kind}id") if self._user is None else None for kind in "ug"
+        ]
         tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
         if not all(ranges) or not all(tools):
             return self._popen([*command, "--", *python, "shared"], (channel,))
@@ -172,11 +174,11 @@ class StarterProcess:
         os.close(info_end)
         os.close(block_end)
         with os.fdopen(info) as file, contextlib.suppress(OSError):
-            found = re.search(r'"child-pid": (\d+)', file.read())
-            for tool, first, mine in zip(tools, ranges, (os.getuid(), os.getgid()), strict=True):
-                if found:
-                    maps = ["0", str(mine), "1", "1", str(first), str(IDS - 1)]
-                    subprocess.run([str(tool), found[1], *maps], check=False, capture_output=True)
+            match = re.search(r'"child-pid": (\d+)', file.read())
+            for tool, first, own_id in zip(tools, ranges, (os.getuid(), os.getgid()), strict=True):
+                if match:
+                    maps = ["0", str(own_id), "1", "1", str(first), str(IDS - 1)]
+                    subprocess.run([str(tool), match[1], *maps], check=False, capture_output=True)
             os.write(block, b"..")
         os.close(block)
         return process
@@ -198,9 +200,9 @@ class StarterProcess:
     def _unavailable(self, problem: str) -> EngineUnavailable:
         self._channel.close()
         self._process.kill()
-        said = self._process.communicate()[1].decode("utf-8", "replace").strip()
-        words = said.splitlines()[-1] if said else problem
-        hint = forbidding() if not self.readable else ""
+        output = self._process.communicate()[1].decode("utf-8", "replace").strip()
+        words = output.splitlines()[-1] if output else problem
+        hint = find_forbidding_setting() if not self.readable else ""
         return EngineUnavailable(
             f"bubblewrap makes no sandboxes here: {hint or words}"
             + ("" if hint else " (in a container, that has to allow user namespaces and mounts)")
@@ -219,7 +221,8 @@ class StarterProcess:
             try:
                 return self._exchange(message, descriptors)
             except OSError as error:
-                self._deaf = True  # its answer may come yet, and would be taken for another's
+                # Its answer may come yet, and would be taken for another's.
+                self._unresponsive = True
                 raise StarterLost(f"bubblewrap's starter does not answer: {error}") from None
 
     def _exchange(
@@ -228,23 +231,23 @@ class StarterProcess:
         send(self._channel, message, list(descriptors))
         answer, received = receive(self._channel)
         if answer is None:
-            self._deaf = True
+            self._unresponsive = True
             raise StarterLost("bubblewrap's starter has ended")
         if "error" in answer:
             raise (StarterLost if answer.get("lost") else SandboxError)(str(answer["error"]))
         return answer, received
 
-    def ended(self, patience: float = 0.0) -> bool:
+    def ended(self, timeout: float = 0.0) -> bool:
         """Whether it has ended, or does so within so many seconds."""
-        if not patience:
+        if not timeout:
             return self._process.poll() is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
+            self._process.wait(timeout)
         return self._process.returncode is not None
 
     def answers(self) -> bool:
         """Whether it goes on; one that ended, or left a request without an answer, does not."""
-        return not (self._deaf or self.ended())
+        return not (self._unresponsive or self.ended())
 
     def close(self) -> None:
         """End it, and with it everything that it has started."""
@@ -264,7 +267,7 @@ class StarterProcess:
         self._process.returncode = 0  # its parent waits for it
 
 
-def _range(path: str) -> int | None:
+def _find_id_range(path: str) -> int | None:
     """Return the first of the ids that are lent to this user, if they are enough."""
     try:
         names = {str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name}

@@ -30,7 +30,7 @@ _PIDFD = 0x1000
 _PDEATHSIG, _SECCOMP, _BOUNDING_DROP, _NO_NEW_PRIVS = 1, 22, 24, 38
 _FILTER = 2
 _CAPABILITY_VERSION = 0x20080522
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 _SET_FLAGS, _UP = 0x8914, 1
 _OTHER_GROUP = 1
 _CALLS = ctypes.CDLL(None, use_errno=True)
@@ -74,17 +74,17 @@ def enter_namespace(descriptor: int, kind: int) -> None:
 
 def end_with_parent() -> None:
     """Be killed when the thread ends that has started us."""
-    _control(_PDEATHSIG, signal.SIGKILL)
+    _call_prctl(_PDEATHSIG, signal.SIGKILL)
 
 
-def close_all_but(kept: list[int]) -> None:
+def close_all_but(descriptors: list[int]) -> None:
     """Close all descriptors but the first three and some."""
     first = 3
-    for each in sorted(kept):
-        os.closerange(first, each)
-        first = each + 1
-    call, most = ctypes.c_long(_CLOSE_RANGE), ctypes.c_long(0xFFFFFFFF)
-    if _CALLS.syscall(call, ctypes.c_long(first), most, ctypes.c_long(0)) != 0:
+    for descriptor in sorted(descriptors):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    call, highest = ctypes.c_long(_CLOSE_RANGE), ctypes.c_long(0xFFFFFFFF)
+    if _CALLS.syscall(call, ctypes.c_long(first), highest, ctypes.c_long(0)) != 0:
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
@@ -108,32 +108,32 @@ def give_up(capabilities: list[int], guarded: bool, steps: bytes) -> None:
     """
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-    for number in range(_MOST_CAPABILITIES):
+    for number in range(_MAX_CAPABILITIES):
         if number in capabilities:
             continue
         try:
-            _control(_BOUNDING_DROP, number)
+            _call_prctl(_BOUNDING_DROP, number)
         except OSError:
             if number < 32:  # else it is more than the kernel has
                 raise
             break
-    kept = sum(1 << number for number in capabilities)
+    mask = sum(1 << number for number in capabilities)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
-    sets = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    sets = struct.pack("=6I", mask, mask, 0, 0, 0, 0)
     if _CALLS.capset(header, sets) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capabilities cannot be given up: {os.strerror(number)}")
-    _control(_NO_NEW_PRIVS, 1)
+    _call_prctl(_NO_NEW_PRIVS, 1)
     if guarded:
         os.setregid(-1, _OTHER_GROUP)
     if steps:
-        held = ctypes.create_string_buffer(steps, len(steps))
-        program = struct.pack("HP", len(steps) // 8, ctypes.addressof(held))
-        placed = ctypes.create_string_buffer(program, len(program))
-        _control(_SECCOMP, _FILTER, ctypes.addressof(placed))
+        filter_buffer = ctypes.create_string_buffer(steps, len(steps))
+        program = struct.pack("HP", len(steps) // 8, ctypes.addressof(filter_buffer))
+        program_buffer = ctypes.create_string_buffer(program, len(program))
+        _call_prctl(_SECCOMP, _FILTER, ctypes.addressof(program_buffer))
 
 
-def _control(option: int, value: int, address: int = 0) -> None:
+def _call_prctl(option: int, value: int, address: int = 0) -> None:
     if _PRCTL(option, value, address, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")

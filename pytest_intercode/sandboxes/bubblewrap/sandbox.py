@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
+from pytest_intercode.sandboxes.attached import AttachedSandbox, find_killer
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.pipes import PipeStreams
@@ -20,7 +20,7 @@ from pytest_intercode.sandboxes.seccomp import program
 __all__ = ["BubblewrapSandbox"]
 
 _KILLED = 128 + signal.SIGKILL
-_LATE = 1000  # milliseconds after which the starter has surely said how a sandbox ended
+_EXIT_STATUS_TIMEOUT = 1000  # milliseconds for the starter to report how a sandbox ended
 
 
 class BubblewrapSandbox(AttachedSandbox):
@@ -37,7 +37,7 @@ class BubblewrapSandbox(AttachedSandbox):
         lowered: its shells have fewer rights than its keeper.
         group: its control group, if it has one.
         ended: called once, when it is closed.
-        starter_ended: tells whether the starter, with which sandboxes end, has ended.
+        starter_ended: returns whether the starter, with which sandboxes end, has ended.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BubblewrapSandbox(AttachedSandbox):
         self._when_ended = ended
         self._starter_ended = starter_ended
         self._guarded = spec.guarded
-        self._since = time.monotonic()
+        self._started_at = time.monotonic()
         super().__init__(name, streams, spec, lowered=lowered)
 
     @property
@@ -101,20 +101,22 @@ class BubblewrapSandbox(AttachedSandbox):
             return ""
         if self._exit_status() != _KILLED:
             return ""
-        return who_killed(self.pid, self._since)
+        return find_killer(self.pid, self._started_at)
 
     def _exit_status(self) -> int | None:
         """Return the status that the keeper ended with; None while it goes on, or is unknown."""
         poll = select.poll()
         poll.register(self._descriptors[1], select.POLLIN)
-        if not poll.poll(_LATE):
+        if not poll.poll(_EXIT_STATUS_TIMEOUT):
             return None
-        said = os.read(self._descriptors[1], 16)
-        return int(said) if said else None
+        status = os.read(self._descriptors[1], 16)
+        return int(status) if status else None
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside; only root may."""
         if not self._readable or not self._descriptors:
             raise Unreadable("only root may read the layers")
-        _, _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
+        _, _, upper, merged, *lower = (
+            f"/proc/self/fd/{descriptor}/." for descriptor in self._descriptors
+        )
         return OverlayProbe(upper, lower, merged, timely=False)  # it is in memory

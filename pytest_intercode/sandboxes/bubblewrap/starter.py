@@ -40,7 +40,7 @@ from pytest_intercode.sandboxes.bubblewrap.mounts import (
     enter_root,
     mount,
     mount_in,
-    place_in,
+    open_in_root,
     seal,
     unmount,
 )
@@ -63,20 +63,20 @@ from pytest_intercode.sandboxes.bubblewrap.rights import (
 from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
 from pytest_intercode.sandboxes.messages import receive, send
 
-_OPEN_FILES = 1024  # that a process may have open, as is usual
-_LEAST_FILES = 256  # the keeper's own have numbers of about 200
+_MAX_OPEN_FILES = 1024  # that a process may have open, as is usual
+_MIN_OPEN_FILES = 256  # the keeper's own have numbers of about 200
 
 IDS = 65536
 """User and group ids that a sandbox knows, where we may give it that many."""
 
-_PLACES = ("/sys/kernel", "/media", "/mnt")  # where we mount: no sandbox needs anything of them
+_MOUNT_FOLDERS = ("/sys/kernel", "/media", "/mnt")  # no sandbox needs anything of them
 _PIPES = 3  # of a sandbox: its input, output and answers
-_PATIENCE = 3.0
-_LONGEST = 10.0  # seconds for a step of a launch, on a machine that is busy
-_RETURNED = ("upper", "merged")
+_CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or need none of them
+_LAUNCH_STEP_TIMEOUT = 10.0  # seconds for a step of a launch, on a machine that is busy
+_RETURNED_FOLDERS = ("upper", "merged")
 _STATE = 203  # a file without a name, in which the shell leaves its state; see keeper.sh
 _SIGNALLED = 128
-_LONGEST_FILTER = 8 * 4096  # bytes: what the kernel takes
+_MAX_FILTER_SIZE = 8 * 4096  # bytes: what the kernel takes
 # Python and the starter ignore these signals; a program that they start would ignore them, too.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
@@ -91,7 +91,7 @@ class Preforked:
     Attributes:
         pid: its number.
         process: a descriptor of it.
-        channel: the socket on which it waits.
+        its: the socket on which it waits.
     """
 
     def __init__(self, pid: int, process: int, channel: socket.socket) -> None:
@@ -114,18 +114,18 @@ class Preforker:
     ``network``, and the words of :meth:`Starter._launch`.
 
     Args:
-        place: where the sandbox's root is to be mounted, in the process's own namespace.
+        mount_point: where the sandbox's root is to be mounted, in the process's own namespace.
         trees: what sandboxes share.
-        own: we are the real root; else the root of a user namespace.
+        real_root: we are the real root; else the root of a user namespace.
 
     Attributes:
         steps: the filter of system calls; empty for none.
     """
 
-    def __init__(self, place: str, trees: Trees, own: bool) -> None:
-        self._place = place
+    def __init__(self, mount_point: str, trees: Trees, real_root: bool) -> None:
+        self._mount_point = mount_point
         self._trees = trees
-        self._own = own
+        self._real_root = real_root
         self._host_network = -1  # a descriptor of it, once we have left it
         self.steps = b""
 
@@ -136,58 +136,62 @@ class Preforker:
             procs: what it writes to in order to enter its control group.
             last: the last command, which its own is probably like.
         """
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, child_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid, process = clone(NEW_PIDS | NEW_MOUNTS | NEW_IPC | NEW_UTS)
         except OSError:
-            mine.close()
-            its.close()
+            channel.close()
+            child_channel.close()
             raise
         if pid == 0:
             try:
-                self._live(its, procs, last)
+                self._run_child(child_channel, procs, last)
             except OSError as error:
-                send(its, _said(error), [])
+                send(child_channel, _error_answer(error), [])
             except Exception as error:
-                send(its, {"error": f"{type(error).__name__}: {error}", "lost": False}, [])
+                send(
+                    child_channel, {"error": f"{type(error).__name__}: {error}", "lost": False}, []
+                )
             finally:
                 os._exit(127)
-        its.close()
-        mine.settimeout(_LONGEST)
-        return Preforked(pid, process, mine)
+        child_channel.close()
+        channel.settimeout(_LAUNCH_STEP_TIMEOUT)
+        return Preforked(pid, process, channel)
 
-    def _live(self, its: socket.socket, procs: list[int], last: dict[str, Any] | None) -> None:
+    def _run_child(
+        self, channel: socket.socket, procs: list[int], last: dict[str, Any] | None
+    ) -> None:
         end_with_parent()
         gc.disable()
         # Nothing may be imported any more: from the change of the root on, it would be an agent's.
         sys.path.clear()
         sys.meta_path.clear()
-        close_all_but([its.fileno(), *procs])
+        close_all_but([channel.fileno(), *procs])
         problem: OSError | None = None
         root = None
         try:
             self._enter_groups(procs)
             if last is not None:
-                if self._own and not last["network"]:
+                if self._real_root and not last["network"]:
                     self._leave_network()
                 root = self._mount_early(last["root"])
         except OSError as error:
             problem = ProcessLost(error.errno, error.strerror)
-        command, pipes = receive(its)
+        command, pipes = receive(channel)
         if command is None:  # the starter has ended
             return
         if problem is not None:  # and not earlier: it would be lost with what was not read
             raise problem
         if command["root"] != root:
             if root is not None:
-                unmount(self._place)
+                unmount(self._mount_point)
             self._mount(command["root"])
         if not command["network"]:
             if self._host_network < 0:
                 self._leave_network()
         elif self._host_network >= 0:
             enter_namespace(self._host_network, NEW_NET)
-        self._become(command, pipes, its)
+        self._exec_command(command, pipes, channel)
 
     @staticmethod
     def _enter_groups(procs: list[int]) -> None:
@@ -207,19 +211,21 @@ class Preforker:
         try:
             self._mount(root)
         except OSError:
-            unmount(self._place)
+            unmount(self._mount_point)
             return None
         return root
 
-    def _become(self, command: dict[str, Any], pipes: list[int], its: socket.socket) -> None:
+    def _exec_command(
+        self, command: dict[str, Any], pipes: list[int], channel: socket.socket
+    ) -> None:
         """Become the first process of a sandbox; say so by the end of the socket.
 
         The command has the starter give us ids in between, as only who is outside of a user
         namespace may.
         """
         flags = os.O_PATH | os.O_CLOEXEC
-        folders = [os.open(f"{self._place}/{part}", flags) for part in _RETURNED]
-        root = os.open(f"{self._place}/root", flags)
+        folders = [os.open(f"{self._mount_point}/{part}", flags) for part in _RETURNED_FOLDERS]
+        root = os.open(f"{self._mount_point}/root", flags)
         for outside, inside in command["mounts"]:
             self._share(root, outside, inside, NOSUID | NODEV)
         for outside, inside in command["readonly"]:
@@ -228,7 +234,7 @@ class Preforker:
             options = f"size={size},mode=1777"
             mount_in(root, path, "tmpfs", "tmpfs", NOSUID | NODEV, options)
         with contextlib.suppress(OSError):  # the shell will say why there is none
-            os.close(place_in(root, command["workdir"]))
+            os.close(open_in_root(root, command["workdir"]))
         enter_root(root)
         name = command["hostname"]
         try:
@@ -238,20 +244,20 @@ class Preforker:
         os.setsid()
         for target, descriptor in enumerate(pipes):
             os.dup2(descriptor, target)
-        close_all_but([its.fileno(), *folders])
+        close_all_but([channel.fileno(), *folders])
         if command["state"]:
             state = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             os.dup2(state, _STATE)
             os.close(state)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
-        for kind, most in command["limits"]:
-            resource.setrlimit(kind, (most, most))
+        for kind, maximum in command["limits"]:
+            resource.setrlimit(kind, (maximum, maximum))
         with contextlib.suppress(PermissionError):  # an ordinary user may not
             os.setgroups([])
         unshare(NEW_USERS)
-        send(its, {}, folders)
-        answer, _ = receive(its)
+        send(channel, {}, folders)
+        answer, _ = receive(channel)
         if answer is None:  # the starter has ended, or has no ids for us
             return
         give_up(command["capabilities"], command["guarded"], self.steps)
@@ -263,46 +269,46 @@ class Preforker:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                said = f"{folder}/{program} in the sandbox: {error.strerror}"
-                problem = OSError(error.errno or 0, said)
+                message = f"{folder}/{program} in the sandbox: {error.strerror}"
+                problem = OSError(error.errno or 0, message)
         raise problem
 
     @staticmethod
     def _share(root: int, outside: str, inside: str, flags: int) -> None:
         mount_in(root, inside, outside, "", BIND | RECURSIVE)
-        made = place_in(root, inside)
-        seal("", flags, made)
-        os.close(made)
+        descriptor = open_in_root(root, inside)
+        seal("", flags, descriptor)
+        os.close(descriptor)
 
     def _mount(self, root: dict[str, Any]) -> None:
-        place = self._place
+        mount_point = self._mount_point
         # By descriptors, as a path may hold what separates options; and by new ones, as a layer has
         # to be in the namespace that it is mounted in.
         lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
-        layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
-        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
+        layers = ":".join(f"/proc/self/fd/{descriptor}" for descriptor in lower)
+        mount("tmpfs", mount_point, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
         for part in ("upper", "work", "merged", "root"):
-            Path(place, part).mkdir()
-        options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
-        options += "" if self._own else ",userxattr"
-        mount("overlay", f"{place}/merged", "overlay", NOSUID | NODEV, options)
+            Path(mount_point, part).mkdir()
+        options = f"lowerdir={layers},upperdir={mount_point}/upper,workdir={mount_point}/work"
+        options += "" if self._real_root else ",userxattr"
+        mount("overlay", f"{mount_point}/merged", "overlay", NOSUID | NODEV, options)
         # Who reads a sandbox's files from outside reads `merged`, where nothing else is mounted.
-        mount(f"{place}/merged", f"{place}/root", "", BIND)
-        top = os.open(f"{place}/root", os.O_PATH | os.O_CLOEXEC)
+        mount(f"{mount_point}/merged", f"{mount_point}/root", "", BIND)
+        top = os.open(f"{mount_point}/root", os.O_PATH | os.O_CLOEXEC)
         self._trees.mount_in(top, root["shared"], root["shm"])
-        for each in (top, *lower):
-            os.close(each)
+        for descriptor in (top, *lower):
+            os.close(descriptor)
 
 
 class Starter:
     """Serves one client.
 
     Args:
-        channel: the socket to it.
-        own: make a mount namespace first; else we are in one already, in a user namespace.
+        its: the socket to it.
+        real_root: make a mount namespace first; else we are in one already, in a user namespace.
     """
 
-    def __init__(self, channel: socket.socket, own: bool) -> None:
+    def __init__(self, channel: socket.socket, real_root: bool) -> None:
         self._channel = channel
         self._paths: dict[str, str] = {}  # of layers
         self._layers: dict[str, int] = {}  # descriptors of them
@@ -310,20 +316,22 @@ class Starter:
         self._running: dict[int, int] = {}
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
-        self._own = own
+        self._real_root = real_root
         self._groups: list[tuple[int, str]] = []  # folders, and patterns of names in them
-        self._base = next(place for place in _PLACES if Path(place).is_dir())
+        self._base = next(
+            mount_point for mount_point in _MOUNT_FOLDERS if Path(mount_point).is_dir()
+        )
         self._ready: deque[Preforked] = deque()  # the oldest first
         self._last: dict[str, Any] | None = None  # the last command: the next is often like it
         self._problem = ""  # why no process waits for a command
-        if own:
+        if real_root:
             unshare(NEW_MOUNTS)
         mount("", "/", "", PRIVATE)
         mount("tmpfs", self._base, "tmpfs", NOSUID | NODEV, "mode=755")
         Path(self._base, "root").mkdir()
         self._trees = Trees(self._base)
-        self._preforker = Preforker(f"{self._base}/root", self._trees, own)
-        self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
+        self._preforker = Preforker(f"{self._base}/root", self._trees, real_root)
+        self._ids = {kind: _read_id_ranges(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
         self._all_ids = all(
             sum(count for _, count in ranges) == IDS for ranges in self._ids.values()
         )
@@ -331,7 +339,7 @@ class Starter:
     def serve(self) -> None:
         """Answer until the client goes."""
         while True:
-            if not self._asked():
+            if not self._wait_for_request():
                 continue
             try:
                 message, descriptors = receive(self._channel)
@@ -345,7 +353,7 @@ class Starter:
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
-                answer = _said(error)
+                answer = _error_answer(error)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
@@ -356,24 +364,26 @@ class Starter:
                 os.close(descriptor)
             procs = descriptors[_PIPES:]
             for number in range(count):
-                its = procs[number * len(procs) // count : (number + 1) * len(procs) // count]
+                group_procs = procs[
+                    number * len(procs) // count : (number + 1) * len(procs) // count
+                ]
                 try:
-                    self._ready.append(self._preforker.fork(its, self._last))
+                    self._ready.append(self._preforker.fork(group_procs, self._last))
                 except OSError as error:
                     self._problem = str(error.strerror)
             for descriptor in procs:
                 os.close(descriptor)
 
-    def _asked(self) -> bool:
+    def _wait_for_request(self) -> bool:
         """Wait for a request, or for the end of sandboxes; return whether there is a request."""
-        asked = False
+        has_request = False
         for descriptor, _ in self._poll.poll():
             if descriptor == self._channel.fileno():
-                asked = True
+                has_request = True
                 continue
             self._poll.unregister(descriptor)
             _reap(descriptor, self._running.pop(descriptor))
-        return asked
+        return has_request
 
     # -- what the client may ask for
 
@@ -391,10 +401,10 @@ class Starter:
                 self._groups.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), name))
         for path, covered in shared.items():
             self._trees.share(path, covered)
-        if self._own:
+        if self._real_root:
             detach_needless()
         if filtered:
-            self._preforker.steps = os.pread(descriptors[0], _LONGEST_FILTER, 0)
+            self._preforker.steps = os.pread(descriptors[0], _MAX_FILTER_SIZE, 0)
         return {"all_ids": self._all_ids}, []
 
     def _folder(self, descriptors: list[int], name: str, path: str) -> Any:
@@ -436,19 +446,24 @@ class Starter:
         if not self._ready:
             raise ProcessLost(0, self._problem or "no process waits for a command")
         status, end = os.pipe()
-        begun = self._ready.popleft()
-        self._running[begun.process] = end
-        self._poll.register(begun.process, select.POLLIN)
+        preforked = self._ready.popleft()
+        self._running[preforked.process] = end
+        self._poll.register(preforked.process, select.POLLIN)
         try:
-            with begun.channel:
-                folders = self._begin(begun, command, descriptors[:_PIPES])
+            with preforked.channel:
+                folders = self._begin(preforked, command, descriptors[:_PIPES])
         except BaseException:
             os.close(status)
             with contextlib.suppress(OSError):  # it may have ended by itself
-                signal.pidfd_send_signal(begun.process, signal.SIGKILL)
+                signal.pidfd_send_signal(preforked.process, signal.SIGKILL)
             raise
-        below = [self._layers[name] for name in lowers]
-        return {"pid": begun.pid}, [os.dup(begun.process), status, *folders, *below]
+        layer_descriptors = [self._layers[name] for name in lowers]
+        return {"pid": preforked.pid}, [
+            os.dup(preforked.process),
+            status,
+            *folders,
+            *layer_descriptors,
+        ]
 
     def _begin(self, begun: Preforked, command: dict[str, Any], pipes: list[int]) -> list[int]:
         """Have a process become a sandbox's first.
@@ -492,23 +507,23 @@ class Starter:
 
     def _sockets(self, descriptors: list[int], tcp: list[Any], udp: list[Any]) -> Any:
         """Open sockets in the network of a sandbox, given its process; see ``open_sockets``."""
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, child_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:  # who enters a namespace cannot always come back
             try:
                 enter(descriptors[0])
-                made = open_sockets(tcp, udp)
-                send(its, {}, [each.fileno() for each in made])
+                sockets = open_sockets(tcp, udp)
+                send(child_channel, {}, [sock.fileno() for sock in sockets])
             except OSError as error:
-                send(its, _said(error), [])
+                send(child_channel, _error_answer(error), [])
             finally:
                 os._exit(0)
-        its.close()
+        child_channel.close()
         try:
-            mine.settimeout(_PATIENCE)
-            answer, opened = receive(mine)
+            channel.settimeout(_CLEANUP_TIMEOUT)
+            answer, opened = receive(channel)
         finally:
-            mine.close()
+            channel.close()
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)  # it has done what it can
                 os.waitpid(pid, 0)
@@ -518,45 +533,45 @@ class Starter:
 
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
-        for each in (*self._running, *(waiting.process for waiting in self._ready)):
+        for descriptor in (*self._running, *(waiting.process for waiting in self._ready)):
             with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(each, signal.SIGKILL)
-        limit = time.monotonic() + _PATIENCE
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        limit = time.monotonic() + _CLEANUP_TIMEOUT
         with contextlib.suppress(ChildProcessError):  # there is none any more
             while time.monotonic() < limit:
                 if os.waitpid(-1, os.WNOHANG) == (0, 0):
                     time.sleep(0.002)
         while time.monotonic() < limit:
-            left = [
+            remaining = [
                 (folder, name)
                 for folder, pattern in self._groups
                 for name in fnmatch.filter(os.listdir(folder), pattern)  # noqa: PTH208
             ]
-            for folder, name in left:
+            for folder, name in remaining:
                 with contextlib.suppress(OSError):
                     os.rmdir(name, dir_fd=folder)
-            if not left:
+            if not remaining:
                 return
             time.sleep(0.02)
 
 
-def _said(error: OSError) -> dict[str, Any]:
+def _error_answer(error: OSError) -> dict[str, Any]:
     return {"error": error.strerror or str(error), "lost": isinstance(error, ProcessLost)}
 
 
 def _reap(process: int, end: int) -> None:
     """Say how a sandbox's first process has ended, as a shell does, and close both descriptors."""
     with contextlib.suppress(OSError):
-        ended = os.waitid(os.P_PIDFD, process, os.WEXITED)
-        if ended is not None:
-            by_itself = ended.si_code == os.CLD_EXITED
-            status = ended.si_status if by_itself else _SIGNALLED + ended.si_status
+        exit_info = os.waitid(os.P_PIDFD, process, os.WEXITED)
+        if exit_info is not None:
+            by_itself = exit_info.si_code == os.CLD_EXITED
+            status = exit_info.si_status if by_itself else _SIGNALLED + exit_info.si_status
             os.write(end, str(status).encode())
     os.close(process)
     os.close(end)
 
 
-def _identity(path: str) -> list[tuple[int, int]]:
+def _read_id_ranges(path: str) -> list[tuple[int, int]]:
     """Return the ranges of ids that we have and can give on; each is one of our parent's."""
     rows = [[int(word) for word in line.split()] for line in Path(path).read_text().splitlines()]
     return [(first, min(count, IDS - first)) for first, _, count in rows if first < IDS]
@@ -576,15 +591,15 @@ def allow_descriptors() -> None:
         OSError: the limit is too low and may not be raised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= _OPEN_FILES:
+    if soft >= _MAX_OPEN_FILES:
         return
-    for most in (max(hard, _OPEN_FILES), hard):  # the first is for root
+    for maximum in (max(hard, _MAX_OPEN_FILES), hard):  # the first is for root
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _OPEN_FILES), most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(maximum, _MAX_OPEN_FILES), maximum))
             break
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < _LEAST_FILES:
-        raise OSError(0, f"sandboxes need {_LEAST_FILES} open files, and `ulimit -n` is {soft}")
+    if soft < _MIN_OPEN_FILES:
+        raise OSError(0, f"sandboxes need {_MIN_OPEN_FILES} open files, and `ulimit -n` is {soft}")
 
 
 def main() -> None:
@@ -596,10 +611,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends us
     try:
         allow_descriptors()
-        starter = Starter(channel, own=sys.argv[2] == "own")
+        starter = Starter(channel, real_root=sys.argv[2] == "own")
     except OSError as error:
         channel.recv(1)  # the end of a channel with an unread request takes the answer with it
-        send(channel, _said(error), [])
+        send(channel, _error_answer(error), [])
         return
     gc.freeze()  # a garbage collection would copy the memory that forked processes share
     try:

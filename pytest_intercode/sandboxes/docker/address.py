@@ -3,7 +3,7 @@
 An engine is reached by a socket of this machine (``unix://``), by TCP, with TLS or without
 (``tcp://``), or by SSH (``ssh://``), as the docker SDK writes them; a name without ``://`` is that
 of a context of Docker's. SSH is the system's own client, so that its configuration holds: it leads
-a socket of ours to the engine's.
+one of our sockets to the engine's.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from docker.tls import TLSConfig
 
 __all__ = [
-    *("API_TIMEOUT", "PATIENCE", "Address", "Link"),
+    *("API_TIMEOUT", "ANSWER_TIMEOUT", "Address", "Link"),
     *("find_address", "link_failure", "try_socket"),
 ]
 
 API_TIMEOUT = 60
-PATIENCE = 10
+ANSWER_TIMEOUT = 10
 """Seconds in which an engine has to answer when it is first asked, and when it is looked after."""
 
 _CERTIFICATES = ("ca", "cert", "key")
-_OLDEST = (1, 40)  # of its API; engines before it take no list of paths that are read-only
+_MIN_API_VERSION = (1, 40)  # of its API; engines before it take no list of paths that are read-only
 _SSH_SOCKET = "/var/run/docker.sock"
 _SSH_OPTIONS = (
-    *("BatchMode=yes", "ExitOnForwardFailure=yes", f"ConnectTimeout={PATIENCE}"),
+    *("BatchMode=yes", "ExitOnForwardFailure=yes", f"ConnectTimeout={ANSWER_TIMEOUT}"),
     *("ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlMaster=no", "ControlPath=none"),
 )
-_PLACE = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in OpenSSL's words
-# The client ends with its input, which is a pipe of ours, and so with us, however we end.
-_SUPERVISED = """
+_SOURCE_LOCATION = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in OpenSSL's words
+# The client ends with its input, which is one of our pipes, and so with us, however we end.
+_SUPERVISED_SCRIPT = """
 exec 3<&0
 "$@" </dev/null 3<&- & client=$!
 { read -r _ <&3; kill $client; } & reader=$!
@@ -112,18 +112,18 @@ def find_address(name: str) -> Address:
         ConfigurationError: there is no such context, or it cannot be used.
     """
     if "://" in name:
-        return _with_certificates(name, name)
+        return _add_certificates(name, name)
     if name == "default":
-        return _with_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{_SSH_SOCKET}")
+        return _add_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{_SSH_SOCKET}")
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "contexts"
     digest = hashlib.sha256(name.encode()).hexdigest()
     try:
         context = folder / "meta" / digest / "meta.json"
         if not context.is_file():
-            known = ["default", *sorted(map(_context_name, folder.glob("meta/*/meta.json")))]
+            contexts = ["default", *sorted(map(_context_name, folder.glob("meta/*/meta.json")))]
             raise ConfigurationError(
-                f"there is no such Docker context in {folder}. There are: {', '.join(known)}."
-                f"{suggestion(name, known)} An address has a ://"
+                f"there is no such Docker context in {folder}. There are: {', '.join(contexts)}."
+                f"{suggestion(name, contexts)} An address has a ://"
             )
         endpoint = json.loads(context.read_bytes())["Endpoints"]["docker"]
         url, verify = str(endpoint["Host"]), not endpoint.get("SkipTLSVerify")
@@ -137,10 +137,10 @@ def find_address(name: str) -> Address:
         raise ConfigurationError(
             f"the Docker context leads to {url!r:.80}; {FORMS.partition(' or ')[0]} are known"
         ) from None
-    files = tuple(folder / "tls" / digest / "docker" / f"{each}.pem" for each in _CERTIFICATES)
+    files = tuple(folder / "tls" / digest / "docker" / f"{name}.pem" for name in _CERTIFICATES)
     if not any(path.is_file() for path in files):
         return Address(name, url)
-    return Address(name, url, _present(files), verify)
+    return Address(name, url, _check_certificates(files), verify)
 
 
 def _context_name(path: Path) -> str:
@@ -150,7 +150,7 @@ def _context_name(path: Path) -> str:
         return f"{path.parent.name} (cannot be read)"
 
 
-def _present(files: Iterable[Path]) -> tuple[str, str, str]:
+def _check_certificates(files: Iterable[Path]) -> tuple[str, str, str]:
     """Return the paths of certificates.
 
     Raises:
@@ -167,7 +167,7 @@ def _present(files: Iterable[Path]) -> tuple[str, str, str]:
     return authority, certificate, key
 
 
-def _with_certificates(name: str, url: str) -> Address:
+def _add_certificates(name: str, url: str) -> Address:
     """Return an address with the certificates that the environment names, as the SDK has it.
 
     Raises:
@@ -177,9 +177,9 @@ def _with_certificates(name: str, url: str) -> Address:
     folder = os.environ.get("DOCKER_CERT_PATH") or ""
     if not url.startswith("tcp://") or not (verify or folder):
         return Address(name, url)
-    where = Path(folder) if folder else Path.home() / ".docker"
-    files = [where / f"{each}.pem" for each in _CERTIFICATES]
-    return Address(name, url, _present(files), verify)
+    certificate_folder = Path(folder) if folder else Path.home() / ".docker"
+    files = [certificate_folder / f"{stem}.pem" for stem in _CERTIFICATES]
+    return Address(name, url, _check_certificates(files), verify)
 
 
 class Link:
@@ -206,12 +206,12 @@ class Link:
             url = self._tunnel.url if self._tunnel else address.url
             tls = address.tls()
             with link_failure(self):
-                version = _version(url, tls)
-            made = (
+                version = _read_api_version(url, tls)
+            clients = (
                 APIClient(url, version=version, timeout=seconds, tls=tls)
-                for seconds in (API_TIMEOUT, PATIENCE)
+                for seconds in (API_TIMEOUT, ANSWER_TIMEOUT)
             )
-            self.api, self.probe = made
+            self.api, self.probe = clients
         except BaseException as error:
             if self._tunnel:
                 self._tunnel.close()
@@ -220,12 +220,12 @@ class Link:
             if isinstance(error, DockerException):  # certificates that cannot be read
                 raise EngineUnavailable(f"{error}") from None
             raise
-        _trust_nothing(self.api)
-        _trust_nothing(self.probe)
+        _ignore_environment(self.api)
+        _ignore_environment(self.probe)
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Return what the SSH client wrote last."""
-        return self._tunnel.said() if self._tunnel else ""
+        return self._tunnel.last_line() if self._tunnel else ""
 
     def renew(self) -> None:
         """Have an SSH client that ended started again; the clients stay the same."""
@@ -250,11 +250,11 @@ def try_socket(url: str) -> None:
     """Connect to a socket here before the SDK does, which leaves its own open if nobody answers."""
     if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as trial:
-            trial.settimeout(PATIENCE)
+            trial.settimeout(ANSWER_TIMEOUT)
             trial.connect(url.removeprefix("unix://"))
 
 
-def _version(url: str, tls: TLSConfig | bool) -> str:
+def _read_api_version(url: str, tls: TLSConfig | bool) -> str:
     """Return the version of an engine's API.
 
     Raises:
@@ -263,20 +263,20 @@ def _version(url: str, tls: TLSConfig | bool) -> str:
     from docker import APIClient
 
     try_socket(url)
-    oldest = ".".join(map(str, _OLDEST))
-    with contextlib.closing(APIClient(url, version=oldest, timeout=PATIENCE, tls=tls)) as api:
-        _trust_nothing(api)
-        found = str(api.version(api_version=False).get("ApiVersion", ""))
-    numbers = tuple(int(word) if word.isdigit() else 0 for word in found.split("."))
-    if numbers < _OLDEST:
+    oldest = ".".join(map(str, _MIN_API_VERSION))
+    with contextlib.closing(APIClient(url, version=oldest, timeout=ANSWER_TIMEOUT, tls=tls)) as api:
+        _ignore_environment(api)
+        version = str(api.version(api_version=False).get("ApiVersion", ""))
+    numbers = tuple(int(word) if word.isdigit() else 0 for word in version.split("."))
+    if numbers < _MIN_API_VERSION:
         raise EngineUnavailable(
-            f"the engine is too old: its API is of version {found or '(none)'}, and {oldest} is "
+            f"the engine is too old: its API is of version {version or '(none)'}, and {oldest} is "
             "needed (Docker 19.03, Podman 3)"
         )
-    return found
+    return version
 
 
-def _trust_nothing(api: APIClient) -> None:
+def _ignore_environment(api: APIClient) -> None:
     """Let no environment variable have a say: REQUESTS_CA_BUNDLE would replace the authority.
 
     Looking for a proxy walks through them at each request; see `engine.connect`.
@@ -289,7 +289,7 @@ def link_failure(link: Link) -> Iterator[None]:
     """Say in one line why an engine does not answer.
 
     Raises:
-        EngineUnavailable: in place of what the SDK and its HTTP library raise.
+        EngineUnavailable: instead of what the SDK and its HTTP library raise.
     """
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -297,66 +297,65 @@ def link_failure(link: Link) -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        said = link.said()
-        raise EngineUnavailable(_reason(error, link.address) + (said and f" ({said})")) from None
+        last_line = link.last_line()
+        raise EngineUnavailable(
+            _explain(error, link.address) + (last_line and f" ({last_line})")
+        ) from None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those below it, which other libraries hide in arguments and contexts."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting: list[object] = [error]
     while waiting:
-        found = waiting.pop(0)
-        if isinstance(found, BaseException) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            waiting += [*found.args, getattr(found, "reason", None)]
-            waiting += [found.__cause__, found.__context__]
+        candidate = waiting.pop(0)
+        if isinstance(candidate, BaseException) and id(candidate) not in visited:
+            visited.add(id(candidate))
+            yield candidate
+            waiting += [*candidate.args, getattr(candidate, "reason", None)]
+            waiting += [candidate.__cause__, candidate.__context__]
 
 
-def _reason(error: Exception, address: Address) -> str:
+def _explain(error: Exception, address: Address) -> str:
     """Return why an engine cannot be used, in one line."""
     from requests import exceptions
 
-    causes = list(_causes(error))
-    told = " ".join(str(getattr(error, "explanation", None) or error).split())
+    causes = list(_iterate_causes(error))
+    explanation = " ".join(str(getattr(error, "explanation", None) or error).split())
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             authority = address.certificates[0] if address.certificates else ""
             return f"TLS: its certificate is not accepted: {cause.verify_message} ({authority})"
         if isinstance(cause, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(cause):
-            return (
-                "TLS: the engine speaks none there; leave out DOCKER_TLS_VERIFY, or mend the port"
-            )
+            return "TLS: the engine speaks none there; leave out DOCKER_TLS_VERIFY, or fix the port"
         if isinstance(cause, ssl.SSLError) and "PEM" in str(cause) and address.certificates:
             return f"TLS: {' or '.join(address.certificates[1:])} is none, or the two do not match"
         if isinstance(cause, ssl.SSLError):
-            own = address.certificates[1] if address.certificates else "none"
-            said = _PLACE.sub("", cause.reason or cause.strerror or "").replace("_", " ").lower()
-            return (
-                f"TLS: the engine refuses us: {said or 'it says nothing'} (our certificate: {own})"
-            )
-    if "HTTP request to an HTTPS server" in told or (
-        not address.certificates and address.url.startswith("tcp://") and "malformed" in told
+            certificate = address.certificates[1] if address.certificates else "none"
+            reason = _SOURCE_LOCATION.sub("", cause.reason or cause.strerror or "")
+            reason = reason.replace("_", " ").lower() or "it says nothing"
+            return f"TLS: the engine refuses us: {reason} (our certificate: {certificate})"
+    if "HTTP request to an HTTPS server" in explanation or (
+        not address.certificates and address.url.startswith("tcp://") and "malformed" in explanation
     ):
         return (
             "TLS: the engine demands it; set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a folder "
             "with ca.pem, cert.pem and key.pem, or name a Docker context"
         )
-    if any(isinstance(each, PermissionError) for each in causes):
+    if any(isinstance(cause, PermissionError) for cause in causes):
         return "no permission to use its socket; add the user to the group 'docker'"
-    if any(isinstance(each, TimeoutError | exceptions.Timeout) for each in causes):
-        return f"no answer within {PATIENCE} seconds"
-    for each in causes:
-        if isinstance(each, http.client.RemoteDisconnected):
+    if any(isinstance(cause, TimeoutError | exceptions.Timeout) for cause in causes):
+        return f"no answer within {ANSWER_TIMEOUT} seconds"
+    for cause in causes:
+        if isinstance(cause, http.client.RemoteDisconnected):
             return "no Docker engine answers there: the connection is closed"
-        if isinstance(each, OSError) and each.strerror:
-            return f"no Docker engine answers there: {each.strerror}"
-    return f"no Docker engine answers there: {told[:200]}"
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"no Docker engine answers there: {cause.strerror}"
+    return f"no Docker engine answers there: {explanation[:200]}"
 
 
 class Tunnel:
-    """A socket of ours that the system's SSH client leads to an engine's.
+    """One of our sockets, which the system's SSH client leads to an engine's.
 
     Args:
         url: ``ssh://[USER@]HOST[:PORT][/PATH]``, with the path of the engine's socket.
@@ -377,11 +376,11 @@ class Tunnel:
         self._socket = folder / "engine.sock"
         self._log = folder / "log"
         self.url = f"unix://{self._socket}"
-        there = parts.path if parts.path not in ("", "/") else _SSH_SOCKET
+        remote_socket = parts.path if parts.path not in ("", "/") else _SSH_SOCKET
         options = [word for option in _SSH_OPTIONS for word in ("-o", option)]
         options += ["-p", str(parts.port)] if parts.port else []
         options += ["-l", parts.username] if parts.username else []
-        self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{there}"]
+        self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{remote_socket}"]
         self._command += ["--", parts.hostname or ""]
         self._process: subprocess.Popen[bytes] | None = None
         close_in_children(self)
@@ -395,21 +394,23 @@ class Tunnel:
         self._socket.unlink(missing_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISED, "sh", *self._command],
+                ["sh", "-c", _SUPERVISED_SCRIPT, "sh", *self._command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us, and we still need it then
             )
-        until = time.monotonic() + PATIENCE + 1
+        deadline = time.monotonic() + ANSWER_TIMEOUT + 1
         while not self._socket.exists():
-            if time.monotonic() > until:
-                raise EngineUnavailable(f"ssh: no answer within {PATIENCE} seconds")
-            if self._ended():
-                raise EngineUnavailable(f"ssh: {self.said().removeprefix('ssh: ') or 'it ended'}")
+            if time.monotonic() > deadline:
+                raise EngineUnavailable(f"ssh: no answer within {ANSWER_TIMEOUT} seconds")
+            if self._has_ended():
+                raise EngineUnavailable(
+                    f"ssh: {self.last_line().removeprefix('ssh: ') or 'it ended'}"
+                )
             time.sleep(0.02)
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         """Whether the SSH client has ended."""
         return self._process is None or self._process.poll() is not None
 
@@ -419,23 +420,23 @@ class Tunnel:
         Raises:
             EngineUnavailable: it does not get there.
         """
-        if self._ended():
-            self._end()
+        if self._has_ended():
+            self._stop()
             self._start()
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """Return the last line that the client wrote."""
         with contextlib.suppress(OSError):
             lines = self._log.read_text("utf-8", "replace").split("\n")
             return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         return ""
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
+                process.wait(ANSWER_TIMEOUT)
 
     def close_copies(self) -> None:
         """Close a forked child's copy of the pipe; the client stays its parent's."""
@@ -446,5 +447,5 @@ class Tunnel:
 
     def close(self) -> None:
         """End the client."""
-        self._end()
+        self._stop()
         self._private.close()

@@ -18,7 +18,7 @@ from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
     SHM_SIZE,
     AttachedSandbox,
-    who_killed,
+    find_killer,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
@@ -38,7 +38,7 @@ __all__ = ["Container", "host_config"]
 _HALT = b"K - all\n"  # the keeper is to kill everything but itself
 _LOST = "the connection to it was lost"
 _KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
-_LATE = 2  # seconds after which the engine has surely noticed that a container ended
+_END_NOTICE_DELAY = 2  # seconds after which the engine has surely noticed that a container ended
 
 # Runtimes whose containers write to the engine's layers, as they have the host's kernel. Others may
 # keep changes in memory, or in a disk of a virtual machine.
@@ -100,8 +100,8 @@ def host_config(
         api: the engine's client.
         spec: what is asked for.
         runtime: what is to start it; None for the engine's own.
-        volumes: of an engine that does not see this machine's files, its volumes in place of the
-            folders that are only read, and nothing in place of those that are shared.
+        volumes: of an engine that does not see this machine's files, its volumes instead of the
+            folders that are only read, and nothing instead of those that are shared.
     """
     from docker.types import LogConfig, Ulimit
 
@@ -173,15 +173,19 @@ class Container(AttachedSandbox):
         local: bool = True,
     ) -> None:
         # Asked now, while the keeper starts, and not when an episode waits for it.
-        told = api.inspect_container(container_id)
-        self._storage = told.get("GraphDriver") or {}
-        self._runtime = runtime or str((told.get("HostConfig") or {}).get("Runtime") or "")
-        self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
+        container_info = api.inspect_container(container_id)
+        self._storage = container_info.get("GraphDriver") or {}
+        self._runtime = runtime or str(
+            (container_info.get("HostConfig") or {}).get("Runtime") or ""
+        )
+        self._mounted = {
+            path: container_info[key] for path, key in _MOUNTED.items() if container_info.get(key)
+        }
         # An image that declares volumes has one made for each; what we mount is not the agent's.
         own_mounts = {inside for _, inside in (*spec.mounts, *spec.readonly)}
         self.volumes = {
             str(mount["Destination"]): str(mount.get("Source") or "")
-            for mount in told.get("Mounts") or ()
+            for mount in container_info.get("Mounts") or ()
             if mount.get("Type") == "volume" and mount.get("Destination") not in own_mounts
         }
         if spec.limits.network:
@@ -192,20 +196,20 @@ class Container(AttachedSandbox):
         self._relays: list[Relay] = []
         self._local = local
         # Unguarded, it might be made to kill itself.
-        self._process = _local_process(told["State"].get("Pid", 0), container_id)
+        self._process = _local_process(container_info["State"].get("Pid", 0), container_id)
         self._pid = self._process if spec.guarded else 0
-        self._since = time.monotonic()
-        self._transport = self._shortest(streams)
+        self._started_at = time.monotonic()
+        self._transport = self._choose_transport(streams)
         try:
             super().__init__(container_id[:12], self._transport, spec)
         except BaseException:
             self._transport.close()
             raise
 
-    def _shortest(self, streams: AttachedStreams) -> AttachedStreams | PipeStreams:
+    def _choose_transport(self, streams: AttachedStreams) -> AttachedStreams | PipeStreams:
         """Return the shortest way to the keeper: pipes for root, else what is attached."""
-        ours = self._local and self._process and os.geteuid() == 0
-        if not ours or self._runtime not in _WRITE_THROUGH:
+        usable = self._local and self._process and os.geteuid() == 0
+        if not usable or self._runtime not in _WRITE_THROUGH:
             return streams
         try:
             folder = os.open(f"/proc/{self._process}", os.O_RDONLY | os.O_CLOEXEC)
@@ -234,20 +238,22 @@ class Container(AttachedSandbox):
             # The engine lets go of a container only after its keeper has ended.
             if self.hung_up() and self._process and _local_process(self._process, self._id):
                 return _LOST
-            ended = self._transport.hung_up()  # pipes know it before the engine does
-            return self._reported(ended=ended or not state.get("Running"))
+            hung_up = self._transport.hung_up()  # pipes know it before the engine does
+            return self._find_end_event(ended=hung_up or not state.get("Running"))
         except (DockerException, RequestException, OSError, ValueError) as error:
-            said = plain(error)
-            return said if said.startswith(NO_ANSWER) else f"{NO_ANSWER}: {said}"
+            message = plain(error)
+            return message if message.startswith(NO_ANSWER) else f"{NO_ANSWER}: {message}"
 
-    def _reported(self, ended: bool) -> str:
+    def _find_end_event(self, ended: bool) -> str:
         """Return what the engine's events say; of a container that ended, wait for its end's."""
         from docker.errors import DockerException
 
-        now = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
-        until = int(datetime.fromisoformat(now).timestamp()) + (_LATE if ended else 0)
+        system_time = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
+        end_time = int(datetime.fromisoformat(system_time).timestamp()) + (
+            _END_NOTICE_DELAY if ended else 0
+        )
         filters = {"container": self._id, "event": ["kill", "pause", "die"]}
-        events = self._api.events(since=1, until=until, filters=filters, decode=True)
+        events = self._api.events(since=1, until=end_time, filters=filters, decode=True)
         try:
             event = next(events, None)
         finally:
@@ -260,7 +266,7 @@ class Container(AttachedSandbox):
         status = event["Actor"]["Attributes"].get("exitCode")
         if status == str(INPUT_ENDED):
             return _LOST
-        return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
+        return find_killer(self._pid, self._started_at) if self._pid and status == _KILLED else ""
 
     def hung_up(self) -> bool:
         """Whether its engine has let go of it, as far as that is known without asking."""
@@ -270,9 +276,9 @@ class Container(AttachedSandbox):
         """Have a socket in it be reached at a path here, where no folder is shared with it."""
         if not self._local:
             folder = shlex.quote(posixpath.dirname(inside))
-            status, said = self._channel.admin(f"mkdir -p {folder} && chmod 1777 {folder}", 10.0)
+            status, output = self._channel.admin(f"mkdir -p {folder} && chmod 1777 {folder}", 10.0)
             if status != 0:
-                raise SandboxError(f"{inside} cannot be: {said!r:.200}")
+                raise SandboxError(f"{inside} cannot be: {output!r:.200}")
             relay = Relay(self._api, self._id, inside, outside)
             self._relays.append(relay)
 
@@ -293,15 +299,15 @@ class Container(AttachedSandbox):
         Raises:
             SandboxError: that cannot be done from here; the message says why.
         """
-        why = ""
+        reason = ""
         if os.geteuid() != 0:
-            why = "only root may enter a container's network; bubblewrap needs no root"
+            reason = "only root may enter a container's network; bubblewrap needs no root"
         elif self._runtime not in _WRITE_THROUGH:
-            why = f"the network of the runtime {self._runtime} cannot be entered from outside"
+            reason = f"the network of the runtime {self._runtime} cannot be entered from outside"
         elif not self._process:
-            why = "the Docker engine has to be on this machine"
-        if why:
-            raise SandboxError(f"limited network on Docker: {why} (docs/sandbox.md)")
+            reason = "the Docker engine has to be on this machine"
+        if reason:
+            raise SandboxError(f"limited network on Docker: {reason} (docs/sandbox.md)")
         try:
             process = os.pidfd_open(self._process)
         except OSError as error:

@@ -33,7 +33,7 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["DockerEngine", "connect", "most_starters", "runtime_problem"]
+__all__ = ["DockerEngine", "connect", "max_starters", "runtime_problem"]
 
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
@@ -46,13 +46,13 @@ _OTHER_BACKEND = (
 )
 
 
-def most_starters(cpus: int) -> int:
+def max_starters(cpus: int) -> int:
     """Return how many starts at the same time are good for an engine with so many processors."""
     # On two, four start as many in a second as six or eight, which only take longer each.
     return min(8, max(2, 2 * cpus))
 
 
-STARTERS = most_starters(os.cpu_count() or 2)
+STARTERS = max_starters(os.cpu_count() or 2)
 
 
 def connect() -> APIClient:
@@ -93,27 +93,27 @@ def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
         facts: what the engine says of itself.
         name: the runtime.
     """
-    known = sorted(facts.get("Runtimes") or {})
+    runtimes = sorted(facts.get("Runtimes") or {})
     # A name with dots is that of a program, containerd-shim-NAME, which newer engines find by it.
-    if name in known or "." in name:
+    if name in runtimes or "." in name:
         return ""
-    known = [each for each in known if "." not in each]
+    runtimes = [name for name in runtimes if "." not in name]
     return (
-        f"the Docker engine has no such runtime. It has: {', '.join(known)}. Others are made known "
-        f"to it in its daemon.json, as docs/isolation.md shows.{suggestion(name, known)}"
+        f"the Docker engine has no such runtime. It has: {', '.join(runtimes)}. Others are made "
+        f"known to it in its daemon.json, as docs/isolation.md shows.{suggestion(name, runtimes)}"
     )
 
 
-def _refuse_boundless(facts: Mapping[str, Any]) -> None:
+def _refuse_unlimited(facts: Mapping[str, Any]) -> None:
     """Refuse an engine that leaves limits out: a fork bomb would be the whole machine's."""
-    lost = [
-        what
-        for what, key in (("memory", "MemoryLimit"), ("processes", "PidsLimit"))
+    unlimited = [
+        resource
+        for resource, key in (("memory", "MemoryLimit"), ("processes", "PidsLimit"))
         if facts.get(key) is False
     ]
-    if lost:
+    if unlimited:
         raise EngineUnavailable(
-            f"the Docker engine does not limit {' and '.join(lost)}, as a rootless one where "
+            f"the Docker engine does not limit {' and '.join(unlimited)}, as a rootless one where "
             "control groups are of version 1 or are not delegated to its user (docs/isolation.md). "
             "Take another engine, or --intercode-sandbox=bubblewrap"
         )
@@ -143,19 +143,19 @@ def _owner_name(pid: int) -> str:
 def _is_dead(owner: str) -> bool:
     """Whether a container's owner ran here, in this machine's present life, and is gone."""
     words = owner.split(" ")
-    mine = _owner_name(os.getpid()).split(" ")
-    if len(words) != 4 or words[:2] != mine[:2]:
+    current = _owner_name(os.getpid()).split(" ")
+    if len(words) != 4 or words[:2] != current[:2]:
         return False
     return _owner_name(int(words[2])).split(" ")[3] != words[3]
 
 
-class _Endings:
+class _DelayedEnds:
     """Lets containers end when none is started: an end takes half as much of the engine as a start.
 
     Nobody waits for it. What waits is empty, and holds no more than an idle sandbox.
     """
 
-    _MOST, _LONGEST = 32, 3.0  # containers that wait at a time, and seconds
+    _MAX_WAITING, _MAX_DELAY = 32, 3.0  # containers that wait at a time, and seconds
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -177,14 +177,14 @@ class _Endings:
     def end(self, streams: AttachedStreams) -> None:
         """Close what is attached to a container, with which it ends, now or soon."""
         with self._lock:
-            self._waiting.append((time.monotonic() + self._LONGEST, streams))
+            self._waiting.append((time.monotonic() + self._MAX_DELAY, streams))
         self.end_due()
 
     def end_due(self, *, every: bool = False) -> None:
         """End those that need not wait any more, or all."""
         while True:
             with self._lock:
-                many = every or not self._starting or len(self._waiting) > self._MOST
+                many = every or not self._starting or len(self._waiting) > self._MAX_WAITING
                 if not self._waiting or not (many or self._waiting[0][0] <= time.monotonic()):
                     return
                 _, streams = self._waiting.popleft()
@@ -225,7 +225,7 @@ class DockerEngine:
         socket_here = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
         self.is_local = address.is_local if address else socket_here
         try:
-            self._podman = self._checked()
+            self._podman = self._check_facts()
         except BaseException:
             self.api.close()
             raise
@@ -238,13 +238,13 @@ class DockerEngine:
         self._reaper = Reaper(self._label, address)
         self._process = MakingProcess()
         self._egress = Proxy()
-        self._endings = _Endings()
+        self._endings = _DelayedEnds()
 
-    def _checked(self) -> Podman | None:
+    def _check_facts(self) -> Podman | None:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
         with _engine_errors("the engine"):
             facts = self.facts = self.api.info()
-        _refuse_boundless(facts)
+        _refuse_unlimited(facts)
         problem = runtime_problem(facts, self.runtime) if self.runtime else ""
         if problem:
             raise EngineUnavailable(f"runtime {self.runtime}: {problem}")
@@ -263,11 +263,11 @@ class DockerEngine:
         """
         _refuse_recorder()
         with self._endings.after_start():
-            box = self._launched(spec)
-        box.let_go = self._endings.end
-        return box
+            container = self._create_and_start(spec)
+        container.let_go = self._endings.end
+        return container
 
-    def _launched(self, spec: SandboxSpec) -> Container:
+    def _create_and_start(self, spec: SandboxSpec) -> Container:
         from docker.types import Healthcheck
 
         container_id = None
@@ -301,12 +301,14 @@ class DockerEngine:
                 streams = AttachedStreams(attached)
                 try:
                     self.api.start(container_id)
-                    named = self.runtime or (self._podman.runtime if self._podman else None)
+                    runtime = self.runtime or (self._podman.runtime if self._podman else None)
                     local = self.is_local
-                    box = self._make(self.api, container_id, streams, spec, named, local=local)
+                    container = self._make(
+                        self.api, container_id, streams, spec, runtime, local=local
+                    )
                     if spec.limits.hosts:
-                        box.limit_network(self._egress, box.open_sockets)
-                    return box
+                        container.limit_network(self._egress, container.open_sockets)
+                    return container
                 except BaseException:
                     streams.close()
                     raise
@@ -320,7 +322,7 @@ class DockerEngine:
             raise
 
     def _volume(self, folder: str, image: str) -> str:
-        """Return the volume with the content of a folder of ours, filled the first time.
+        """Return the volume with the content of one of our folders, filled the first time.
 
         It is this run's, and goes with it.
         """
@@ -329,7 +331,7 @@ class DockerEngine:
                 name = f"pytest-intercode-{self.run}-{len(self._volumes)}"
                 self.api.create_volume(name, labels=self._labels)
                 config = self.api.create_host_config(binds=[f"{name}:/filled"])
-                made = self.api.create_container(
+                container = self.api.create_container(
                     image, ["true"], host_config=config, labels=self._labels, network_disabled=True
                 )
                 try:
@@ -337,9 +339,9 @@ class DockerEngine:
                         with tarfile.open(fileobj=archive, mode="w") as tar:
                             tar.add(folder, arcname=".")
                         archive.seek(0)
-                        self.api.put_archive(made, "/filled", archive)
+                        self.api.put_archive(container, "/filled", archive)
                 finally:
-                    self._remove(str(made["Id"]))
+                    self._remove(str(container["Id"]))
                 self._volumes[folder] = name
             return self._volumes[folder]
 
@@ -349,12 +351,12 @@ class DockerEngine:
         A tag may be moved meanwhile, and then agent and gold would act in different images.
         """
         if name not in self._image_ids:
-            found = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
-            self._image_ids.setdefault(name, str(found["Id"]))
+            image = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
+            self._image_ids.setdefault(name, str(image["Id"]))
         return self._image_ids[name]
 
     def forget_images(self) -> None:
-        """Look for images anew, as the engine may have been started again."""
+        """Look for images again, as the engine may have been started again."""
         self._image_ids.clear()
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
@@ -432,7 +434,7 @@ def _network_variables(spec: SandboxSpec) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _engine_errors(what: str) -> Iterator[None]:
+def _engine_errors(subject: str) -> Iterator[None]:
     """Turn the SDK's and its HTTP library's errors into ours."""
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -440,4 +442,4 @@ def _engine_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException) as error:
-        raise SandboxError(f"{what}: {plain(error)}") from None
+        raise SandboxError(f"{subject}: {plain(error)}") from None

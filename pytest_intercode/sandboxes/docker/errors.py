@@ -17,6 +17,6 @@ def plain(error: Exception) -> str:
     if isinstance(
         error, (exceptions.ConnectionError, exceptions.Timeout)
     ):  # its text is that of the exceptions below it
-        said = next(filter(None, (getattr(each, "strerror", "") for each in causes(error))), "")
-        return NO_ANSWER + (f" ({said})" if said else "")
+        reason = next(filter(None, (getattr(cause, "strerror", "") for cause in causes(error))), "")
+        return NO_ANSWER + (f" ({reason})" if reason else "")
     return " ".join(str(getattr(error, "explanation", None) or error).split())

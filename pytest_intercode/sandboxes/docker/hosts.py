@@ -36,7 +36,7 @@ from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import (
     RUN_LABEL,
     DockerEngine,
-    most_starters,
+    max_starters,
     runtime_problem,
 )
 from pytest_intercode.sandboxes.docker.images import Images, copy_image, layers_of
@@ -48,13 +48,13 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 __all__ = ["DockerHosts", "check_hosts"]
 
 _INTERVAL = 2.0  # seconds between two looks at a host
-_TRIES = 2  # a machine that is very busy may need the second
-_AT_ONCE = 0.1  # seconds in which all connections of an engine that died are closed
-_WAITING = 30.0  # seconds that a start waits for any host, once none answers
-_FAULTS = 3  # starts in a row that fail on one host and not on another, until it is left out
-_PAUSE = 60.0  # seconds for which it is
+_MAX_TRIES = 2  # a machine that is very busy may need the second
+_NOTICE_TIMEOUT = 0.1  # seconds in which all connections of an engine that died are closed
+_START_TIMEOUT = 30.0  # seconds that a start waits for any host, once none answers
+_MAX_FAULTS = 3  # starts in a row that fail on one host and not on another, until it is left out
+_COOLDOWN = 60.0  # seconds for which it is
 _SLOTS_PER_CPU = 4  # an agent waits for its model most of the time
-_USABLE = 0.8  # of a host's memory
+_USABLE_MEMORY = 0.8  # of a host's memory
 _ANY = Limits()
 
 Drop = Callable[[Callable[[Sandbox], bool]], None]
@@ -75,7 +75,7 @@ def check_hosts(
         ConfigurationError: one does not, two are one engine, or they are of different kinds.
     """
 
-    def told(host: DockerHost) -> Mapping[str, Any] | str:
+    def ask(host: DockerHost) -> Mapping[str, Any] | str:
         try:
             address = find_address(host.name)
             with contextlib.closing(Link(address)) as link, link_failure(link):
@@ -89,17 +89,18 @@ def check_hosts(
             return str(error)
 
     with ThreadPoolExecutor(max(1, len(hosts)), thread_name_prefix="intercode-hosts") as threads:
-        found = list(threads.map(told, hosts))
-    known: dict[tuple[str, ...], str] = {}
+        answers = list(threads.map(ask, hosts))
+    names = [host.name for host in hosts]
+    engine_names: dict[tuple[str, ...], str] = {}
     kinds: dict[str, str] = {}
-    for host, facts in zip(hosts, found, strict=True):
-        shown = f"{option}={host.name}"
+    for host, facts in zip(hosts, answers, strict=True):
+        setting = f"{option}={host.name}"
         if isinstance(facts, str):
-            raise ConfigurationError(f"{shown}: {facts}")
-        other = known.setdefault(_identity(facts), host.name)
-        if other != host.name or [each.name for each in hosts].count(host.name) > 1:
+            raise ConfigurationError(f"{setting}: {facts}")
+        first_name = engine_names.setdefault(_identity(facts), host.name)
+        if first_name != host.name or names.count(host.name) > 1:
             raise ConfigurationError(
-                f"{shown}: this is the same engine as {other}; name each host once"
+                f"{setting}: this is the same engine as {first_name}; name each host once"
             )
         kinds.setdefault(_kind(facts), host.name)
     if len(kinds) > 1:
@@ -111,8 +112,8 @@ def check_hosts(
 
 def _identity(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what two engines do not have in common; Podman invents its id at each question."""
-    own = "" if is_podman(facts) else str(facts.get("ID"))
-    return own, str(facts.get("Name")), str(facts.get("DockerRootDir"))
+    engine_id = "" if is_podman(facts) else str(facts.get("ID"))
+    return engine_id, str(facts.get("Name")), str(facts.get("DockerRootDir"))
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
@@ -124,7 +125,7 @@ def _kind(facts: Mapping[str, Any]) -> str:
 def _slots(facts: Mapping[str, Any]) -> int:
     """Return how many sandboxes suit an engine, by its processors and its memory."""
     by_cpus = _SLOTS_PER_CPU * int(facts.get("NCPU") or 1)
-    by_memory = int(_USABLE * int(facts.get("MemTotal") or 0)) // _ANY.memory
+    by_memory = int(_USABLE_MEMORY * int(facts.get("MemTotal") or 0)) // _ANY.memory
     return max(1, min(by_cpus, by_memory))
 
 
@@ -139,27 +140,27 @@ class _Container(Container):
     def __init__(self, host: _Host, *args: Any, **kwargs: Any) -> None:
         self.host = host
         self.lost = False
-        self._told = False
+        self._probed = False
         super().__init__(*args, **kwargs)
         self.place = host.name
 
     def outside_cause(self) -> str:
         """Return what is the cause of a fault, if it lies outside of the sandbox."""
         # Seen to now, so that nothing is tried again on a host that is gone.
-        if not self.host.look() or self.lost:
+        if not self.host.probe() or self.lost:
             return f"the Docker host {self.host.name} was lost"
         return super().outside_cause()
 
-    def _blamed(self, error: SandboxError) -> Any:
-        if not self._acted and not self._told:
-            self._told = True
-            self.host.look()
-        return super()._blamed(error)
+    def _classify(self, error: SandboxError) -> Any:
+        if not self._acted and not self._probed:
+            self._probed = True
+            self.host.probe()
+        return super()._classify(error)
 
     def close(self) -> None:
         """End the container and everything in it."""
         super().close()
-        self.host.gone(self)
+        self.host.forget(self)
 
 
 class _Host:
@@ -167,37 +168,37 @@ class _Host:
 
     Args:
         hosts: all of them.
-        written: what the user wrote.
+        setting: what the user wrote.
 
     Attributes:
         name: what the user calls it.
         up: it answers.
-        ready: images that it has, and that are those of the others.
-        bringing: images that are being brought to it.
-        refused: images that it cannot have, and why.
+        ready_images: images that it has, and that are those of the others.
+        coming_images: images that are being brought to it.
+        refused_images: images that it cannot have, and why.
         starting: how many sandboxes are being started there.
-        rests: until when nothing is started there, as starts fail.
+        cooldown_until: until when nothing is started there, as starts fail.
     """
 
-    def __init__(self, hosts: DockerHosts, written: DockerHost) -> None:
+    def __init__(self, hosts: DockerHosts, setting: DockerHost) -> None:
         self._hosts = hosts
-        self.name = written.name
-        self._slots = written.slots
-        self.slots = written.slots or 1
-        self.address: Address = find_address(written.name)
+        self.name = setting.name
+        self._slots = setting.slots
+        self.slots = setting.slots or 1
+        self.address: Address = find_address(setting.name)
         self.link: Link | None = None
         self.engine: DockerEngine | None = None
         self.images: Images | None = None
         self.up = False
-        self.ready: set[str] = set()
-        self.bringing: set[str] = set()
-        self.refused: dict[str, str] = {}
+        self.ready_images: set[str] = set()
+        self.coming_images: set[str] = set()
+        self.refused_images: dict[str, str] = {}
         self.starting = 0
-        self.rests = 0.0
+        self.cooldown_until = 0.0
         self._faults = 0
-        self._boxes: set[_Container] = set()
-        self._looking = threading.Lock()
-        self._looked = 0.0
+        self._containers: set[_Container] = set()
+        self._probing = threading.Lock()
+        self._probed_at = 0.0
         self._copying = threading.Lock()
         self._ended = threading.Event()  # what was connected to the engine has ended
         self._events: Any = None
@@ -215,7 +216,7 @@ class _Host:
         try:
             make = partial(_Container, self)
             self.engine = DockerEngine(link.api, self._hosts.runtime, link.address, make)
-            self.engine.starters = most_starters(int(self.engine.facts.get("NCPU") or 1))
+            self.engine.starters = max_starters(int(self.engine.facts.get("NCPU") or 1))
             with contextlib.suppress(SandboxError):
                 self.engine.sweep()
         except BaseException:
@@ -236,44 +237,44 @@ class _Host:
         )
         self.engine.forget_images()
         with self._hosts.changed:
-            self.ready, self.refused = set(), {}
-            self.rests, self._faults = 0.0, 0
+            self.ready_images, self.refused_images = set(), {}
+            self.cooldown_until, self._faults = 0.0, 0
             self.up = True
             self._hosts.changed.notify_all()
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
         """Start a sandbox there."""
         assert self.engine is not None
-        box = self.engine.launch(spec)
-        assert isinstance(box, _Container)
+        container = self.engine.launch(spec)
+        assert isinstance(container, _Container)
         with self._hosts.changed:
-            self._boxes.add(box)
+            self._containers.add(container)
             self._faults = 0
-        return box
+        return container
 
-    def gone(self, box: _Container) -> None:
+    def forget(self, container: _Container) -> None:
         """Note that a sandbox has ended."""
         with self._hosts.changed:
-            self._boxes.discard(box)
+            self._containers.discard(container)
 
-    def blame(self, why: str) -> None:
+    def record_failure(self, problem: str) -> None:
         """Note that a start failed there which did not fail elsewhere."""
         with self._hosts.changed:
             self._faults += 1
-            if self._faults < _FAULTS or self.rests > time.monotonic():
+            if self._faults < _MAX_FAULTS or self.cooldown_until > time.monotonic():
                 return
-            self.rests = time.monotonic() + _PAUSE
+            self.cooldown_until = time.monotonic() + _COOLDOWN
         self._hosts.report(
-            f"Docker host {self.name}: {_FAULTS} starts failed that other hosts made; it is left "
-            f"out for {_PAUSE:.0f} seconds ({why})"
+            f"Docker host {self.name}: {_MAX_FAULTS} starts failed that other hosts made; it is "
+            f"left out for {_COOLDOWN:.0f} seconds ({problem})"
         )
 
     def load(self, spec: SandboxSpec) -> tuple[int, float, float]:
         """Return how much there is to do, to be compared with other hosts'."""
-        # Servers of ours share the work best with one on each host.
-        servers = [box.spec for box in self._boxes if box.spec.mounts] if spec.mounts else []
-        like = sum(other.image == spec.image for other in servers)
-        return like, (len(self._boxes) + self.starting + 1) / self.slots, random.random()
+        # Our servers share the work best with one on each host.
+        servers = [container.spec for container in self._containers if container.spec.mounts]
+        similar = sum(server.image == spec.image for server in servers) if spec.mounts else 0
+        return similar, (len(self._containers) + self.starting + 1) / self.slots, random.random()
 
     def suits(self, spec: SandboxSpec) -> bool:
         """Whether such a sandbox can be there: a limited network needs the engine's own machine."""
@@ -281,17 +282,17 @@ class _Host:
 
     # -- whether it answers
 
-    def look(self) -> bool:
+    def probe(self) -> bool:
         """See whether it answers, and drop what it has lost; return whether it does."""
-        asked = time.monotonic()
-        with self._looking:
-            if self._looked > asked:  # another thread has looked meanwhile
+        asked_at = time.monotonic()
+        with self._probing:
+            if self._probed_at > asked_at:  # another thread has asked it meanwhile
                 return self.up
-            why = self._trouble()
-            self._looked = time.monotonic()
-        if why:
-            self._down(why)
-        elif self._ended.wait(_AT_ONCE):
+            problem = self._find_problem()
+            self._probed_at = time.monotonic()
+        if problem:
+            self._mark_down(problem)
+        elif self._ended.wait(_NOTICE_TIMEOUT):
             self._drop_lost()
         return self.up
 
@@ -306,29 +307,29 @@ class _Host:
         """Look after it until the run is over."""
         while not self._hosts.closed.wait(_INTERVAL):
             if self.up:
-                self.look()
+                self.probe()
                 continue
             with contextlib.suppress(InfrastructureError):
                 if self.link is None:
                     self.connect()
-                elif self._trouble():
+                elif self._find_problem():
                     continue
                 self.begin()
                 self._hosts.report(f"Docker host {self.name} answers again")
 
-    def _trouble(self) -> str:
+    def _find_problem(self) -> str:
         """Return why it does not answer, or nothing."""
         if self.link is None:
             return "it was never reached"
-        why = ""
-        for _ in range(_TRIES):
+        problem = ""
+        for _ in range(_MAX_TRIES):
             try:
                 with link_failure(self.link):
                     self.link.ask()
                 return ""
             except EngineUnavailable as error:
-                why = str(error)
-        return why
+                problem = str(error)
+        return problem
 
     def listen(self) -> None:
         """Notice at once that the engine ends: its stream of events ends with it."""
@@ -344,67 +345,74 @@ class _Host:
                     finally:
                         self._ended.set()
                         self._events._response.close()  # or its socket stays open
-                    if not self._hosts.closed.wait(_AT_ONCE):
-                        self.look()
-            self._hosts.closed.wait(_AT_ONCE)
+                    if not self._hosts.closed.wait(_NOTICE_TIMEOUT):
+                        self.probe()
+            self._hosts.closed.wait(_NOTICE_TIMEOUT)
 
-    def _down(self, why: str) -> None:
+    def _mark_down(self, problem: str) -> None:
         with self._hosts.changed:
             if not self.up:
                 return
             self.up = False
-            others = sum(each.up for each in self._hosts.hosts)
-            self._hosts.fell = time.monotonic()
+            running = sum(host.up for host in self._hosts.hosts)
+            self._hosts.lost_at = time.monotonic()
             self._hosts.changed.notify_all()
-        left = f"{others} of {len(self._hosts.hosts)} hosts go on" if others else "none is left"
+        count = len(self._hosts.hosts)
+        remaining = f"{running} of {count} hosts go on" if running else "none remains"
         self._hosts.report(
-            f"Docker host {self.name} does not answer any more ({why}): its sandboxes are lost, "
-            f"{left}"
+            f"Docker host {self.name} does not answer any more ({problem}): its sandboxes are "
+            f"lost, {remaining}"
         )
         self._drop_lost()
-        self._hosts.drop(lambda box: isinstance(box, _Container) and box.host is self)
+        self._hosts.drop(
+            lambda container: isinstance(container, _Container) and container.host is self
+        )
 
     def _drop_lost(self) -> None:
         """Note which sandboxes have lost their engine, and drop those that were idle."""
         with self._hosts.changed:
-            for box in self._boxes:
-                box.lost = box.lost or box.hung_up()
-        self._hosts.drop(lambda box: isinstance(box, _Container) and box.lost)
+            for container in self._containers:
+                container.lost = container.lost or container.hung_up()
+        self._hosts.drop(lambda container: isinstance(container, _Container) and container.lost)
 
     # -- images
 
-    def bring(self, image: str) -> None:
+    def request_image(self, image: str) -> None:
         """Have an image brought there in the background; with the lock held."""
-        if image not in self.ready and image not in self.bringing and image not in self.refused:
-            self.bringing.add(image)
+        if (
+            image not in self.ready_images
+            and image not in self.coming_images
+            and image not in self.refused_images
+        ):
+            self.coming_images.add(image)
             threading.Thread(
-                target=self._bring, args=(image,), name="intercode-image", daemon=True
+                target=self._fetch_image, args=(image,), name="intercode-image", daemon=True
             ).start()
 
-    def _bring(self, image: str) -> None:
-        why = ""
+    def _fetch_image(self, image: str) -> None:
+        problem = ""
         try:
             with self._copying:  # one at a time is as fast
-                self._hosts.give(self, image)
+                self._hosts.give_image(self, image)
         except Exception as error:
-            why = " ".join(str(error).split())
+            problem = " ".join(str(error).split())
         with self._hosts.changed:
-            self.bringing.discard(image)
-            if not why:
-                self.ready.add(image)
+            self.coming_images.discard(image)
+            if not problem:
+                self.ready_images.add(image)
             else:
-                self.refused[image] = why
+                self.refused_images[image] = problem
             self._hosts.changed.notify_all()
-        if why and self.up and not self._hosts.closed.is_set() and self.look():
-            self._hosts.report(f"Docker host {self.name} cannot have the image {image}: {why}")
+        if problem and self.up and not self._hosts.closed.is_set() and self.probe():
+            self._hosts.report(f"Docker host {self.name} cannot have the image {image}: {problem}")
 
     def close(self) -> None:
-        """End what it runs of ours."""
+        """End what it runs for us."""
         with contextlib.suppress(Exception):
             if self._events is not None:
                 self._events.close()
         for thread in self._threads:
-            thread.join(_AT_ONCE * 10)
+            thread.join(_NOTICE_TIMEOUT * 10)
         if self.engine is not None:
             self.engine.close(answers=self.up)
         if self.link is not None:
@@ -433,7 +441,7 @@ class DockerHosts:
         changed: guards what is known of all hosts; notified of every change.
         closed: the run is over.
         drop: closes the idle sandboxes for which a function returns true; the pool's.
-        fell: when the last host was lost.
+        lost_at: when the last host was lost.
 
     Raises:
         InfrastructureError: none of them answers.
@@ -460,7 +468,7 @@ class DockerHosts:
         self.changed = threading.Condition(threading.RLock())
         self.closed = threading.Event()
         self.drop: Drop = lambda lost: None
-        self.fell = time.monotonic()
+        self.lost_at = time.monotonic()
         self._sources: dict[str, ImageSource] = {}
         self._pinned: dict[str, str] = {}
         self._process = MakingProcess()
@@ -514,25 +522,25 @@ class DockerHosts:
         Raises:
             SandboxError: no host can start it, or none answers.
         """
-        tried: dict[_Host, SandboxError] = {}
+        failures: dict[_Host, SandboxError] = {}
         while True:
-            host = self._chosen(spec, tried)
+            host = self._choose_host(spec, failures)
             if host is None:
-                raise next(iter(tried.values()))
+                raise next(iter(failures.values()))
             try:
-                box = host.launch(spec)
+                container = host.launch(spec)
             except SandboxError as error:
-                if host.look():
-                    tried[host] = SandboxError(f"{error} (Docker host {host.name})")
+                if host.probe():
+                    failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:
-                for other, fault in tried.items():
-                    other.blame(str(fault))
-                return box
+                for failed_host, fault in failures.items():
+                    failed_host.record_failure(str(fault))
+                return container
             finally:
                 with self.changed:
                     host.starting -= 1
 
-    def _chosen(self, spec: SandboxSpec, tried: Iterable[_Host]) -> _Host | None:
+    def _choose_host(self, spec: SandboxSpec, failures: Iterable[_Host]) -> _Host | None:
         """Return the host for a sandbox, one start more on it; None if all were tried.
 
         Raises:
@@ -545,31 +553,33 @@ class DockerHosts:
             )
         with self.changed:
             while not self.closed.is_set():
-                up = [host for host in suited if host.up and host not in tried]
-                now = time.monotonic()
-                fresh = [host for host in up if host.rests <= now] or up
+                candidates = [host for host in suited if host.up and host not in failures]
+                current_time = time.monotonic()
+                fresh = [
+                    host for host in candidates if host.cooldown_until <= current_time
+                ] or candidates
                 for host in fresh:
-                    host.bring(spec.image)
-                ready = [host for host in fresh if spec.image in host.ready]
+                    host.request_image(spec.image)
+                ready = [host for host in fresh if spec.image in host.ready_images]
                 if ready:
-                    found = min(ready, key=lambda host: host.load(spec))
-                    found.starting += 1
-                    return found
-                if up:
-                    refusing = [host.refused.get(spec.image) for host in fresh]
+                    least_loaded = min(ready, key=lambda host: host.load(spec))
+                    least_loaded.starting += 1
+                    return least_loaded
+                if candidates:
+                    refusing = [host.refused_images.get(spec.image) for host in fresh]
                     if all(refusing):
-                        if tried:
+                        if failures:
                             return None
                         raise SandboxError(f"{spec.image}: {refusing[0]}")
                     self.changed.wait(_INTERVAL)
                     continue
-                if tried:
+                if failures:
                     return None
-                left = self.fell + _WAITING - now
-                if left <= 0:
+                remaining = self.lost_at + _START_TIMEOUT - current_time
+                if remaining <= 0:
                     names = ", ".join(host.name for host in suited)
                     raise SandboxError(f"no Docker host answers: {names}")
-                self.changed.wait(min(left, _INTERVAL))
+                self.changed.wait(min(remaining, _INTERVAL))
         raise SandboxError("the run is over")
 
     # -- images
@@ -582,7 +592,7 @@ class DockerHosts:
         """
         failed: dict[_Host, InfrastructureError] = {}
         while True:
-            host = self._first(failed)
+            host = self._choose_builder(failed)
             if host is None:
                 raise next(iter(failed.values()))
             images = host.images
@@ -590,21 +600,21 @@ class DockerHosts:
             try:
                 name = images.resolve(source, purpose)
             except InfrastructureError as error:
-                if host.look():
+                if host.probe():
                     failed[host] = error
                 continue
             pinned = images.pinned(name)
             with self.changed:
                 self._sources[name] = source
                 self._pinned[name] = pinned
-                host.ready.add(name)
-                for other in self.hosts:
-                    if other.up:
-                        other.bring(name)
+                host.ready_images.add(name)
+                for other_host in self.hosts:
+                    if other_host.up:
+                        other_host.request_image(name)
             return name
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry for ever, or nothing."""
+        """Return what names an image in its registry permanently, or nothing."""
         return self._pinned.get(name, "")
 
     def identity(self, name: str) -> str:
@@ -617,7 +627,7 @@ class DockerHosts:
             if host.images is not None:
                 host.images.stop_builds()
 
-    def _first(self, failed: Iterable[_Host]) -> _Host | None:
+    def _choose_builder(self, failed: Iterable[_Host]) -> _Host | None:
         """Return the first host that answers and has not failed; None if all that answer have.
 
         Raises:
@@ -625,16 +635,16 @@ class DockerHosts:
         """
         with self.changed:
             while not self.closed.is_set():
-                up = [host for host in self.hosts if host.up]
-                if up:
-                    return next((host for host in up if host not in failed), None)
-                left = self.fell + _WAITING - time.monotonic()
-                if left <= 0:
+                running = [host for host in self.hosts if host.up]
+                if running:
+                    return next((host for host in running if host not in failed), None)
+                remaining = self.lost_at + _START_TIMEOUT - time.monotonic()
+                if remaining <= 0:
                     break
-                self.changed.wait(left)
+                self.changed.wait(remaining)
         raise EngineUnavailable("no Docker host answers")
 
-    def give(self, host: _Host, image: str) -> None:
+    def give_image(self, host: _Host, image: str) -> None:
         """Make sure that a host has an image, and the one that other hosts have.
 
         Raises:
@@ -642,7 +652,11 @@ class DockerHosts:
         """
         assert host.engine is not None
         with self.changed:
-            donors = [other for other in self.hosts if other.up and image in other.ready]
+            donors = [
+                other_host
+                for other_host in self.hosts
+                if other_host.up and image in other_host.ready_images
+            ]
             source = self._sources.get(image)
         if not donors:
             if source is not None and host.images is not None:
@@ -650,10 +664,10 @@ class DockerHosts:
             elif not layers_of(host.engine.api, image):
                 raise ImageError(f"there is no image {image}")
             return
-        theirs = donors[0].engine
-        assert theirs is not None
-        wanted = layers_of(theirs.api, image)
-        if layers_of(host.engine.api, image) == wanted:
+        donor_engine = donors[0].engine
+        assert donor_engine is not None
+        donor_layers = layers_of(donor_engine.api, image)
+        if layers_of(host.engine.api, image) == donor_layers:
             return
         pinned = self.pinned(image)
         if self.registry and host.images is not None and pinned.startswith(f"{self.registry}/"):
@@ -661,19 +675,19 @@ class DockerHosts:
                 host.images.take(image, pinned)
             except ImageError as error:
                 self.report(f"{host.name}: {pinned} cannot be pulled: {error}")
-            if layers_of(host.engine.api, image) == wanted:
+            if layers_of(host.engine.api, image) == donor_layers:
                 return
         if source is not None and source.image and not source.layers and host.images is not None:
             with contextlib.suppress(ImageError):  # a registry may be nearer than we are
                 host.images.resolve(source)
-            if layers_of(host.engine.api, image) == wanted:
+            if layers_of(host.engine.api, image) == donor_layers:
                 return
         if self.verbosity >= 0:
             self.report_building(
                 f"copying {image} from {donors[0].name} to {host.name} (first use)"
             )
-        copy_image(theirs.api, host.engine.api, image)
-        if layers_of(host.engine.api, image) != wanted:
+        copy_image(donor_engine.api, host.engine.api, image)
+        if layers_of(host.engine.api, image) != donor_layers:
             raise ImageError(f"the copy of {image} is another one than that of {donors[0].name}")
 
     def close(self) -> None:

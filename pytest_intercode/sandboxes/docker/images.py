@@ -36,13 +36,13 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.suites.dockerfile import (
-    instructions,
+    read_instructions,
     reads_context,
-    replaced_bases,
-    replaced_spans,
+    replace_bases,
+    replace_spans,
 )
 from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import standing_for
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -60,10 +60,10 @@ __all__ = [
 _REPOSITORY = "pytest-intercode"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _LAST_LINES = 12
-_LONGEST = 100  # characters of an image's name in that of a file
+_MAX_LOCK_NAME = 100  # characters of an image's name in that of a file
 _RUN_IS_OVER = "the run is over, and no image is built any more"
-_GLANCE = 0.1  # seconds between two tries to lock an image that is being made
-_MOST_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
+_LOCK_INTERVAL = 0.1  # seconds between two tries to lock an image that is being made
+_MAX_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
 
 
 class _ContextRead(Exception):
@@ -80,7 +80,7 @@ class _Recipe:
         changed: the text is not what is in the file.
         modes: modes of files by their names in the context.
         arguments: the arguments of the build.
-        needed: the images that it needs, each with the name that it replaces.
+        base_images: the images that it needs, each with the name that it replaces.
         purpose: the task that it is built for; empty where that is not known.
     """
 
@@ -89,7 +89,7 @@ class _Recipe:
     changed: bool
     modes: Mapping[str, int]
     arguments: Mapping[str, str] = field(default_factory=dict)
-    needed: Sequence[tuple[str, str]] = ()
+    base_images: Sequence[tuple[str, str]] = ()
     purpose: str = ""
 
 
@@ -101,9 +101,9 @@ class Images:
 
     Args:
         api: the engine's client.
-        replacements: base images to use in place of others (``--intercode-base-image``).
+        replacements: base images to use instead of others (``--intercode-base-image``).
         progress: called with one line for each slow step, so that a person sees it move.
-        registry: where images of ours are looked for first, and pushed to
+        registry: where our images are looked for first, and pushed to
             (``--intercode-registry``).
         verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
     """
@@ -124,7 +124,7 @@ class Images:
         self._pinned: dict[str, str] = {}
         self._identities: dict[str, str] = {}
         self._failed: dict[str, ImageError] = {}  # by the images' names
-        self._slots = threading.BoundedSemaphore(_MOST_BUILDS)
+        self._slots = threading.BoundedSemaphore(_MAX_BUILDS)
         self._lock = threading.Lock()  # guards what follows, for a moment
         self._transfers: set[Response] = set()
         self._stopped = False
@@ -157,19 +157,19 @@ class Images:
                 CancellableStream(iter(()), response).close()
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
+        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
 
         Args:
             name: what :meth:`resolve` returned.
         """
         if name not in self._pinned:  # without the lock, which is held while images are built
-            self._pinned[name] = self._named_by_digest(name)
+            self._pinned[name] = self._find_digest(name)
         return self._pinned[name]
 
     def identity(self, name: str) -> str:
         """Return the engine's own digest of an image; nothing where there is none."""
         if name not in self._identities:
-            self._identities[name] = str(self._inspected(name).get("Id") or "")
+            self._identities[name] = str(self._inspect(name).get("Id") or "")
         return self._identities[name]
 
     def take(self, name: str, pinned: str) -> None:
@@ -182,27 +182,27 @@ class Images:
         self.registry.take(name, pinned)
         self._pinned[name] = pinned
 
-    def _named_by_digest(self, name: str) -> str:
+    def _find_digest(self, name: str) -> str:
         """Return the digest that an image was pulled by, with the name that it has there."""
         if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
             return ""
         repository = f"{_repository_and_tag(name)[0]}@"
-        named = [str(each) for each in self._inspected(name).get("RepoDigests") or ()]
-        return next((each for each in named if each.startswith(repository)), "")
+        digests = [str(digest) for digest in self._inspect(name).get("RepoDigests") or ()]
+        return next((digest for digest in digests if digest.startswith(repository)), "")
 
-    def _inspected(self, name: str) -> Mapping[str, Any]:
+    def _inspect(self, name: str) -> Mapping[str, Any]:
         """Return what the engine says of an image; nothing if it does not."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
         with contextlib.suppress(DockerException, RequestException):
-            return _facts(self._api, name)
+            return _image_info(self._api, name)
         return {}
 
     def _find_or_build(self, source: ImageSource, purpose: str) -> str:
         if source.layers:
             base = self._find_or_build(replace(source, layers=()), purpose)
-            return self._laid_over(base, source.layers, purpose)
+            return self._add_layers(base, source.layers, purpose)
         if source.image:
             name = self._replacements.get(source.image, source.image)
             try:
@@ -219,12 +219,12 @@ class Images:
                 recipe.dockerfile, (), recipe.text if recipe.changed else None, alone=True
             )
             with contextlib.suppress(_ContextRead):
-                return self._had_of(recipe, context, alone=True)
+                return self._provide_from_context(recipe, context, alone=True)
         changed = recipe.text if recipe.changed else None
         context = build_context(recipe.dockerfile, source.context, changed, recipe.modes)
-        return self._had_of(recipe, context)
+        return self._provide_from_context(recipe, context)
 
-    def _had_of(self, recipe: _Recipe, context: bytes, *, alone: bool = False) -> str:
+    def _provide_from_context(self, recipe: _Recipe, context: bytes, *, alone: bool = False) -> str:
         """Return the name of the image that a Dockerfile makes of a context.
 
         Raises:
@@ -237,35 +237,37 @@ class Images:
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
 
         def build(tag: str) -> None:
-            for name, replaced in recipe.needed:
+            for name, replaced in recipe.base_images:
                 self._ensure(name, "base image", f"{name} of {recipe.dockerfile}", replaced)
-            if alone and any(self._has_triggers(name) for name, _ in recipe.needed):
+            if alone and any(self._has_triggers(name) for name, _ in recipe.base_images):
                 raise _ContextRead
             self._build(recipe, context, content, tag)
 
-        return self._had(label, content, build)
+        return self._provide(label, content, build)
 
     def _has_triggers(self, name: str) -> bool:
-        return bool((_facts(self._api, name).get("Config") or {}).get("OnBuild"))
+        return bool((_image_info(self._api, name).get("Config") or {}).get("OnBuild"))
 
-    def _laid_over(self, base: str, layers: Sequence[Path], purpose: str) -> str:
+    def _add_layers(self, base: str, layers: Sequence[Path], purpose: str) -> str:
         """Return the name of an image with tar archives laid over it."""
-        lines = [f"FROM {base}", *(f"ADD {at}.tar /" for at in range(len(layers)))]
+        lines = [f"FROM {base}", *(f"ADD {index}.tar /" for index in range(len(layers)))]
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as context:
             _add(context, "Dockerfile", "\n".join(lines).encode())
-            for at, layer in enumerate(layers):
+            for number, layer in enumerate(layers):
                 try:
-                    _add(context, f"{at}.tar", layer.read_bytes())
+                    _add(context, f"{number}.tar", layer.read_bytes())
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
-        content = hashlib.sha256(str(_facts(self._api, base).get("Id")).encode() + data).hexdigest()
+        content = hashlib.sha256(
+            str(_image_info(self._api, base).get("Id")).encode() + data
+        ).hexdigest()
         recipe = _Recipe(Path("Dockerfile"), "", changed=False, modes={}, purpose=purpose)
-        return self._had("layers", content, partial(self._build, recipe, data, content))
+        return self._provide("layers", content, partial(self._build, recipe, data, content))
 
-    def _had(self, label: str, content: str, build: Callable[[str], None]) -> str:
-        """Return the name of an image of ours, which is there, pulled or built.
+    def _provide(self, label: str, content: str, build: Callable[[str], None]) -> str:
+        """Return the name of one of our images, which is there, pulled or built.
 
         Args:
             label: what it is called in short.
@@ -273,15 +275,17 @@ class Images:
             build: builds it under a name.
         """
         name = f"{_REPOSITORY}/{label}:{content[:12]}"
-        with one_builder(name, lambda: self._stopped), self._failing_once(name):
+        with one_builder(name, lambda: self._stopped), self._fail_once(name):
             if self.registry is not None:
-                self._pinned[name] = self._shared(self.registry, name, label, content, build)
-            elif not _facts(self._api, name):
+                self._pinned[name] = self._provide_from_registry(
+                    self.registry, name, label, content, build
+                )
+            elif not _image_info(self._api, name):
                 build(name)
         return name
 
     @contextlib.contextmanager
-    def _failing_once(self, name: str) -> Iterator[None]:
+    def _fail_once(self, name: str) -> Iterator[None]:
         """Raise again what kept an image from being had before.
 
         Raises:
@@ -299,7 +303,7 @@ class Images:
             raise
 
     @contextlib.contextmanager
-    def _transferring(self) -> Iterator[None]:
+    def _transfer(self) -> Iterator[None]:
         """Wait for room for one more build or pull, which `stop_builds` ends.
 
         Raises:
@@ -308,7 +312,7 @@ class Images:
         thread = threading.get_ident()
         responses: list[Response] = []
 
-        def note(response: Response, *_: object, **__: object) -> None:
+        def record(response: Response, *_: object, **__: object) -> None:
             if threading.get_ident() == thread:
                 with self._lock:
                     responses.append(response)
@@ -319,16 +323,16 @@ class Images:
                 if self._stopped:
                     raise ImageError(_RUN_IS_OVER)
                 # New lists, as requests of other threads walk through the old one.
-                self._api.hooks["response"] = [*self._api.hooks["response"], note]
+                self._api.hooks["response"] = [*self._api.hooks["response"], record]
             try:
                 yield
             finally:
                 with self._lock:
-                    hooks = [hook for hook in self._api.hooks["response"] if hook is not note]
+                    hooks = [hook for hook in self._api.hooks["response"] if hook is not record]
                     self._api.hooks["response"] = hooks
                     self._transfers.difference_update(responses)
 
-    def _shared(
+    def _provide_from_registry(
         self,
         registry: Registry,
         name: str,
@@ -341,12 +345,12 @@ class Images:
         Nobody waits for anybody: of two machines that build at a time, the later one takes what the
         earlier one pushed. Where both push, either is right, as both were made of the same.
         """
-        found = registry.find(name, label, content)
-        if not found and content_of(_facts(self._api, name)) != content:
+        pinned = registry.find(name, label, content)
+        if not pinned and content_of(_image_info(self._api, name)) != content:
             build(name)
-            found = registry.find(name, label, content)
-        if found:
-            return found
+            pinned = registry.find(name, label, content)
+        if pinned:
+            return pinned
         try:
             return registry.give(name, label, content)
         except RegistryError as error:  # we may be let read it alone
@@ -361,51 +365,51 @@ class Images:
             text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
-        standing = standing_for(
-            text, self._replacements, lambda name: bool(_facts(self._api, name))
+        standing = find_substitutes(
+            text, self._replacements, lambda name: bool(_image_info(self._api, name))
         )
-        rebased, arguments, bases = replaced_bases(text, {**self._replacements, **standing})
+        rebased, arguments, bases = replace_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
         changed = bool(source.text) or rebased != text
         return _Recipe(dockerfile, rebased, changed, modes, arguments, bases, purpose)
 
-    def _ensure(self, name: str, kind: str, what: str, written: str) -> None:
+    def _ensure(self, name: str, kind: str, label: str, replaced: str) -> None:
         """Make sure that an image is there, pulling it if it is not; once for all that need it.
 
         Args:
             name: the image.
             kind: what it is called in messages.
-            what: its name in messages, with its place.
-            written: the name that it replaces, or its own.
+            label: its name in messages, with where it is named.
+            replaced: the name that it replaces, or its own.
         """
-        if _facts(self._api, name):
+        if _image_info(self._api, name):
             return
-        with one_builder(name, lambda: self._stopped), self._failing_once(name):
-            if _facts(self._api, name):
+        with one_builder(name, lambda: self._stopped), self._fail_once(name):
+            if _image_info(self._api, name):
                 return
             self._report(f"pulling {name} (first use)")
             try:
-                with self._transferring():
+                with self._transfer():
                     pull(self._api, *_repository_and_tag(name))
             except RegistryError as error:
-                stands_for = "" if name == written else f", which stands for {written},"
+                origin = "" if name == replaced else f", which replaces {replaced},"
                 raise ImageError(
-                    f"{kind} {what}{stands_for} is not on this machine and cannot be pulled: "
+                    f"{kind} {label}{origin} is not on this machine and cannot be pulled: "
                     f"{error}. Load it with 'docker load' or 'docker import', or name another with "
-                    f"--intercode-base-image {written}=REPLACEMENT",
+                    f"--intercode-base-image {replaced}=REPLACEMENT",
                     name,
                 ) from None
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
-        with self._transferring():
+        with self._transfer():
             origin = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
             self._report(f"building {tag} {origin} (first use)")
-            failure, last = self._built(recipe, context, content, tag)
-        if failure or not _facts(self._api, tag):
+            failure, last = self._run_build(recipe, context, content, tag)
+        if failure or not _image_info(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{recipe.dockerfile} does not build: {failure or 'no image'}{lines}")
 
-    def _built(
+    def _run_build(
         self, recipe: _Recipe, context: bytes, content: str, tag: str
     ) -> tuple[str, Iterable[str]]:
         """Have an image built; return why it cannot be, if so, and the last lines of the build."""
@@ -456,21 +460,21 @@ def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
 
     Its id may differ, as engines store images in several ways.
     """
-    return tuple((_facts(api, name).get("RootFS") or {}).get("Layers") or ())
+    return tuple((_image_info(api, name).get("RootFS") or {}).get("Layers") or ())
 
 
-def _facts(api: APIClient, name: str) -> Mapping[str, Any]:
+def _image_info(api: APIClient, name: str) -> Mapping[str, Any]:
     """Return what an engine says of an image; nothing for no image."""
     from docker.errors import ImageNotFound
 
     try:
-        found: Mapping[str, Any] = api.inspect_image(name) if name else {}  # type: ignore[no-untyped-call]
+        image_info: Mapping[str, Any] = api.inspect_image(name) if name else {}  # type: ignore[no-untyped-call]
     except ImageNotFound:
         return {}
-    return found
+    return image_info
 
 
-def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
+def copy_image(source: APIClient, target: APIClient, name: str) -> None:
     """Copy an image from one engine to another, through this machine.
 
     Raises:
@@ -479,14 +483,14 @@ def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
         requests.exceptions.RequestException: an engine is gone.
     """
     loaded = ""
-    for event in ours.load_image(theirs.get_image(name), quiet=False):  # type: ignore[no-untyped-call]
+    for event in target.load_image(source.get_image(name), quiet=False):  # type: ignore[no-untyped-call]
         if event.get("error"):
             raise ImageError(f"{name} cannot be stored: {event['error']}")
-        _, found, told = str(event.get("stream") or "").partition("Loaded image: ")
-        loaded = told.strip().splitlines()[0] if found and told.strip() else loaded
-    if loaded and loaded != name and not layers_of(ours, name):
+        _, separator, image_name = str(event.get("stream") or "").partition("Loaded image: ")
+        loaded = image_name.strip().splitlines()[0] if separator and image_name.strip() else loaded
+    if loaded and loaded != name and not layers_of(target, name):
         repository, _, tag = name.rpartition(":")
-        ours.tag(loaded, repository or name, tag if repository else "latest", force=True)
+        target.tag(loaded, repository or name, tag if repository else "latest", force=True)
 
 
 def copied_modes(text: str) -> tuple[str, dict[str, int]]:
@@ -497,7 +501,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
     """
     modes: dict[str, int] = {}
     spans: list[tuple[tuple[int, int], str]] = []
-    for instruction in instructions(text):
+    for instruction in read_instructions(text):
         if instruction.name not in ("COPY", "ADD"):
             continue
         for flag, value, index in instruction.flags():
@@ -508,7 +512,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
                 for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
                     if not name.startswith("--"):
                         modes[posixpath.normpath(name)] = int(value, 8)
-    return replaced_spans(text, spans), modes
+    return replace_spans(text, spans), modes
 
 
 def build_context(
@@ -526,7 +530,7 @@ def build_context(
     Args:
         dockerfile: the Dockerfile.
         more: further files, by their names there.
-        text: what is built in place of the Dockerfile's own text; None for that.
+        text: what is built instead of the Dockerfile's own text; None for that.
         modes: modes of files by their names there, which may be patterns or folders.
         alone: the Dockerfile is all that is used.
     """
@@ -542,9 +546,9 @@ def build_context(
             if path == dockerfile and text is not None:
                 data = text.encode()
             mode = 0o755 if runs else 0o644
-            for pattern, other in (modes or {}).items():
+            for pattern, new_mode in (modes or {}).items():
                 if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
-                    mode = other
+                    mode = new_mode
             _add(archive, name, data, mode)
     return buffer.getvalue()
 
@@ -564,27 +568,27 @@ def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterat
         stopped: whether there is no use in waiting any more.
 
     Raises:
-        ImageError: ``stopped`` is true, or there is no place for locks.
+        ImageError: ``stopped`` is true, or the locks have no folder.
     """
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
-    words = re.sub(r"[^a-z0-9]", "-", tag)[:_LONGEST]
+    words = re.sub(r"[^a-z0-9]", "-", tag)[:_MAX_LOCK_NAME]
     path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        while not _locked(descriptor):
+        while not _try_lock(descriptor):
             if stopped():
                 raise ImageError(_RUN_IS_OVER)
-            time.sleep(_GLANCE)
+            time.sleep(_LOCK_INTERVAL)
         yield
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock a file unless another has locked it; return whether that was done."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ REMOTE_PODMAN = (
 )
 """Why one on another machine cannot be used."""
 
-_MOST = {"nofile": 1 << 20, "nproc": 1 << 15}
+_MAX_LIMITS = {"nofile": 1 << 20, "nproc": 1 << 15}
 
 
 def is_podman(facts: Mapping[str, Any]) -> bool:
@@ -53,12 +53,12 @@ class Podman:
 
     def adapted(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the limits of a container as Podman takes them."""
-        options = [each for each in config["SecurityOpt"] if not each.startswith("seccomp=")]
+        options = [option for option in config["SecurityOpt"] if not option.startswith("seccomp=")]
         # Its own are above what it may set where it runs in a container itself; it has these.
         limits = [
-            {"Name": name, "Soft": most, "Hard": most}
+            {"Name": name, "Soft": maximum, "Hard": maximum}
             for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-            if (most := min(resource.getrlimit(kind)[1], _MOST[name])) > 0
+            if (maximum := min(resource.getrlimit(kind)[1], _MAX_LIMITS[name])) > 0
         ]
         return {
             **config,

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Reaper", "remove_container", "remove_volumes"]
 
-_GOODBYE = b"."
-_DYING = 0.1  # seconds in which one that was killed is surely gone
+_DISMISSAL = b"."
+_EXIT_TIMEOUT = 0.1  # seconds in which one that was killed is surely gone
 
 
 class Reaper:
@@ -44,10 +44,10 @@ class Reaper:
         self._command = [sys.executable, "-m", __name__, label]
         if address is not None:
             self._command.append(json.dumps(address.to_json()))
-        self._process = self._started()
+        self._process = self._start()
         close_in_children(self)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -66,19 +66,19 @@ class Reaper:
         """Let the reaper remove what is left, without waiting for it; another one if it is gone."""
         self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DYING)
+            self._process.wait(_EXIT_TIMEOUT)
             if self._process.stdin is not None:
                 self._process.stdin.close()
-            self._process = self._started()
+            self._process = self._start()
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.returncode = 0  # it ends by itself
 
     def dismiss(self) -> None:
-        """Tell the reaper that nothing is left for it to do."""
+        """Let the reaper end, as there is nothing to remove."""
         self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            self._process.communicate(_GOODBYE, timeout=5)
+            self._process.communicate(_DISMISSAL, timeout=5)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -86,7 +86,7 @@ class Reaper:
 
 def main(label: str, address: str = "") -> None:
     """Wait for the client's end; remove every container with the label, until there is none."""
-    if sys.stdin.buffer.read(1) == _GOODBYE:
+    if sys.stdin.buffer.read(1) == _DISMISSAL:
         return
     import docker
     from docker.errors import DockerException
@@ -104,16 +104,16 @@ def main(label: str, address: str = "") -> None:
                 link.renew()
             api = link.api if link else docker.from_env(timeout=20).api
             rows = api.containers(all=True, filters={"label": label})
-            found = 0
+            count = 0
             for row in rows:
                 try:
-                    found += remove_container(api, row["Id"])
+                    count += remove_container(api, row["Id"])
                 except DockerException:
-                    found += 1  # it stays, and is removed the next time
-            if not found:
+                    count += 1  # it stays, and is removed the next time
+            if not count:
                 remove_volumes(api, label)
             # A start that was under way when the client died shows up a little later.
-            clean = clean + 1 if not found else 0
+            clean = clean + 1 if not count else 0
         time.sleep(0.3)
     if link is not None:
         link.close()

@@ -1,4 +1,4 @@
-"""Images of ours in a registry, where machines that did not build them find them.
+"""Our images in a registry, where machines that did not build them find them.
 
 Each is a tag of one repository, ``HOST[:PORT][/PREFIX]/pytest-intercode``: what it is called, the
 hash of all that went into it, and the kind of processor. The engine alone talks to the registry;
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull"]
 
 CONTENT_LABEL = "pytest-intercode.content"
-"""The label of an image of ours that holds the whole hash of what went into it."""
+"""The label of our images that holds the whole hash of what went into it."""
 
 _OPTION = "--intercode-registry"
 _REPOSITORY = "pytest-intercode"
-_LONGEST = 40  # characters of a name in a tag, which has 128 at most
-_MOST_SAID = 300  # characters of an engine's words, which may hold a whole page
+_MAX_LABEL = 40  # characters of a name in a tag, which has 128 at most
+_MAX_MESSAGE = 300  # characters of an engine's words, which may hold a whole page
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # As registries say it; an engine puts more around it.
 _MISSING = re.compile(
@@ -46,14 +46,14 @@ class RegistryError(ImageError):
         denied: it does not let us.
     """
 
-    def __init__(self, said: str, *, missing: bool = False, denied: bool = False) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, missing: bool = False, denied: bool = False) -> None:
+        super().__init__(message)
         self.missing = missing
         self.denied = denied
 
 
 def pull(
-    api: APIClient, repository: str, tag: str, begins: Callable[[], object] = lambda: None
+    api: APIClient, repository: str, tag: str, on_transfer: Callable[[], object] = lambda: None
 ) -> str:
     """Pull an image, and return the digest that its registry knows it by; empty if nobody says it.
 
@@ -61,19 +61,19 @@ def pull(
         api: the engine's client.
         repository: the image's name without its tag.
         tag: the tag, or the digest.
-        begins: called once where there is something to be transferred.
+        on_transfer: called once where there is something to be transferred.
 
     Raises:
         RegistryError: it cannot be had; the text is what the engine says.
     """
-    digest, began = "", False
+    digest, transferring = "", False
     for event in _events(lambda: api.pull(repository, tag=tag, stream=True, decode=True)):
-        said = str(event.get("status") or "")
-        if not began and said.startswith(_TRANSFERS):
-            began = True
-            begins()
-        found = _DIGEST.search(said) if said.startswith("Digest:") else None
-        digest = found[0] if found else digest
+        status = str(event.get("status") or "")
+        if not transferring and status.startswith(_TRANSFERS):
+            transferring = True
+            on_transfer()
+        match = _DIGEST.search(status) if status.startswith("Digest:") else None
+        digest = match[0] if match else digest
     return digest
 
 
@@ -85,16 +85,18 @@ def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, A
     try:
         for event in ask():
             if event.get("error"):
-                raise _failure(" ".join(str(event["error"]).split()))
+                raise _registry_error(" ".join(str(event["error"]).split()))
             yield event
     except (DockerException, RequestException) as error:
-        raise _failure(plain(error)) from None
+        raise _registry_error(plain(error)) from None
 
 
-def _failure(said: str) -> RegistryError:
-    said, words = said[:_MOST_SAID], said.lower()
-    denied = any(each in words for each in _DENIED)
-    return RegistryError(said, missing=not denied and bool(_MISSING.search(words)), denied=denied)
+def _registry_error(message: str) -> RegistryError:
+    message, words = message[:_MAX_MESSAGE], message.lower()
+    denied = any(phrase in words for phrase in _DENIED)
+    return RegistryError(
+        message, missing=not denied and bool(_MISSING.search(words)), denied=denied
+    )
 
 
 def content_of(image: Mapping[str, Any]) -> str:
@@ -111,22 +113,22 @@ class Registry:
 
     Args:
         api: the engine's client.
-        where: ``HOST[:PORT][/PREFIX]``.
+        address: ``HOST[:PORT][/PREFIX]``.
         progress: called with one line for each slow step.
     """
 
     def __init__(
-        self, api: APIClient, where: str, progress: Callable[[str], None] = lambda line: None
+        self, api: APIClient, address: str, progress: Callable[[str], None] = lambda line: None
     ) -> None:
         self._api = api
-        self._where = where
+        self._address = address
         self._progress = progress
-        self.repository = f"{where}/{_REPOSITORY}"
+        self.repository = f"{address}/{_REPOSITORY}"
 
     def problem(self) -> str:
         """Return why it cannot be used, or nothing."""
         try:
-            self._asked("none")
+            self._pull_tag("none")
         except RegistryError as error:
             return str(error)
         return ""
@@ -140,24 +142,24 @@ class Registry:
             content: the hash of what went into it.
 
         Returns:
-            What names it there for ever (``REPOSITORY@sha256:...``), or nothing if it is not there.
+            What names it there permanently (``REPOSITORY@sha256:...``); nothing if it is missing.
 
         Raises:
             RegistryError: the registry does not answer, or has another image by this name.
         """
         tag = self._tag(label, content)
-        digest = self._asked(tag)
+        digest = self._pull_tag(tag)
         if digest is None:
             return ""
-        shown = f"{self.repository}:{tag}"
-        found = self._inspected(shown)
-        if content_of(found) != content:
+        tagged_name = f"{self.repository}:{tag}"
+        image_info = self._inspect(tagged_name)
+        if (found_content := content_of(image_info)) != content:
             raise RegistryError(
-                f"{shown} is another image than its tag says (made of {content_of(found)[:12]!r}): "
-                "remove it from the registry"
+                f"{tagged_name} is another image than its tag says (made of "
+                f"{found_content[:12]!r}): remove it from the registry"
             )
-        self._name(shown, name)
-        return self._pinned(found, digest)
+        self._name(tagged_name, name)
+        return self._pin(image_info, digest)
 
     def take(self, name: str, pinned: str) -> None:
         """Have the image pulled that another engine has from here.
@@ -187,15 +189,15 @@ class Registry:
             for event in _events(
                 lambda: self._api.push(self.repository, tag=tag, stream=True, decode=True)
             ):
-                found = _DIGEST.search(str((event.get("aux") or {}).get("Digest")))
-                digest = found[0] if found else digest
+                match = _DIGEST.search(str((event.get("aux") or {}).get("Digest")))
+                digest = match[0] if match else digest
         except RegistryError as error:
             raise RegistryError(f"{name} cannot be pushed to {self.repository}: {error}") from None
-        return self._pinned(self._inspected(name), digest)
+        return self._pin(self._inspect(name), digest)
 
     # -- what it is made of
 
-    def _asked(self, tag: str) -> str | None:
+    def _pull_tag(self, tag: str) -> str | None:
         """Pull a tag; return its digest, or None if it is not there."""
         line = f"pulling {self.repository}:{tag} (first use)"
         try:
@@ -205,14 +207,14 @@ class Registry:
                 return None
             if not error.denied:
                 raise RegistryError(
-                    f"the registry {self._where} does not answer: {error}. Mend that, or "
+                    f"the registry {self._address} does not answer: {error}. Fix that, or "
                     f"leave {_OPTION} out: images are then built here"
                 ) from None
             if self._has_credentials():  # some say no more of what is not there yet
                 return None
             raise RegistryError(
-                f"the registry {self._where} refuses us: {error}. See to credentials with "
-                f"'docker login {self._where.partition('/')[0]}'",
+                f"the registry {self._address} refuses us: {error}. See to credentials with "
+                f"'docker login {self._address.partition('/')[0]}'",
                 denied=True,
             ) from None
 
@@ -221,25 +223,25 @@ class Registry:
         from docker.errors import DockerException
 
         try:
-            return get_config_header(self._api, self._where.partition("/")[0]) is not None
+            return get_config_header(self._api, self._address.partition("/")[0]) is not None
         except DockerException as error:
-            raise RegistryError(f"the credentials of {self._where}: {plain(error)}") from None
+            raise RegistryError(f"the credentials of {self._address}: {plain(error)}") from None
 
     def _tag(self, label: str, content: str) -> str:
-        return f"{label[:_LONGEST]}-{content}-{self._kind}"
+        return f"{label[:_MAX_LABEL]}-{content}-{self._kind}"
 
     @cached_property
     def _kind(self) -> str:
         machine = str(self._call(self._api.version).get("Arch"))
         return _KINDS.get(machine, machine)
 
-    def _inspected(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
-        return found
+    def _inspect(self, name: str) -> dict[str, Any]:
+        image_info: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
+        return image_info
 
-    def _name(self, name: str, other: str) -> None:
+    def _name(self, name: str, new_name: str) -> None:
         """Give an image another name."""
-        repository, _, tag = other.rpartition(":")
+        repository, _, tag = new_name.rpartition(":")
         self._call(lambda: self._api.tag(name, repository, tag, force=True))
 
     def _call(self, ask: Callable[[], Any]) -> Any:
@@ -251,8 +253,10 @@ class Registry:
         except (DockerException, RequestException) as error:
             raise RegistryError(plain(error)) from None
 
-    def _pinned(self, found: dict[str, Any], digest: str) -> str:
+    def _pin(self, image_info: dict[str, Any], digest: str) -> str:
         """Return the name of an image with the digest that the registry knows it by."""
-        at = f"{self.repository}@"
-        named = [each for each in found.get("RepoDigests") or () if each.startswith(at)]
-        return f"{at}{digest}" if digest else next(iter(named), "")
+        prefix = f"{self.repository}@"
+        digests = [
+            digest for digest in image_info.get("RepoDigests") or () if digest.startswith(prefix)
+        ]
+        return f"{prefix}{digest}" if digest else next(iter(digests), "")

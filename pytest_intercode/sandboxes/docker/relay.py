@@ -1,7 +1,7 @@
 """A Unix socket in a container, reached by a socket here: for engines that share no folder with us.
 
 Each connection is a process in the container, which the engine starts and whose streams it carries.
-It is for servers of ours; their image has perl.
+It is for our servers; their image has perl.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ while (my @readable = $ready->can_read) {
     }
 }
 """
-_PIECE = 65536
+_BLOCK_SIZE = 65536
 _BACKLOG = 64
 
 
@@ -86,8 +86,8 @@ class Relay:
         with contextlib.closing(near):
             try:
                 command = ["perl", "-e", _CARRIER, self._inside]
-                made = self._api.exec_create(self._container_id, command, stdin=True)
-                far = AttachedStreams(self._api.exec_start(made["Id"], socket=True))
+                process = self._api.exec_create(self._container_id, command, stdin=True)
+                far = AttachedStreams(self._api.exec_start(process["Id"], socket=True))
             except (DockerException, RequestException, OSError):
                 return  # who is connected sees the end, and asks the sandbox why
             with contextlib.closing(far), contextlib.suppress(OSError, SandboxError):
@@ -117,7 +117,7 @@ def _carry(near: socket.socket, far: AttachedStreams) -> None:
         poll.register(far.fileno(), select.POLLIN | (select.POLLOUT if far.queued else 0))
         ready = dict(poll.poll())
         if near.fileno() in ready:
-            data = near.recv(_PIECE)
+            data = near.recv(_BLOCK_SIZE)
             if not data:
                 return
             far.send(data)

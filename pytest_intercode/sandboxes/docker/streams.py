@@ -27,7 +27,7 @@ __all__ = ["AttachedStreams", "own_pipes"]
 
 _STDOUT, _STDERR = 1, 2
 # With TLS, a socket that poll calls ready may have no whole record yet.
-_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_NOT_READY = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 # The keeper's bash makes two pipes, and keeps the ends that we open until we have. No process that
 # it starts later has them, and no other one may look into it.
@@ -35,7 +35,7 @@ _MAKE_PIPES = (
     b"exec 210< <(:) 211< <(:) 3>&2 1>/proc/self/fd/210 2>/proc/self/fd/211; echo made >&3\n"
 )
 _LEAVE_PIPES = b"exec 3>&- 210<&- 211<&-\n"
-_MAKING = 30.0  # seconds, on a busy machine
+_PIPES_TIMEOUT = 30.0  # seconds, on a busy machine
 
 
 class AttachedStreams:
@@ -63,7 +63,7 @@ class AttachedStreams:
 
     def receive(self, timeout: float) -> list[Chunk]:
         """Wait for frames; write what is queued meanwhile."""
-        chunks = self._frames()
+        chunks = self._take_frames()
         if chunks:
             return chunks
         if self._closed:
@@ -85,23 +85,23 @@ class AttachedStreams:
                 return []
         try:
             data = self._socket.recv(262144)
-        except _NOT_NOW:
+        except _NOT_READY:
             return []
         except OSError as error:
             raise ChannelClosed(f"the sandbox has ended ({error})") from error
         if not data:
             raise ChannelClosed("the sandbox has ended")
         self._incoming += data
-        return self._frames()
+        return self._take_frames()
 
     def send_to_shell(self, data: bytes, new: bool) -> bool:
         """Return False: the engine carries everything."""
         return False
 
-    def written(self) -> None:
+    def read_output(self) -> None:
         """Return None: the engine carries what the container writes."""
 
-    def _frames(self) -> list[Chunk]:
+    def _take_frames(self) -> list[Chunk]:
         chunks = []
         start = 0
         buffer = self._incoming
@@ -121,9 +121,9 @@ class AttachedStreams:
     def _flush(self) -> None:
         try:
             while self._outgoing:
-                sent = self._socket.send(self._outgoing[:262144])
-                del self._outgoing[:sent]
-        except _NOT_NOW:
+                count = self._socket.send(self._outgoing[:262144])
+                del self._outgoing[:count]
+        except _NOT_READY:
             pass
         except OSError as error:
             raise ChannelClosed(f"the sandbox has ended ({error})") from error
@@ -195,12 +195,12 @@ def own_pipes(attached: AttachedStreams, process: int) -> PipeStreams | None:
         if not _open_pipe(0, os.O_WRONLY, process, ends):
             return None
         attached.send(_MAKE_PIPES)
-        said, until = b"", time.monotonic() + _MAKING
-        while not said.endswith(b"\n") and (left := until - time.monotonic()) > 0:
-            said += b"".join(chunk.data for chunk in attached.receive(left))
-        made = (_open_pipe(number, os.O_RDONLY, process, ends) for number in (210, 211))
-        if said != b"made\n" or not all(made):
-            raise SandboxError(f"the keeper makes no pipes: {said!r:.200}")
+        reply, deadline = b"", time.monotonic() + _PIPES_TIMEOUT
+        while not reply.endswith(b"\n") and (remaining := deadline - time.monotonic()) > 0:
+            reply += b"".join(chunk.data for chunk in attached.receive(remaining))
+        opened = (_open_pipe(number, os.O_RDONLY, process, ends) for number in (210, 211))
+        if reply != b"made\n" or not all(opened):
+            raise SandboxError(f"the keeper makes no pipes: {reply!r:.200}")
     except BaseException as error:
         for descriptor in ends:
             os.close(descriptor)

@@ -16,7 +16,7 @@ REFUSED = None
 """What a lookup returns for a name that does not exist for the sandbox."""
 
 _HEADER = struct.Struct("!6H")
-_LONGEST_QUERY = 512
+_MAX_QUERY = 512  # bytes
 _RESPONSE, _OPCODE, _RECURSION = 0x8000, 0x7800, 0x0100
 _AUTHORITATIVE, _AVAILABLE = 0x0400, 0x0080
 _FORMAT_ERROR, _NO_SUCH_NAME, _NOT_IMPLEMENTED = 1, 3, 4
@@ -38,40 +38,40 @@ def answer(query: bytes, lookup: Callable[[str], str | None]) -> bytes:
     if flags & _RESPONSE:
         return b""
     if flags & _OPCODE:
-        return _header(number, flags, _NOT_IMPLEMENTED)
-    found = _question(query) if questions == 1 else None
-    if found is None:
-        return _header(number, flags, _FORMAT_ERROR)
-    name, end, kind = found
+        return _pack_header(number, flags, _NOT_IMPLEMENTED)
+    fields = _parse_question(query) if questions == 1 else None
+    if fields is None:
+        return _pack_header(number, flags, _FORMAT_ERROR)
+    name, end, kind = fields
     question = query[_HEADER.size : end]
     address = lookup(name)
     if address is REFUSED:
-        return _header(number, flags, _NO_SUCH_NAME, 1) + question
+        return _pack_header(number, flags, _NO_SUCH_NAME, 1) + question
     if kind != (_A, _INTERNET) or not address:
-        return _header(number, flags, 0, 1) + question
+        return _pack_header(number, flags, 0, 1) + question
     record = struct.pack("!HHHIH", _NAME_HERE, _A, _INTERNET, _SECONDS, 4)
     packed = ipaddress.IPv4Address(address).packed
-    return _header(number, flags, 0, 1, 1) + question + record + packed
+    return _pack_header(number, flags, 0, 1, 1) + question + record + packed
 
 
-def _header(number: int, flags: int, code: int, questions: int = 0, answers: int = 0) -> bytes:
-    said = _RESPONSE | _AUTHORITATIVE | _AVAILABLE | flags & _RECURSION | code
-    return _HEADER.pack(number, said, questions, answers, 0, 0)
+def _pack_header(number: int, flags: int, code: int, questions: int = 0, answers: int = 0) -> bytes:
+    response_flags = _RESPONSE | _AUTHORITATIVE | _AVAILABLE | flags & _RECURSION | code
+    return _HEADER.pack(number, response_flags, questions, answers, 0, 0)
 
 
-def _question(query: bytes) -> tuple[str, int, tuple[int, int]] | None:
+def _parse_question(query: bytes) -> tuple[str, int, tuple[int, int]] | None:
     """Return the name that is asked for, where the question ends, and type and class."""
     labels: list[str] = []
-    at = _HEADER.size
-    while at < min(len(query), _LONGEST_QUERY):
-        size = query[at]
-        at += 1
+    offset = _HEADER.size
+    while offset < min(len(query), _MAX_QUERY):
+        size = query[offset]
+        offset += 1
         if size == 0:
-            if len(query) < at + 4:
+            if len(query) < offset + 4:
                 return None
-            return ".".join(labels), at + 4, struct.unpack_from("!HH", query, at)
-        if size > 63 or at + size > len(query):  # a pointer has no place in a question
+            return ".".join(labels), offset + 4, struct.unpack_from("!HH", query, offset)
+        if size > 63 or offset + size > len(query):  # a pointer has no place in a question
             return None
-        labels.append(query[at : at + size].decode("latin-1"))
-        at += size
+        labels.append(query[offset : offset + size].decode("latin-1"))
+        offset += size
     return None

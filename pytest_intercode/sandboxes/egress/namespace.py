@@ -28,7 +28,7 @@ _LOCAL_TABLE, _BOOT, _HOST_SCOPE, _LOCAL = 255, 3, 254, 2
 _DESTINATION, _DEVICE, _SOURCE = 1, 4, 7
 _LOOPBACK = 1  # the number of the device `lo`, in every namespace
 
-# What is for other addresses than loopback's, or for one that stands for a name: the first packet
+# What is for other addresses than loopback's, or for one that represents a name: the first packet
 # of a TCP connection, and any of UDP. Classic BPF (linux/filter.h) on a packet that begins with the
 # header of IP.
 _ALL = 0xFFFF
@@ -36,13 +36,13 @@ _FILTER_4 = (
     (0x20, 0, 0, 16),  # the destination
     (0x15, 13, 0, 0x7F580001),  # the name server and the proxy (``plan.py``): drop
     (0x54, 0, 0, 0xFFFF0000),
-    (0x15, 3, 0, 0x7F580000),  # it stands for a name
+    (0x15, 3, 0, 0x7F580000),  # it represents a name
     (0x20, 0, 0, 16),
     (0x54, 0, 0, 0xFF000000),
     (0x15, 8, 0, 0x7F000000),  # loopback: drop
     (0x30, 0, 0, 9),  # the protocol
     (0x15, 5, 0, 17),  # UDP: keep
-    (0x15, 0, 5, 6),  # no TCP: drop
+    (0x15, 0, 5, 6),  # not TCP: drop
     (0xB1, 0, 0, 0),  # the length of the header
     (0x50, 0, 0, 13),  # the flags
     (0x54, 0, 0, 0x12),
@@ -61,7 +61,7 @@ _FILTER_6 = (
     (0x15, 7, 0, 0),  # loopback: drop
     (0x30, 0, 0, 6),  # the next header
     (0x15, 4, 0, 17),  # UDP: keep
-    (0x15, 0, 4, 6),  # no TCP: drop
+    (0x15, 0, 4, 6),  # not TCP: drop
     (0x30, 0, 0, 53),  # the flags
     (0x54, 0, 0, 0x12),
     (0x15, 0, 1, 0x02),  # SYN alone: keep
@@ -102,30 +102,30 @@ def open_sockets(tcp: list[Any], udp: list[Any]) -> list[socket.socket]:
     opened: list[socket.socket] = []
     try:
         _make_local(socket.AF_INET)
-        six = True
+        has_ipv6 = True
         try:
             _make_local(socket.AF_INET6)
         except OSError:  # IPv6 is off
-            six = False
-        for kind, places in ((socket.SOCK_STREAM, tcp), (socket.SOCK_DGRAM, udp)):
-            for address, port in places:
+            has_ipv6 = False
+        for kind, endpoints in ((socket.SOCK_STREAM, tcp), (socket.SOCK_DGRAM, udp)):
+            for address, port in endpoints:
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
-                if family == socket.AF_INET6 and not six:
+                if family == socket.AF_INET6 and not has_ipv6:
                     continue
-                made = socket.socket(family, kind)
-                opened.append(made)
+                sock = socket.socket(family, kind)
+                opened.append(sock)
                 if family == socket.AF_INET6:
-                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    made.setsockopt(socket.IPPROTO_IPV6, _FREE_BIND, 1)  # no route is enough
-                made.bind((address, port))
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    sock.setsockopt(socket.IPPROTO_IPV6, _FREE_BIND, 1)  # no route is enough
+                sock.bind((address, port))
                 if kind == socket.SOCK_STREAM:
-                    made.listen(_BACKLOG)
-        opened.append(_seeing(_IP_4, _FILTER_4))
-        if six:
-            opened.append(_seeing(_IP_6, _FILTER_6))
+                    sock.listen(_BACKLOG)
+        opened.append(_open_packet_socket(_IP_4, _FILTER_4))
+        if has_ipv6:
+            opened.append(_open_packet_socket(_IP_6, _FILTER_6))
     except BaseException:
-        for each in opened:
-            each.close()
+        for opened_socket in opened:
+            opened_socket.close()
         raise
     return opened
 
@@ -144,18 +144,20 @@ def _make_local(family: int) -> None:
         raise OSError(-number, f"a route in the sandbox: {os.strerror(-number)}")
 
 
-def _seeing(protocol: int, steps: tuple[tuple[int, int, int, int], ...]) -> socket.socket:
+def _open_packet_socket(
+    protocol: int, steps: tuple[tuple[int, int, int, int], ...]
+) -> socket.socket:
     """Open a socket that sees the packets that a filter keeps."""
-    seeing = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 0)
+    packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 0)
     try:
         code = b"".join(struct.pack("=HBBI", *step) for step in steps)
-        kept = ctypes.create_string_buffer(code)
-        program = struct.pack("HP", len(steps), ctypes.addressof(kept))
-        seeing.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
-        seeing.bind(("lo", protocol))
+        filter_buffer = ctypes.create_string_buffer(code)
+        program = struct.pack("HP", len(steps), ctypes.addressof(filter_buffer))
+        packet_socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+        packet_socket.bind(("lo", protocol))
     except BaseException:
-        seeing.close()
+        packet_socket.close()
         raise
     with contextlib.suppress(OSError):
-        seeing.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
-    return seeing
+        packet_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
+    return packet_socket

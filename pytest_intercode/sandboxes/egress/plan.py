@@ -19,12 +19,12 @@ PROXY = (_GATE, 3128)
 """Where it has its HTTP proxy."""
 
 _ANY = {4: "0.0.0.0", 6: "::"}
-_FIRST = int(ipaddress.IPv4Address(_GATE)) + 1
-_MOST_NAMES = 4096  # that one sandbox may resolve
+_FIRST_ADDRESS = int(ipaddress.IPv4Address(_GATE)) + 1
+_MAX_NAMES = 4096  # that one sandbox may resolve
 
 
 class Names:
-    """Addresses that stand for names in one sandbox, from its loopback network.
+    """Addresses that represent names in one sandbox, from its loopback network.
 
     Args:
         hosts: what it may reach. Names that are written out have their addresses from the start,
@@ -40,14 +40,14 @@ class Names:
     def address_of(self, name: str) -> str:
         """Return the address of a name; empty where there are too many names."""
         if name not in self._addresses:
-            if len(self._addresses) >= _MOST_NAMES:
+            if len(self._addresses) >= _MAX_NAMES:
                 return ""
-            address = str(ipaddress.IPv4Address(_FIRST + len(self._addresses)))
+            address = str(ipaddress.IPv4Address(_FIRST_ADDRESS + len(self._addresses)))
             self._addresses[name], self._names[address] = address, name
         return self._addresses[name]
 
     def name_of(self, address: str) -> str:
-        """Return the name that an address stands for; empty for an address that is meant itself."""
+        """Return the name that an address represents; empty for an address that is meant itself."""
         return self._names.get(address, "")
 
 
@@ -57,14 +57,20 @@ def sockets_of(hosts: AllowedHosts) -> dict[str, Any]:
     wide, single = set(), {DNS, PROXY}
     for host in hosts.hosts:
         # Where the names or addresses cannot be listed, all addresses are listened to.
-        listed = host.address or (host.name and not host.is_pattern and names.address_of(host.name))
+        address = host.address or (
+            host.name and not host.is_pattern and names.address_of(host.name)
+        )
         version = host.network.version if host.network else 4
         for port in host.ports:
-            if listed:
-                single.add((listed, port))
+            if address:
+                single.add((address, port))
             else:
                 wide.add((_ANY[version], port))
-    single = {each for each in single if (_ANY[6 if ":" in each[0] else 4], each[1]) not in wide}
+    single = {
+        endpoint
+        for endpoint in single
+        if (_ANY[6 if ":" in endpoint[0] else 4], endpoint[1]) not in wide
+    }
     return {"tcp": sorted(single | wide), "udp": [DNS]}
 
 
@@ -82,5 +88,5 @@ def resolver_lines() -> str:
 def variables() -> dict[str, str]:
     """Return the variables by which programs find the proxy."""
     proxy, direct = f"http://{PROXY[0]}:{PROXY[1]}", "localhost,127.0.0.1,::1"
-    both = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": direct}
-    return {**both, **{name.upper(): value for name, value in both.items()}}
+    settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": direct}
+    return {**settings, **{name.upper(): value for name, value in settings.items()}}

@@ -25,14 +25,14 @@ __all__ = ["Egress", "Plan", "Proxy", "open_from_thread"]
 Plan: TypeAlias = "dict[str, list[tuple[str, int]]]"
 """The sockets of a sandbox; see ``plan.sockets_of``."""
 
-_TEXTS = (
+_MODULES = (
     *("core.hosts", "sandboxes.messages", "sandboxes.egress.plan", "sandboxes.egress.dns"),
     *("sandboxes.egress.traffic", "sandboxes.egress.proxy"),
 )
-_PATIENCE = 5.0  # seconds for an answer
-_BEGINNING = 30.0  # the same for the first one, on a busy machine
-_ENDING = 5.0
-_LARGEST = 1 << 16
+_ANSWER_TIMEOUT = 5.0  # seconds for an answer
+_START_TIMEOUT = 30.0  # the same for the first one, on a busy machine
+_EXIT_TIMEOUT = 5.0  # seconds for it to end when it is killed
+_MAX_REPORT = 1 << 16  # bytes of an answer, more than the proxy remembers
 
 LOST = "the proxy of the sandbox's network has ended, and with it every connection"
 
@@ -47,42 +47,42 @@ class Egress:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lock = threading.Lock()
-        self._asked = 0  # questions without an answer yet
+        self._pending_questions = 0  # questions without an answer yet
         self._lost = False
         close_in_children(self)
 
     def answers(self) -> bool:
         """Whether the proxy serves the sandbox, as it does when it has answered once."""
         with self._lock:
-            self._ask(_BEGINNING)
-            return not (self._lost or self._asked)
+            self._ask(_START_TIMEOUT)
+            return not (self._lost or self._pending_questions)
 
     def refused(self) -> list[str]:
         """Return what was refused since the last call, a line each; never raises.
 
-        Without its proxy a sandbox reaches nothing. That is told once, and is no fault of the
-        infrastructure: else an agent that finds a way to end it would be excused.
+        Without its proxy a sandbox reaches nothing. That is reported once, and is not a fault of
+        the infrastructure: else an agent that finds a way to end it would be excused.
         """
         with self._lock:
             if self._lost:
                 return []
-            lines = self._ask(_PATIENCE)
+            lines = self._ask(_ANSWER_TIMEOUT)
             return [*lines, LOST] if self._lost else lines
 
-    def _ask(self, patience: float) -> list[str]:
+    def _ask(self, timeout: float) -> list[str]:
         """Ask what was refused; what is not answered in time comes with a later answer."""
         lines: list[str] = []
-        self._control.settimeout(patience)
+        self._control.settimeout(timeout)
         try:
             self._control.send(b"?")
-            self._asked += 1
-            while self._asked:
-                told = self._control.recv(_LARGEST)
-                if not told:
+            self._pending_questions += 1
+            while self._pending_questions:
+                reply = self._control.recv(_MAX_REPORT)
+                if not reply:
                     self._lost = True
                     break
-                self._asked -= 1
-                lines += told[1:].decode("ascii", "replace").splitlines()
+                self._pending_questions -= 1
+                lines += reply[1:].decode("ascii", "replace").splitlines()
         except TimeoutError:
             pass
         except OSError:
@@ -112,14 +112,14 @@ class Proxy:
     def serve(
         self,
         hosts: Iterable[str],
-        own: str,
+        own_name: str,
         open_in_sandbox: Callable[[Plan], list[int]],
     ) -> Egress:
         """Give a sandbox its network.
 
         Args:
             hosts: what it may reach.
-            own: its own name.
+            own_name: its own name.
             open_in_sandbox: opens the sockets of a plan in its namespace, and returns their
                 descriptors, which are closed here.
 
@@ -129,49 +129,49 @@ class Proxy:
         from pytest_intercode.core.hosts import AllowedHosts
         from pytest_intercode.sandboxes.egress.plan import sockets_of
 
-        written = list(hosts)
-        descriptors = open_in_sandbox(sockets_of(AllowedHosts(written)))
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        allowed_hosts = list(hosts)
+        descriptors = open_in_sandbox(sockets_of(AllowedHosts(allowed_hosts)))
+        control, proxy_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with its:
-                self._pass(written, own, [its.fileno(), *descriptors])
+            with proxy_control:
+                self._send_sockets(allowed_hosts, own_name, [proxy_control.fileno(), *descriptors])
         except BaseException:
-            mine.close()
+            control.close()
             raise
         finally:
-            for each in descriptors:
-                os.close(each)
-        egress = Egress(mine)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        egress = Egress(control)
         if not egress.answers():
             egress.close()
             raise SandboxError("the proxy of limited networks does not answer")
         return egress
 
-    def _pass(self, hosts: list[str], own: str, descriptors: list[int]) -> None:
+    def _send_sockets(self, hosts: list[str], own_name: str, descriptors: list[int]) -> None:
         """Give sockets to the proxy; to another one, if the last was ended."""
         with self._lock:
             for last in (False, True):
                 try:
                     if self._process is None or self._process.poll() is not None:
-                        self._begin()
+                        self._start()
                     assert self._channel is not None
-                    message = {"hosts": hosts, "own": own, "count": len(descriptors)}
+                    message = {"hosts": hosts, "own": own_name, "count": len(descriptors)}
                     send(self._channel, message, descriptors)
                     return
                 except OSError as error:
-                    self._end()
+                    self._stop()
                     if last:
                         problem = f"the proxy of limited networks cannot be used: {error}"
                         raise SandboxError(problem) from None
 
-    def _begin(self) -> None:
-        self._end()
+    def _start(self) -> None:
+        self._stop()
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel.settimeout(_PATIENCE)
+        self._channel.settimeout(_ANSWER_TIMEOUT)
         close_in_children(self)
         with inner:
             python = sys.executable or shutil.which("python3") or "python3"
-            text = text_of("pytest_intercode", *_TEXTS)
+            text = text_of("pytest_intercode", *_MODULES)
             self._process = subprocess.Popen(
                 [python, "-I", "-S", "-c", text, str(inner.fileno())],
                 pass_fds=(inner.fileno(),),
@@ -187,9 +187,9 @@ class Proxy:
         """End it, with every connection that it carries."""
         if self._made_in.is_this:
             with self._lock:
-                self._end()
+                self._stop()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -199,7 +199,7 @@ class Proxy:
         # At once, and also if somebody has stopped it: there is nothing that it would clean up.
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDING)
+            process.wait(_EXIT_TIMEOUT)
 
     def close_copies(self) -> None:
         """Close a forked child's copy of the channel, which would keep the proxy alive."""
@@ -227,7 +227,7 @@ def open_from_thread(process: int, plan: Plan) -> list[int]:
     def work() -> None:
         try:
             enter(process)
-            opened.extend(each.detach() for each in open_sockets(**plan))
+            opened.extend(sock.detach() for sock in open_sockets(**plan))
         except OSError as error:
             problems.append(error)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["MORE", "HttpRequest", "authority", "first_words", "parse_request", "server_name"]
+__all__ = ["MORE", "HttpRequest", "authority", "detect_protocol", "parse_request", "server_name"]
 
 MORE = None
 """What is returned where more bytes are needed."""
@@ -19,7 +19,7 @@ _REQUEST_LINE = re.compile(rb"([A-Z]{3,16}) (\S{1,8000}) HTTP/1\.([01])")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([^\r\n\0]*?)[ \t]*")
 _PORT = re.compile(r"[0-9]{1,5}")
 # Of one connection, or meant for a proxy (RFC 9110, 7.6.1).
-_OF_CONNECTION = {
+_CONNECTION_FIELDS = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
     *(b"proxy-connection", b"te", b"upgrade", b"http2-settings"),
 }
@@ -48,16 +48,20 @@ class HttpRequest:
 
     def forwarded(self, target: bytes, host: str) -> bytes:
         """Return the head that is sent on: for this host, and for no second request."""
-        named = {
+        connection_fields = {
             word.strip().lower()
             for name, value in self.fields
             if name.lower() == b"connection"
             for word in value.split(b",")
         }
-        dropped = _OF_CONNECTION | (named - {b"content-length", b"transfer-encoding"}) | {b"host"}
-        kept = [(name, value) for name, value in self.fields if name.lower() not in dropped]
+        dropped = (
+            _CONNECTION_FIELDS
+            | (connection_fields - {b"content-length", b"transfer-encoding"})
+            | {b"host"}
+        )
+        fields = [(name, value) for name, value in self.fields if name.lower() not in dropped]
         lines = [b"%b %b HTTP/1.1" % (self.method, target), b"Host: " + host.encode("latin-1")]
-        lines += [b"%b: %b" % each for each in kept]
+        lines += [b"%b: %b" % field for field in fields]
         return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
@@ -67,38 +71,38 @@ def parse_request(head: bytes) -> HttpRequest | None:
     A head that servers could read in two ways is none.
     """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    found = _REQUEST_LINE.fullmatch(first)
+    match = _REQUEST_LINE.fullmatch(first)
     fields = [_FIELD.fullmatch(line) for line in lines]
-    if found is None or not all(fields):
+    if match is None or not all(fields):
         return None
     pairs = [(field[1], field[2]) for field in fields if field is not None]
     names = [name.lower() for name, _ in pairs]
     lengths = names.count(b"content-length") + names.count(b"transfer-encoding")
     if lengths > 1 or names.count(b"host") > 1:
         return None
-    return HttpRequest(found[1], found[2], pairs)
+    return HttpRequest(match[1], match[2], pairs)
 
 
 def authority(text: str, port: int) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[address]:port``; an empty host for neither."""
-    host, colon, written = text.rpartition(":")
+    host, colon, port_text = text.rpartition(":")
     if not colon or (text.startswith("[") and text.endswith("]")):
-        host, written = text, str(port)
+        host, port_text = text, str(port)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if any(each in host for each in "[]@/") or (":" in host and not text.startswith("[")):
+    if any(character in host for character in "[]@/") or (":" in host and not text.startswith("[")):
         return "", 0
-    if not _PORT.fullmatch(written) or not 0 < int(written) < 65536:
+    if not _PORT.fullmatch(port_text) or not 0 < int(port_text) < 65536:
         return "", 0
-    return host, int(written)
+    return host, int(port_text)
 
 
-def first_words(data: bytes, most: int) -> str | None:
+def detect_protocol(data: bytes, max_line: int) -> str | None:
     """Return what a connection begins with: ``tls``, ``http`` or ``other``; or :data:`MORE`.
 
     Args:
         data: its first bytes, one at least.
-        most: bytes after which a request's first line is none.
+        max_line: bytes after which a request's first line is none.
     """
     if data[0] == _HANDSHAKE:
         return "tls"
@@ -108,7 +112,7 @@ def first_words(data: bytes, most: int) -> str | None:
         return "other"
     line, end, _ = data.partition(b"\r\n")
     if not end:
-        return MORE if len(line) <= most else "other"
+        return MORE if len(line) <= max_line else "other"
     return "http" if _REQUEST_LINE.fullmatch(line) else "other"
 
 
@@ -116,28 +120,28 @@ def server_name(data: bytes) -> str | None:
     """Return the name that a client of TLS asks for; empty for none, :data:`MORE` if it may come.
 
     Raises:
-        ValueError: it is no hello that can be read.
+        ValueError: it is not a hello that can be read.
     """
     hello = bytearray()
-    at = 0
+    offset = 0
     while True:
-        if len(data) < at + 5:
+        if len(data) < offset + 5:
             return MORE
-        if data[at] != _HANDSHAKE:
+        if data[offset] != _HANDSHAKE:
             raise ValueError("the hello is cut by something else")
-        size = int.from_bytes(data[at + 3 : at + 5], "big")
+        size = int.from_bytes(data[offset + 3 : offset + 5], "big")
         if size == 0:
             raise ValueError("an empty record")
-        hello += data[at + 5 : at + 5 + size]
-        if len(data) < at + 5 + size:
+        hello += data[offset + 5 : offset + 5 + size]
+        if len(data) < offset + 5 + size:
             return MORE
-        at += 5 + size
+        offset += 5 + size
         if len(hello) >= 4:
             if hello[0] != _CLIENT_HELLO:
-                raise ValueError("no hello")
+                raise ValueError("not a hello")
             whole = 4 + int.from_bytes(hello[1:4], "big")
             if len(hello) >= whole:
-                return _name_in(_Reader(bytes(hello[4:whole])))
+                return _read_server_name(_Reader(bytes(hello[4:whole])))
 
 
 class _Reader:
@@ -150,15 +154,15 @@ class _Reader:
         """Return the next bytes; raise ValueError where there are fewer."""
         if size > len(self.data):
             raise ValueError("a field is longer than what it is in")
-        taken, self.data = self.data[:size], self.data[size:]
-        return taken
+        content, self.data = self.data[:size], self.data[size:]
+        return content
 
     def vector(self, width: int) -> _Reader:
         """Return the next field, whose length is written before it."""
         return _Reader(self.take(int.from_bytes(self.take(width), "big")))
 
 
-def _name_in(hello: _Reader) -> str:
+def _read_server_name(hello: _Reader) -> str:
     hello.take(2 + 32)  # the version and a random number
     for width in (1, 2, 1):  # the session, ciphers, compressions
         hello.vector(width)
@@ -166,22 +170,22 @@ def _name_in(hello: _Reader) -> str:
         return ""
     names = [
         name
-        for kind, content in _extensions(hello.vector(2))
+        for kind, content in _read_extensions(hello.vector(2))
         if kind == _SERVER_NAME
-        for name in _names(content.vector(2))
+        for name in _read_names(content.vector(2))
     ]
     if len(names) > 1:
         raise ValueError("two names")
     return names[0] if names else ""
 
 
-def _extensions(reader: _Reader) -> Iterator[tuple[int, _Reader]]:
+def _read_extensions(reader: _Reader) -> Iterator[tuple[int, _Reader]]:
     while reader.data:
         kind = int.from_bytes(reader.take(2), "big")
         yield kind, reader.vector(2)
 
 
-def _names(reader: _Reader) -> Iterator[str]:
+def _read_names(reader: _Reader) -> Iterator[str]:
     while reader.data:
         kind = reader.take(1)[0]
         name = reader.vector(2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-__all__ = ["MACHINES", "program", "written"]
+__all__ = ["MACHINES", "escape_program", "program"]
 
 MACHINES = ("aarch64", "x86_64")
 """The machines that there is one for."""
@@ -25,6 +25,6 @@ def program(machine: str) -> bytes:
 
 
 @cache
-def written(machine: str) -> bytes:
+def escape_program(machine: str) -> bytes:
     """Return the program for one of the machines as ``printf %b`` of bash takes it."""
     return "".join(map(_WORDS.__getitem__, program(machine))).encode("ascii")

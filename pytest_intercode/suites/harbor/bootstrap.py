@@ -1,7 +1,7 @@
 """What test scripts install from the network before they run their tests. Pure.
 
 Scripts of both formats begin by fetching uv, pytest and other packages. A verifier without a
-network runs them beside a kit that has these; here is found what has to be in it.
+network runs them next to a kit that has these; here is found what has to be in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUNNERS = {
     "nice": ("-n",),
     **dict.fromkeys(("nohup", "exec", "command", "time", "stdbuf", "xvfb-run"), ()),
 }
-_TALK = ("echo", "printf", "type", "which", "hash")  # their words are no commands
+_PRINTING = ("echo", "printf", "type", "which", "hash")  # their words are not commands
 
 
 def requirements_of(
@@ -71,46 +71,46 @@ class _Reader:
             if depth < 5:
                 for inner in _inner_scripts(command):
                     self.read(inner, depth + 1)
-            if command.before not in ("||", "|", "|&", ")"):
+            if command.operator not in ("||", "|", "|&", ")"):
                 served = False
-            requirements = list(self._asked(_plain(command.words), script))
-            if not (served and command.before in ("||", ")")):
+            requirements = list(self._requirements(_plain(command.words), script))
+            if not (served and command.operator in ("||", ")")):
                 self.requirements += requirements
             served = served or bool(requirements)
 
-    def _asked(self, words: Sequence[str], script: str) -> Iterator[str]:
+    def _requirements(self, words: Sequence[str], script: str) -> Iterator[str]:
         """Yield what one command asks for."""
         name = words[0].rpartition("/")[2] if words else ""
-        if name in _TALK:
+        if name in _PRINTING:
             return
         if name in ("uv", "uvx"):
-            yield from self._of_uv(name, words[1:], script)
+            yield from self._uv_requirements(name, words[1:], script)
             return
         for index, word in enumerate(words):
             if _PIP.fullmatch(word.rpartition("/")[2]):
                 action, rest = _first(words[index + 1 :])
                 if action == "install":
-                    yield from self._installed(rest)
+                    yield from self._install_requirements(rest)
                 return
 
-    def _of_uv(self, name: str, words: Sequence[str], script: str) -> Iterator[str]:
+    def _uv_requirements(self, name: str, words: Sequence[str], script: str) -> Iterator[str]:
         action, rest = ("x", words) if name == "uvx" else _first(words)
         if action in ("pip", "tool"):
             second, rest = _first(rest)
             action = f"{action} {second}"
         if action in ("pip install", "add", "tool install"):
-            yield from self._installed(rest)
+            yield from self._install_requirements(rest)
         elif action in ("x", "tool run", "run"):
             # What it runs may be written by the shell script itself.
             run = to_run(rest, self._file, lambda path: self._file(path) or script, action != "run")
             yield from filter(is_requirement, run.requirements)
 
-    def _installed(self, words: Sequence[str]) -> Iterator[str]:
+    def _install_requirements(self, words: Sequence[str]) -> Iterator[str]:
         """Yield what the words behind ``install`` or ``add`` name."""
         yield from filter(is_requirement, to_install(words, self._file))
 
     def _file(self, name: str) -> str:
-        """Return the text of a file of the tests; nothing where it is none."""
+        """Return the text of a file of the tests; nothing where there is no such file."""
         name = name.rpartition(UNKNOWN)[2].removeprefix("/tests/").lstrip("/")
         short = name.rpartition("/")[2]
         return self._files.get(name, self._files.get(short, ""))
@@ -143,6 +143,6 @@ def _plain(words: Sequence[str]) -> Sequence[str]:
 
 
 def _first(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the first word that is no option, and those behind it."""
+    """Return the first word that is not an option, and those behind it."""
     _, words = split_options(words)
     return (words[0], words[1:]) if words else ("", words)

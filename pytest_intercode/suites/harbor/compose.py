@@ -22,10 +22,10 @@ _REFERENCE = re.compile(r"\$\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
 _BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 # What a file may have next to its services: networks and volumes are for those that name them.
-_TOP = frozenset({"services", "version", "name", "volumes", "networks"})
+_TOP_KEYS = frozenset({"services", "version", "name", "volumes", "networks"})
 # What makes no difference in a sandbox: names on the host, the terminal, ports that only the host
 # would use, the command, which every harness replaces by one that waits.
-_NO_MATTER = frozenset(
+_IGNORED = frozenset(
     {
         *("image", "build", "container_name", "command", "hostname", "tty", "stdin_open", "init"),
         *("restart", "expose", "ports", "platform", "logging", "labels", "stop_grace_period"),
@@ -85,13 +85,13 @@ def read_compose(
 
     Raises:
         Unsupported: there are several services, or it is one that a sandbox cannot be.
-        SuiteError: it is no compose file, or has no such service.
+        SuiteError: it is not a compose file, or has no such service.
     """
     raw, _ = read_yaml(path)
     services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
-    services = _resolved(services, variables)
+    services = _expand(services, variables)
     names = list(services)
     if merged:
         names = [name, *(candidate for candidate in names if candidate != name)]
@@ -109,7 +109,7 @@ def read_compose(
     try:
         return _service(path, name, raw, services.get(name, {}), volumes)
     except (AttributeError, TypeError):  # a list where a mapping is needed, and the like
-        raise SuiteError(f"{path}: services: {name}: no service of a compose file") from None
+        raise SuiteError(f"{path}: services: {name}: not a service of a compose file") from None
 
 
 def _service(
@@ -119,8 +119,8 @@ def _service(
     service: Mapping[str, Any],
     volumes: frozenset[str],
 ) -> Service:
-    other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP
-    unknown = sorted((service.keys() - _NO_MATTER) | other_keys)
+    other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP_KEYS
+    unknown = sorted((service.keys() - _IGNORED) | other_keys)
     if unknown:
         raise Unsupported(f"{path.name}: {name} uses {', '.join(unknown)}")
     if (raw.get("networks") or {}).get("default"):  # what a service is in that names none
@@ -143,19 +143,19 @@ def _service(
     )
 
 
-def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
+def _expand(value: Any, variables: Mapping[str, str]) -> Any:
     """Replace ``${NAME}`` and ``${NAME:-default}``; a name that is not known is empty."""
     if isinstance(value, str):
         return _REFERENCE.sub(
-            lambda found: (
-                "$" if found[0] == "$$" else variables.get(found[1] or found[2], found[3] or "")
+            lambda match: (
+                "$" if match[0] == "$$" else variables.get(match[1] or match[2], match[3] or "")
             ),
             value,
         )
     if isinstance(value, dict):
-        return {str(key): _resolved(each, variables) for key, each in value.items()}
+        return {str(key): _expand(part, variables) for key, part in value.items()}
     if isinstance(value, list):
-        return [_resolved(each, variables) for each in value]
+        return [_expand(part, variables) for part in value]
     return value
 
 
@@ -173,32 +173,34 @@ def _dockerfile(path: SuitePath, build: Any) -> SuitePath | None:
     return path.parent / context / name.removeprefix("./")
 
 
-def _pairs(given: Any) -> dict[str, str]:
-    if isinstance(given, dict):
-        return {key: "" if value is None else str(value) for key, value in given.items()}
-    pairs = (str(pair).partition("=") for pair in given or ())
+def _pairs(settings: Any) -> dict[str, str]:
+    if isinstance(settings, dict):
+        return {key: "" if value is None else str(value) for key, value in settings.items()}
+    pairs = (str(pair).partition("=") for pair in settings or ())
     return {name: value for name, _, value in pairs}
 
 
-def _entrypoint(given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _entrypoint(command: Any) -> tuple[str, ...] | None:
+    if command is None:
         return None
-    return tuple(map(str, given)) if isinstance(given, list) else ("/bin/sh", "-c", str(given))
+    return (
+        tuple(map(str, command)) if isinstance(command, list) else ("/bin/sh", "-c", str(command))
+    )
 
 
-def _memory(path: SuitePath, given: Any) -> int | None:
-    if given in (None, ""):
+def _memory(path: SuitePath, size: Any) -> int | None:
+    if size in (None, ""):
         return None
-    found = _SIZE.fullmatch(str(given).strip())
-    if found is None:
-        raise SuiteError(f"{path}: {given!r:.40} is no size of memory, such as 2g or 512m")
-    return int(float(found[1]) * _BYTES[found[2].lower()])
+    match = _SIZE.fullmatch(str(size).strip())
+    if match is None:
+        raise SuiteError(f"{path}: {size!r:.40} is not a memory size (use 2g or 512m)")
+    return int(float(match[1]) * _BYTES[match[2].lower()])
 
 
-def _cpus(path: SuitePath, given: Any) -> float | None:
-    if given in (None, ""):
+def _cpus(path: SuitePath, count: Any) -> float | None:
+    if count in (None, ""):
         return None
     try:
-        return float(given)
+        return float(count)
     except (TypeError, ValueError):
-        raise SuiteError(f"{path}: cpus: {given!r:.40} is no number") from None
+        raise SuiteError(f"{path}: cpus: {count!r:.40} is not a number") from None

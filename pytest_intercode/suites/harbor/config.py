@@ -40,7 +40,7 @@ __all__ = [
     "read_toml",
 ]
 
-_LARGEST = 2**20  # characters; the largest that is known has some ten thousand
+_MAX_CHARS = 2**20  # characters; the largest that is known has some ten thousand
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _SERVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -49,16 +49,16 @@ _MEGABYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 _OLD_SIZES = {"memory": "memory_mb", "storage": "storage_mb"}
 
 
-def _host(given: str) -> str:
+def _host(entry: str) -> str:
     """Return an entry of a list of hosts as it is compared: a name, ``*.suffix``, address, CIDR."""
-    host = given.strip().lower().rstrip(".")
+    host = entry.strip().lower().rstrip(".")
     try:
         if "/" in host:
             return ip_network(host, strict=True).compressed
         if ":" in host and "%" not in host:
             return ip_address(host).compressed
     except ValueError:
-        raise ValueError(f"{given!r} is no range of addresses") from None
+        raise ValueError(f"{entry!r} is not a range of addresses") from None
     name = host.removeprefix("*.")
     if host != name:
         try:
@@ -66,28 +66,28 @@ def _host(given: str) -> str:
         except ValueError:
             pass
         else:
-            raise ValueError(f"{given!r}: a wildcard stands for hosts' names, not addresses")
+            raise ValueError(f"{entry!r}: a wildcard is for hosts' names, not addresses")
     if not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise ValueError(
-            f"{given!r} is no host: a name, '*.' and a suffix, an address or a range of addresses "
-            "is needed, without a scheme, a port or a path"
+            f"{entry!r} is not a host: a name, '*.' and a suffix, an address or a range of "
+            "addresses is needed, without a scheme, a port or a path"
         )
     return host
 
 
-def _service(given: str) -> str:
-    if not _SERVICE.fullmatch(given.strip()):
-        raise ValueError(f"{given!r} is no name of a compose service")
-    return given.strip()
+def _service(name: str) -> str:
+    if not _SERVICE.fullmatch(name.strip()):
+        raise ValueError(f"{name!r} is not a name of a compose service")
+    return name.strip()
 
 
-def _size(given: str) -> int:
+def _size(size: str) -> int:
     """Return the megabytes of ``2G``, ``512M`` or ``100K``."""
-    text = given.strip().upper()
+    text = size.strip().upper()
     try:
         return int(float(text[:-1]) * _MEGABYTES[text[-1:]])
     except (KeyError, ValueError, OverflowError):
-        raise ValueError(f"{given!r}: a size like 2G, 512M or 100K is needed") from None
+        raise ValueError(f"{size!r}: a size like 2G, 512M or 100K is needed") from None
 
 
 Host = Annotated[str, AfterValidator(_host)]
@@ -190,9 +190,9 @@ class McpServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> McpServerConfig:
-        needed = "command" if self.transport == "stdio" else "url"
-        if not getattr(self, needed):
-            raise ValueError(f"the transport {self.transport} needs {needed}")
+        required_field = "command" if self.transport == "stdio" else "url"
+        if not getattr(self, required_field):
+            raise ValueError(f"the transport {self.transport} needs {required_field}")
         return self
 
 
@@ -228,19 +228,19 @@ class EnvironmentConfig(BaseModel):
             return data
         data = dict(data)
         for old, new in _OLD_SIZES.items():
-            given = data.pop(old, None)
-            if not isinstance(given, str):
+            size_text = data.pop(old, None)
+            if not isinstance(size_text, str):
                 continue
-            size = _size(given)
+            size = _size(size_text)
             if data.setdefault(new, size) != size:
-                raise ValueError(f"{old} = {given!r} is not what {new} = {data[new]!r} says")
+                raise ValueError(f"{old} = {size_text!r} is not what {new} = {data[new]!r} says")
         return data
 
     @model_validator(mode="after")
     def _hosts_fit(self) -> EnvironmentConfig:
         _check_hosts(self.network_mode, self.allowed_hosts)
-        old, given = self.allow_internet, "network_mode" in self.model_fields_set
-        if old is not None and not given and self.allowed_hosts is None:
+        old, has_mode = self.allow_internet, "network_mode" in self.model_fields_set
+        if old is not None and not has_mode and self.allowed_hosts is None:
             self.network_mode = "public" if old else "no-network"
         return self
 
@@ -355,16 +355,18 @@ def read_toml(text: str, place: str) -> dict[str, Any]:
     Raises:
         SuiteError: it is not TOML, or larger than any that is known.
     """
-    if len(text) > _LARGEST:
-        raise SuiteError(f"{place}: larger than {_LARGEST // 2**20} MiB; that is not ours to read")
+    if len(text) > _MAX_CHARS:
+        raise SuiteError(
+            f"{place}: larger than {_MAX_CHARS // 2**20} MiB; that is not ours to read"
+        )
     # Before Python 3.11, pytest itself needs tomli.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        read: dict[str, Any] = toml.loads(text)
+        tables: dict[str, Any] = toml.loads(text)
     except (ValueError, RecursionError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SuiteError(f"{place}: not TOML: {said}") from None
-    return read
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SuiteError(f"{place}: not TOML: {reason}") from None
+    return tables
 
 
 def read_config(text: str, place: str) -> TaskConfig:

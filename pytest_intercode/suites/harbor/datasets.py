@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["folder_tasks", "registry_tasks"]
 
-_LIST = "dataset.toml"
+_DATASET_FILE = "dataset.toml"
 
 
 def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
@@ -62,28 +62,30 @@ def registry_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]
         permissions: what else they may use of this machine.
 
     Raises:
-        SuiteError: it is no registry, or lists no such dataset, or its tasks are elsewhere.
+        SuiteError: it is not a registry, or lists no such dataset, or its tasks are elsewhere.
     """
-    file, _, wanted = path.name.partition(":")
+    file, _, dataset = path.name.partition(":")
     if not path.parent.is_dir():
         raise MissingFile(f"{path.parent}: there is no such folder")
     with SuiteFolder(path.parent, permissions) as top:
-        return _registered(top / file, wanted)
+        return _read_registry(top / file, dataset)
 
 
-def _registered(path: SuitePath, wanted: str) -> list[Task]:
+def _read_registry(path: SuitePath, dataset: str) -> list[Task]:
     rows = _rows(path)
     names = [_full_name(row) for row in rows]
-    fitting = [row for row in rows if wanted in ("", row["name"], _full_name(row))]
+    fitting = [row for row in rows if dataset in ("", row["name"], _full_name(row))]
     if len(fitting) != 1:
-        asked = f"{wanted!r} is not one" if wanted else "which is not said"
+        problem = f"{dataset!r} is not one" if dataset else "which is not said"
         raise ConfigurationError(
-            f"{path}: {asked} of its datasets: {', '.join(names) or 'none'}; give it behind a "
-            f"colon, as in {path}:NAME@VERSION.{suggestion(wanted, names)}"
+            f"{path}: {problem} of its datasets: {', '.join(names) or 'none'}; give it behind a "
+            f"colon, as in {path}:NAME@VERSION.{suggestion(dataset, names)}"
         )
     row = fitting[0]
     suite = str(row["name"])
-    tasks = [_task_or_reason(_local(path, suite, task), suite) for task in _listed(path, row)]
+    tasks = [
+        _task_or_reason(_task_folder(path, suite, task), suite) for task in _list_tasks(path, row)
+    ]
     return _unique(tasks)
 
 
@@ -104,7 +106,7 @@ def _full_name(row: dict[str, Any]) -> str:
     return f"{row['name']}@{version}" if version else str(row["name"])
 
 
-def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_tasks(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
     tasks = row.get("tasks")
     if tasks is None and isinstance(row.get("dataset_path"), str):
@@ -115,29 +117,29 @@ def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
                 f"{path}: {row['name']}: there is no folder {folder}. Get it from "
                 f"{row.get('github_url') or 'where it is published'}"
             )
-        wanted = row.get("task_id_subset")
+        task_ids = row.get("task_id_subset")
         names = [item.name for item in folder.iterdir() if _may_be_task(item)]
-        return [{"path": posixpath.join(dataset_path, str(name))} for name in (wanted or names)]
+        return [{"path": posixpath.join(dataset_path, str(name))} for name in (task_ids or names)]
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise SuiteError(f"{path}: {row['name']}: tasks: a list of tasks is needed")
     return tasks
 
 
-def _local(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
+def _task_folder(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
     """Return the folder of a listed task.
 
     One of a repository is looked for below the registry too, where a checkout of it may be.
     """
-    given = task.get("path")
-    if not isinstance(given, str) or not given:
+    task_path = task.get("path")
+    if not isinstance(task_path, str) or not task_path:
         raise SuiteError(f"{path}: {suite}: a task without a path: {task!r:.80}")
-    folder = path.parent / posixpath.expanduser(given)
+    folder = path.parent / posixpath.expanduser(task_path)
     url = task.get("git_url")
     if not folder.is_dir() and url:
         raise MissingFile(
-            f"{path}: {suite}: {given} is in the repository {url}, commit "
+            f"{path}: {suite}: {task_path} is in the repository {url}, commit "
             f"{task.get('git_commit_id') or 'HEAD'}. Get that with git, and give its folder, or "
-            f"put it beside {path.name}"
+            f"put it next to {path.name}"
         )
     return folder
 
@@ -159,11 +161,11 @@ def _task(path: SuitePath, suite: str) -> Task:
         task = harbor.harbor_task(path, suite)
     else:
         task = terminal_bench.terminal_bench_task(path, suite)
-    return path.permissions.limited(task)
+    return path.permissions.limit(task)
 
 
 def _task_or_reason(path: SuitePath, suite: str) -> Task:
-    """Return a task, or one that says why it is none."""
+    """Return a task, or one that says why it is not one."""
     try:
         return _task(path, suite)
     except SuiteError as error:
@@ -207,9 +209,9 @@ def _unique(tasks: list[Task]) -> list[Task]:
 
 def _name_of(path: SuitePath) -> str:
     """Return the name of a folder of tasks: what its ``dataset.toml`` says, or its own."""
-    if (path / _LIST).is_file():
-        raw = read_toml(read_text(path / _LIST, "the dataset"), str(path / _LIST))
-        said = raw.get("dataset")
-        if isinstance(said, dict) and isinstance(said.get("name"), str):
-            return harbor.task_id(said["name"].rpartition("/")[2])
+    if (path / _DATASET_FILE).is_file():
+        raw = read_toml(read_text(path / _DATASET_FILE, "the dataset"), str(path / _DATASET_FILE))
+        dataset = raw.get("dataset")
+        if isinstance(dataset, dict) and isinstance(dataset.get("name"), str):
+            return harbor.task_id(dataset["name"].rpartition("/")[2])
     return path.place().resolve().name

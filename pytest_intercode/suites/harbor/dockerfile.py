@@ -1,7 +1,7 @@
 """What a Dockerfile says of the machine that it makes, without building it. Pure.
 
 Harbor runs commands in the image's directory and as its user, and keeps its entry point. A sandbox
-of ours starts with a first process of its own, so these are read from the text and set for it.
+here starts with a first process of its own, so these are read from the text and set for it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_intercode.suites.dockerfile import bases, expanded, instructions, pairs
+from pytest_intercode.suites.dockerfile import (
+    base_names,
+    expand_variables,
+    parse_pairs,
+    read_instructions,
+)
 
-__all__ = ["Machine", "machine", "rebased", "standing_for"]
+__all__ = ["Machine", "find_substitutes", "read_machine", "rebase"]
 
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 
@@ -43,7 +48,7 @@ class Machine:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def machine(text: str) -> Machine:
+def read_machine(text: str) -> Machine:
     """Return what the last stage of a Dockerfile says.
 
     What a base image says by itself is not known here; those of Terminal-Bench are.
@@ -51,23 +56,25 @@ def machine(text: str) -> Machine:
     stages: dict[str, Machine] = {}
     name = ""
     state = Machine()
-    for step in instructions(text):
+    for step in read_instructions(text):
         instruction, rest = step.name, step.rest
         if instruction == "FROM":
-            found = _FROM.fullmatch(rest)
-            if found is None:
+            match = _FROM.fullmatch(rest)
+            if match is None:
                 continue
-            base = expanded(found[1], state.variables)
+            base = expand_variables(match[1], state.variables)
             fresh = Machine(_KNOWN_WORKDIR if _plain_base(base) else "/")
             state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
-            name = (found[2] or "").lower()
+            name = (match[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
-            state = replace(state, variables={**state.variables, **pairs(rest, state.variables)})
+            state = replace(
+                state, variables={**state.variables, **parse_pairs(rest, state.variables)}
+            )
         elif instruction == "WORKDIR":
-            path = expanded(rest.strip().strip("\"'"), state.variables)
+            path = expand_variables(rest.strip().strip("\"'"), state.variables)
             state = replace(state, workdir=posixpath.normpath(posixpath.join(state.workdir, path)))
         elif instruction == "USER":
-            state = replace(state, user=expanded(rest.strip(), state.variables))
+            state = replace(state, user=expand_variables(rest.strip(), state.variables))
         elif instruction == "ENTRYPOINT":
             state = replace(state, entrypoint=_words(rest))
         if name:
@@ -76,12 +83,12 @@ def machine(text: str) -> Machine:
     return replace(state, user="" if user in ("root", "0") else user)
 
 
-def rebased(text: str) -> str:
+def rebase(text: str) -> str:
     """Return a Dockerfile that is the same where a base image of Terminal-Bench 1 is replaced.
 
     Those have a directory, which is made in any other.
     """
-    for name in filter(_plain_base, bases(text)):
+    for name in filter(_plain_base, base_names(text)):
         line = re.compile(
             rf"^(\s*FROM\s+(?:--platform=\S+\s+)?{re.escape(name)}(?:[ \t].*)?)$", re.I | re.M
         )
@@ -89,19 +96,19 @@ def rebased(text: str) -> str:
     return text
 
 
-def standing_for(
+def find_substitutes(
     text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Return what takes the place of base images of Terminal-Bench 1 in a Dockerfile.
+    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
 
-    They are made of plain images, which take it where they are not there.
+    They are made of plain images, which replace them where they are not there.
 
     Args:
         text: the Dockerfile.
-        replacements: base images to use in place of others.
+        replacements: base images to use instead of others.
         is_there: whether there is an image.
     """
-    plain = {name: _plain_base(name) for name in bases(text) if name not in replacements}
+    plain = {name: _plain_base(name) for name in base_names(text) if name not in replacements}
     return {
         name: replacements.get(base, base)
         for name, base in plain.items()

@@ -33,22 +33,22 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.dockerfile import Machine, machine
+from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine
 from pytest_intercode.suites.harbor.parts import (
+    DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
     LOGS,
     MAX_TURNS,
-    PATIENCE,
-    built,
     entrypoint_setup,
-    fetched_by,
-    gold_of,
+    find_requirements,
     healthcheck_setup,
-    labels,
-    limits,
+    make_gold,
+    make_limits,
+    make_tags,
     open_folder,
+    read_image,
     read_text,
-    resolved,
+    resolve_variables,
     solution_files,
     task_id,
     without_canary,
@@ -99,43 +99,43 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
         suite=suite,
         dataset=suite,
         hardness=str(metadata.get("difficulty") or "")[:40],
-        tags=labels([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
+        tags=make_tags([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
         max_turns=MAX_TURNS,
         source=str(place),
-        metadata=_plain({**metadata, **_described(config, name)}),
+        metadata=_plain({**metadata, **_harbor_metadata(config, name)}),
     )
     try:
-        return _filled(blank, folder, config)
+        return _fill_task(blank, folder, config)
     except Unsupported as error:
         query = "\n".join(path.name for path in folder.iterdir())
         return replace(blank, query=query, skip=str(error))
 
 
-def _described(config: TaskConfig, name: str) -> dict[str, Any]:
+def _harbor_metadata(config: TaskConfig, name: str) -> dict[str, Any]:
     task = config.task.model_dump(exclude_none=True) if config.task else {}
-    more = {"schema_version": config.schema_version, "source": config.source}
-    return {"harbor": {**task, "name": name, **{k: v for k, v in more.items() if v}}}
+    details = {"schema_version": config.schema_version, "source": config.source}
+    return {"harbor": {**task, "name": name, **{k: v for k, v in details.items() if v}}}
 
 
 def _plain(value: Any) -> Any:
     """Return metadata as JSON values; TOML has dates as well."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
+def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     environment = config.environment
-    _refuse(environment)
+    _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
     setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
-    if users != {""}:  # a solution is written by whoever the agent is
+    if users != {""}:  # a solution is written by the agent's user
         setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
     task = replace(
@@ -149,12 +149,12 @@ def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         setup=tuple(setup),
         user=agent,
         timeout=timeout,
-        action_timeout=timeout or PATIENCE,
+        action_timeout=timeout or DEFAULT_ACTION_TIMEOUT,
     )
     variables: tuple[tuple[str, str], ...] | None
     try:
         place = f"{folder / CONFIG}: [solution].env"
-        variables = resolved(config.solution.env, place, folder.permissions)
+        variables = resolve_variables(config.solution.env, place, folder.permissions)
     except MissingFile as error:  # agents do without it
         variables = None
         task = replace(task, gold_skip=str(error))
@@ -170,7 +170,7 @@ def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     )
 
 
-def _connected(
+def _connect(
     limits: Limits, baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig
 ) -> Limits:
     """Return limits with what may be reached of the network in a phase.
@@ -184,8 +184,10 @@ def _connected(
         phases: the phase, and those that it is a part of; each may have a policy.
     """
     policy = next((phase for phase in phases if phase.network_mode), baseline)
-    given = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
-    hosts = tuple(f"[{host}]" if ":" in host and "/" not in host else host for host in given)
+    allowed_hosts = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
+    hosts = tuple(
+        f"[{host}]" if ":" in host and "/" not in host else host for host in allowed_hosts
+    )
     return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
 
 
@@ -193,13 +195,14 @@ def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
     """Return the limits of the agent's sandbox, which it has for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
-    all_limits = {_connected(limits, environment, phase, config.agent) for phase in phases}
-    if len(all_limits) > 1 and any(each.hosts for each in all_limits):
+    all_limits = {_connect(limits, environment, phase, config.agent) for phase in phases}
+    if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
-    return max(all_limits, key=lambda each: each.offline)  # none in one step is none in all
+    # No network in one step is none in all.
+    return max(all_limits, key=lambda phase_limits: phase_limits.offline)
 
 
-def _refuse(environment: EnvironmentConfig) -> None:
+def _check_support(environment: EnvironmentConfig) -> None:
     """Refuse what a sandbox cannot be."""
     if environment.os != "linux":
         raise Unsupported(f"it needs a machine with {environment.os}")
@@ -210,7 +213,7 @@ def _refuse(environment: EnvironmentConfig) -> None:
         raise Unsupported(f"its agent needs tool servers (mcp_servers: {names})")
 
 
-def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
+def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     """Return the machine that a table says, built in a folder."""
     dockerfile = folder / "Dockerfile"
     compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
@@ -222,31 +225,31 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
     image = environment.docker_image or service.image
     files = None
     if dockerfile.is_file():
-        source, found = built(dockerfile, image)
+        source, image_machine = read_image(dockerfile, image)
     elif image:
-        source, found = ImageSource(image=image), Machine()
+        source, image_machine = ImageSource(image=image), Machine()
     else:
         raise MissingFile(
-            f"{folder.parent}: {what} is missing: there is neither {folder.name}/Dockerfile nor "
+            f"{folder.parent}: {label} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
-    found = replace(
-        found,
-        workdir=environment.workdir or service.workdir or found.workdir,
-        user=service.user or found.user,
-        entrypoint=found.entrypoint if service.entrypoint is None else service.entrypoint,
+    image_machine = replace(
+        image_machine,
+        workdir=environment.workdir or service.workdir or image_machine.workdir,
+        user=service.user or image_machine.user,
+        entrypoint=image_machine.entrypoint if service.entrypoint is None else service.entrypoint,
     )
     bare = not dockerfile.is_file() and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
-        files = Archive(folder.place(), found.workdir)
+        files = Archive(folder.place(), image_machine.workdir)
     place = f"{folder.parent / CONFIG}: env"
-    variables = resolved(environment.env, place, folder.permissions)
+    variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
-        found,
-        limits(environment.cpus or service.cpus, memory or service.memory, storage),
+        image_machine,
+        make_limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,
     )
@@ -263,64 +266,68 @@ def _gold(
 ) -> tuple[str, ...]:
     if variables is None or "/solution/solve.sh" not in files:
         return ()
-    return gold_of(files, "/solution/solve.sh", workdir, variables)
+    return make_gold(files, "/solution/solve.sh", workdir, variables)
 
 
 def _verification(
     folder: SuitePath, config: TaskConfig, step: StepConfig | None, task: Task
 ) -> Verification:
     """Return how a task, or a step of it, is graded."""
-    whole, own = config.verifier, step.verifier if step else config.verifier
+    task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
     folders = [folder / "tests"]
     if step is not None:
         folders.append(folder / "steps" / step.name / "tests")
-    mode = own.mode or whole.mode or "shared"
-    timed = own if "timeout_sec" in own.model_fields_set else whole
+    mode = verifier.mode or task_verifier.mode or "shared"
+    timed = verifier if "timeout_sec" in verifier.model_fields_set else task_verifier
     place = f"{folder / CONFIG}: [verifier].env"
-    variables = resolved({**whole.env, **own.env}, place, folder.permissions)
+    variables = resolve_variables({**task_verifier.env, **verifier.env}, place, folder.permissions)
     common = Verification(
         command=f"/tests/{_SCRIPT}",
         parser="reward",
         report=LOGS,
         files={f"{LOGS}/": FileSpec("directory", mode=0o777)},
-        collect=tuple(_hooks(own if own.collect else whole)),
-        user=_user(own.user if own.user is not None else whole.user, _user_of_image(task)),
+        collect=tuple(_hooks(verifier if verifier.collect else task_verifier)),
+        user=_user(
+            verifier.user if verifier.user is not None else task_verifier.user, _user_of_image(task)
+        ),
         variables=variables,
         timeout=timed.timeout_sec,
     )
     if mode == "separate":
         return _separate(common, folders, config, step)
-    there = [path for path in folders if path.is_dir()]
-    script = next((path / _SCRIPT for path in reversed(there) if (path / _SCRIPT).is_file()), None)
+    test_folders = [path for path in folders if path.is_dir()]
+    script = next(
+        (path / _SCRIPT for path in reversed(test_folders) if (path / _SCRIPT).is_file()), None
+    )
     if script is None:
         raise MissingFile(f"{folders[-1]}: the tests are missing: there is no {_SCRIPT}")
     text = read_text(script, "the tests' script")
     return replace(
         common,
-        archives=tuple(Archive(path.place(), "/tests") for path in there),
+        archives=tuple(Archive(path.place(), "/tests") for path in test_folders),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))
-            for artifact in _declared(config, step)
+            for artifact in _declared_artifacts(config, step)
             if artifact.service in (None, "main")
         ),
-        kit=fetched_by(there),
-        limits=_phase_limits(task, config, own, whole),
+        kit=find_requirements(test_folders),
+        limits=_phase_limits(task, config, verifier, task_verifier),
     )
 
 
 def _phase_limits(
-    task: Task, config: TaskConfig, own: VerifierConfig, whole: VerifierConfig
+    task: Task, config: TaskConfig, verifier: VerifierConfig, task_verifier: VerifierConfig
 ) -> Limits | None:
     """Return the limits of a verifier that may reach other hosts than the agent, else None."""
-    limits = _connected(task.limits, config.environment, own, whole)
+    limits = _connect(task.limits, config.environment, verifier, task_verifier)
     return None if limits == task.limits else limits
 
 
 def _user_of_image(task: Task) -> str:
     text = task.image.text if task.image else ""
     path = task.image.dockerfile if task.image else None
-    return machine(text or (read_text(path, "the Dockerfile") if path else "")).user
+    return read_machine(text or (read_text(path, "the Dockerfile") if path else "")).user
 
 
 def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
@@ -330,7 +337,7 @@ def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
         yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
 
 
-def _declared(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
+def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
     """Return the artifacts of a task, or of it and a step."""
     artifacts = [*config.artifacts, *(step.artifacts if step else ())]
     return [ArtifactConfig(source=one) if isinstance(one, str) else one for one in artifacts]
@@ -340,28 +347,35 @@ def _separate(
     common: Verification, folders: list[SuitePath], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
     """Return a verifier with an image of its own, which gets the declared paths alone."""
-    whole, own = config.verifier, step.verifier if step else config.verifier
-    environment = own.environment or whole.environment or config.environment
-    _refuse(environment)
-    context = next((each for each in reversed(folders) if (each / "Dockerfile").is_file()), None)
+    task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
+    environment = verifier.environment or task_verifier.environment or config.environment
+    _check_support(environment)
+    context = next(
+        (folder for folder in reversed(folders) if (folder / "Dockerfile").is_file()), None
+    )
     box = _box(environment, context or folders[0], "the verifier's image")
-    declared = _declared(config, step)
-    elsewhere = [each.service for each in declared if each.service not in (None, "main")]
+    declared = _declared_artifacts(config, step)
+    elsewhere = [
+        artifact.service for artifact in declared if artifact.service not in (None, "main")
+    ]
     if elsewhere:
         raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")
     paths = {
-        each.source.rstrip("/"): Artifact(each.source, tuple(each.exclude)) for each in declared
+        artifact.source.rstrip("/"): Artifact(artifact.source, tuple(artifact.exclude))
+        for artifact in declared
     }
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
     return replace(
         common,
         artifacts=tuple(paths.values()),
         image=box.image,
-        limits=_connected(box.limits, environment, own, whole),
+        limits=_connect(box.limits, environment, verifier, task_verifier),
         workdir=box.machine.workdir,
-        user=_user(own.user if own.user is not None else whole.user, box.machine.user),
+        user=_user(
+            verifier.user if verifier.user is not None else task_verifier.user, box.machine.user
+        ),
         variables=(*box.variables, *common.variables),
-        kit=fetched_by([context]) if context else None,
+        kit=find_requirements([context]) if context else None,
     )
 
 
@@ -403,7 +417,7 @@ def _with_steps(
             )
         )
     times = [step.timeout for step in steps]
-    whole = None if None in times else sum(time or 0.0 for time in times)
+    total_timeout = None if None in times else sum(time or 0.0 for time in times)
     return replace(
         task,
         query=steps[0].query,
@@ -411,6 +425,6 @@ def _with_steps(
         verification=steps[0].verification,
         steps=tuple(steps),
         overall=config.multi_step_reward_strategy or "mean",
-        timeout=whole,
-        action_timeout=max((time or PATIENCE) for time in times),
+        timeout=total_timeout,
+        action_timeout=max((time or DEFAULT_ACTION_TIMEOUT) for time in times),
     )

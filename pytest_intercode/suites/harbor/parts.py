@@ -14,7 +14,7 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
+from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.suite_folder import SuitePath
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "DEFAULT_ACTION_TIMEOUT",
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
-    "PATIENCE",
-    "built",
     "entrypoint_setup",
-    "fetched_by",
-    "gold_of",
+    "find_requirements",
     "healthcheck_setup",
-    "labels",
-    "limits",
+    "make_gold",
+    "make_limits",
+    "make_tags",
     "open_folder",
+    "read_image",
     "read_text",
-    "resolved",
+    "resolve_variables",
     "solution_files",
     "task_id",
     "without_canary",
@@ -48,37 +48,39 @@ LOG_FOLDERS = ("/logs/agent", "/logs/artifacts", LOGS)
 MAX_TURNS = 100
 """Actions of an episode; the formats limit its time alone."""
 
-PATIENCE = 600.0
+DEFAULT_ACTION_TIMEOUT = 600.0
 """Seconds of an action where the task has no limit of time."""
 
-_READ = (".py", ".txt", ".in")  # what scripts of tests run or install from
-_LONGEST = 2**20  # bytes of such a file that are read
-_LARGEST = 16 * 1024**2  # bytes of a solution, which becomes a command
+_READ_SUFFIXES = (".py", ".txt", ".in")  # what scripts of tests run or install from
+_MAX_READ_BYTES = 2**20  # bytes of such a file that are read
+_MAX_SOLUTION_BYTES = 16 * 1024**2  # bytes of a solution, which becomes a command
 _CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
-_MEMORY = 2 * 1024**3
+_MEMORY = 2 * 1024**3  # bytes
 _PROCESSES = 4096
-_DISK = 10 * 1024**3
+_DISK = 10 * 1024**3  # bytes of one file
 
 
-def read_text(path: Path | SuitePath, what: str) -> str:
+def read_text(path: Path | SuitePath, label: str) -> str:
     """Return the text of a file of a task.
 
     Raises:
         MissingFile: it is not there.
-        SuiteError: it cannot be read, or is no text.
+        SuiteError: it cannot be read, or is not text.
     """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise MissingFile(f"{path.parent}: {what} is missing: there is no {path.name}") from None
+        raise MissingFile(f"{path.parent}: {label} is missing: there is no {path.name}") from None
     except OSError as error:
         raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise SuiteError(f"{path}: cannot be read: {error}") from None
 
 
-def fetched_by(folders: Sequence[SuitePath], scripts: Iterable[str] = ()) -> tuple[str, ...] | None:
+def find_requirements(
+    folders: Sequence[SuitePath], scripts: Iterable[str] = ()
+) -> tuple[str, ...] | None:
     """Return what tests install from the network; None where they fetch nothing.
 
     Args:
@@ -90,8 +92,8 @@ def fetched_by(folders: Sequence[SuitePath], scripts: Iterable[str] = ()) -> tup
     for folder in filter(SuitePath.is_dir, folders):
         texts += [read_text(path, "a script") for path in folder.glob("*.sh")]
         for name, path in folder.files():
-            if name.endswith(_READ):
-                files[name] = path.read_bytes()[:_LONGEST].decode("utf-8", "replace")
+            if name.endswith(_READ_SUFFIXES):
+                files[name] = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "replace")
     return requirements_of(texts, files)
 
 
@@ -109,7 +111,7 @@ def without_canary(text: str) -> str:
     return "\n".join(lines[first:])
 
 
-def resolved(
+def resolve_variables(
     variables: Mapping[str, str], place: str, permissions: Permissions
 ) -> tuple[tuple[str, str], ...]:
     """Return environment variables with those of the host that they name.
@@ -120,26 +122,26 @@ def resolved(
     Raises:
         MissingFile: there is no such variable, or it is not passed on, and there is no default.
     """
-    made = []
+    pairs = []
     for name, value in variables.items():
-        found = _HOST_VARIABLE.fullmatch(value)
-        if found is not None:
-            environment = os.environ if found[1] in permissions.variables else {}
-            default = environment.get(found[1], found[2])
+        match = _HOST_VARIABLE.fullmatch(value)
+        if match is not None:
+            environment = os.environ if match[1] in permissions.variables else {}
+            default = environment.get(match[1], match[2])
             if default is None:
                 reason = "is not set"
-                if found[1] not in permissions.variables:
-                    remedy = permissions.remedy("pass-env", found[1])
+                if match[1] not in permissions.variables:
+                    remedy = permissions.remedy("pass-env", match[1])
                     reason = f"of this machine is not passed on: {remedy} does"
                 raise MissingFile(
-                    f"{place}: {name} = {value!r}: the environment variable {found[1]} {reason}"
+                    f"{place}: {name} = {value!r}: the environment variable {match[1]} {reason}"
                 )
             value = default
-        made.append((name, value))
-    return tuple(made)
+        pairs.append((name, value))
+    return tuple(pairs)
 
 
-def gold_of(
+def make_gold(
     files: Mapping[str, SuitePath],
     run: str,
     workdir: str,
@@ -164,15 +166,17 @@ def gold_of(
         except OSError as error:
             raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
         size += len(data)
-        if size > _LARGEST:
-            raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
+        if size > _MAX_SOLUTION_BYTES:
+            raise SuiteError(
+                f"{path.parent}: a solution has more than {_MAX_SOLUTION_BYTES // 2**20} MiB"
+            )
         commands.append(_writing(target, data))
     folders = sorted({posixpath.dirname(target) for target in files})
-    made = " ".join(map(shlex.quote, folders))
+    quoted_folders = " ".join(map(shlex.quote, folders))
     executables = " ".join(map(shlex.quote, (t for t in files if t.endswith(".sh"))))
-    given = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
-    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
-    commands.insert(0, f"mkdir -p {made}")
+    environment = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
+    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+    commands.insert(0, f"mkdir -p {quoted_folders}")
     if executables:
         commands.append(f"chmod +x {executables}")
     # Run by bash itself, which takes a script without a first line of its own for one of bash.
@@ -193,11 +197,11 @@ def _writing(target: str, data: bytes) -> str:
     return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
 
 
-def solution_files(folder: SuitePath, at: str) -> dict[str, SuitePath]:
+def solution_files(folder: SuitePath, target: str) -> dict[str, SuitePath]:
     """Return the files of a solution's folder, by where they come to stand."""
     if not folder.is_dir():
         return {}
-    return {f"{at}/{name}": path for name, path in folder.files()}
+    return {f"{target}/{name}": path for name, path in folder.files()}
 
 
 def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:
@@ -210,8 +214,8 @@ def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tupl
         return ()
     command = shlex.join([*words, "sh", "-c", "sleep infinity"])
     if user:
-        who = shlex.quote(user)
-        command = f'setpriv --reuid {who} --regid "$(id -g {who})" --init-groups {command}'
+        name = shlex.quote(user)
+        command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'
     return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
 
 
@@ -221,13 +225,13 @@ def healthcheck_setup(check: HealthcheckConfig) -> str:
     Failures in its start period do not count.
     """
     command = f"timeout {check.timeout_sec:g} bash -c {shlex.quote(check.command)} >/dev/null 2>&1"
-    said = shlex.quote(f"the health check failed {check.retries} times: {check.command}")
+    message = shlex.quote(f"the health check failed {check.retries} times: {check.command}")
     return (
         f"failed=0; until {command}; do "
         f"if [ $SECONDS -lt {int(check.start_period_sec + 0.999)} ]; "
         f"then sleep {check.start_interval_sec:g}; "
         f"else failed=$((failed + 1)); [ $failed -lt {max(1, check.retries)} ] || "
-        f"{{ echo {said}; exit 1; }}; sleep {check.interval_sec:g}; fi; done"
+        f"{{ echo {message}; exit 1; }}; sleep {check.interval_sec:g}; fi; done"
     )
 
 
@@ -237,11 +241,11 @@ def open_folder(path: str) -> str:
 
 
 def task_id(name: str) -> str:
-    """Return a name as the id of a task: what is no part of an id becomes a hyphen."""
+    """Return a name as the id of a task: what cannot be part of an id becomes a hyphen."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "task"
 
 
-def labels(values: Iterable[Any]) -> tuple[str, ...]:
+def make_tags(values: Iterable[Any]) -> tuple[str, ...]:
     """Return tags as the names of marks: "Data Processing" is data-processing.
 
     A mark may begin with a digit, and not with an underscore.
@@ -250,7 +254,7 @@ def labels(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
+def make_limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
     """Return what a machine may use; where a format sets no limit, ours are these.
 
     Args:
@@ -266,7 +270,7 @@ def limits(cpus: float | None, memory: int | None, storage: int | None = None) -
     )
 
 
-def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
+def read_image(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
     """Return the image of a Dockerfile, and what it says of the machine.
 
     Args:
@@ -282,7 +286,7 @@ def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]
             f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
             "of: put the file in its place"
         )
-    own = read_text(dockerfile, "the Dockerfile")
-    text = rebased(own)
-    changed = text if text != own else ""
-    return ImageSource(dockerfile=place, image=image or None, text=changed), machine(text)
+    original = read_text(dockerfile, "the Dockerfile")
+    text = rebase(original)
+    changed = text if text != original else ""
+    return ImageSource(dockerfile=place, image=image or None, text=changed), read_machine(text)

@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}]*\})")
 _SETTING = ("export", "local", "readonly", "declare", "typeset")
 _RESERVED = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", "fi"}
-_DEEPEST = 20  # substitutions in each other
+_MAX_DEPTH = 20  # substitutions in each other
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Command:
 
     Attributes:
         words: its words, without reserved words and variables that are set for it alone.
-        before: the operator before it, such as ``||``; empty at the beginning.
+        operator: the operator before it, such as ``||``; empty at the beginning.
         targets: the files of its redirections.
         texts: its here-documents.
     """
 
     words: list[str] = field(default_factory=list)
-    before: str = ""
+    operator: str = ""
     targets: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ class _Reader:
 
     def __init__(self, text: str, variables: dict[str, str], depth: int) -> None:
         self._text = text
-        self._at = 0
+        self._index = 0
         self._variables = variables
         self._depth = depth
         self._inner: list[Command] = []  # of substitutions in the present command
@@ -74,17 +74,17 @@ class _Reader:
     def commands(self) -> Iterator[Command]:
         """Yield what has words or here-documents, and set variables on the way."""
         command = Command()
-        while self._at < len(self._text):
+        while self._index < len(self._text):
             operator = self._step(command)
             if not operator:
                 continue
-            yield from self._ended(command)
+            yield from self._finish(command)
             # A line may end behind an operator.
             continues = operator == "\n" and not command.words and not command.targets
-            command = Command(before=command.before if continues else operator)
-        yield from self._ended(command)
+            command = Command(operator=command.operator if continues else operator)
+        yield from self._finish(command)
 
-    def _ended(self, command: Command) -> Iterator[Command]:
+    def _finish(self, command: Command) -> Iterator[Command]:
         inner, self._inner = self._inner, []
         yield from inner
         self._set_variables(command)
@@ -93,37 +93,37 @@ class _Reader:
 
     def _step(self, command: Command) -> str:
         """Read a word, a redirection or an operator, which is returned."""
-        text, start = self._text, self._at
+        text, start = self._text, self._index
         if text[start] in " \t\r":
-            self._at += 1
+            self._index += 1
         elif text.startswith("\\\n", start):
-            self._at += 2
+            self._index += 2
         elif text[start] == "#":
             end = text.find("\n", start)
-            self._at = len(text) if end < 0 else end
+            self._index = len(text) if end < 0 else end
         elif match := _REDIRECTION.match(text, start):
             self._redirect(command, match[0])
         elif match := _OPERATOR.match(text, start):
-            self._at = match.end()
+            self._index = match.end()
             if match[0] == "\n":
                 self._read_documents()
             return match[0]
         else:
             words = self._word()
             number = words[0].isdecimal() if len(words) == 1 else False
-            if not (number and text[start : self._at].isdecimal() and self._at_redirection()):
+            if not (number and text[start : self._index].isdecimal() and self._at_redirection()):
                 command.words += words
         return ""
 
     def _at_redirection(self) -> bool:
-        match = _REDIRECTION.match(self._text, self._at)
+        match = _REDIRECTION.match(self._text, self._index)
         return match is not None and not match[0].startswith("&")
 
     def _redirect(self, command: Command, operator: str) -> None:
-        self._at += len(operator)
-        while self._text.startswith((" ", "\t"), self._at):
-            self._at += 1
-        if self._at < len(self._text) and self._text[self._at] not in "\n;|&()":
+        self._index += len(operator)
+        while self._text.startswith((" ", "\t"), self._index):
+            self._index += 1
+        if self._index < len(self._text) and self._text[self._index] not in "\n;|&()":
             target = " ".join(self._word())
             if operator in ("<<", "<<-"):
                 self._documents.append((command, target, operator == "<<-"))
@@ -134,10 +134,10 @@ class _Reader:
         """Read the here-documents that the last line began."""
         for command, end, stripped in self._documents:
             lines = []
-            while self._at < len(self._text):
-                stop = self._text.find("\n", self._at)
+            while self._index < len(self._text):
+                stop = self._text.find("\n", self._index)
                 stop = len(self._text) if stop < 0 else stop
-                line, self._at = self._text[self._at : stop], stop + 1
+                line, self._index = self._text[self._index : stop], stop + 1
                 if (line.lstrip("\t") if stripped else line).rstrip("\r") == end:
                     break
                 lines.append(line)
@@ -148,23 +148,23 @@ class _Reader:
 
     def _word(self) -> list[str]:
         """Read a word; a variable that stands alone in it may be several."""
-        start, parts = self._at, ""
-        while self._at < len(self._text):
-            char = self._text[self._at]
-            if char in " \t\r\n;|&)" or (char == "(" and self._at > start):
+        start, parts = self._index, ""
+        while self._index < len(self._text):
+            char = self._text[self._index]
+            if char in " \t\r\n;|&)" or (char == "(" and self._index > start):
                 break
-            if char in "<>" and not self._text.startswith("(", self._at + 1):
+            if char in "<>" and not self._text.startswith("(", self._index + 1):
                 break
             parts += self._part(char)
-        source = self._text[start : self._at]
+        source = self._text[start : self._index]
         if _REFERENCE.fullmatch(source):
             return parts.split() or []
         return [parts]
 
     def _part(self, char: str) -> str:
         if char == "\\":
-            self._at += 2
-            escaped = self._text[self._at - 1 : self._at]
+            self._index += 2
+            escaped = self._text[self._index - 1 : self._index]
             return "" if escaped == "\n" else escaped
         if char == "'":
             return self._until("'")
@@ -176,43 +176,48 @@ class _Reader:
             self._run(self._until("`"))
             return UNKNOWN
         if char in "<>(":  # a process substitution
-            self._at += 1 if char in "<>" else 0
+            self._index += 1 if char in "<>" else 0
             self._run(self._bracketed("(", ")"))
             return UNKNOWN
-        self._at += 1
+        self._index += 1
         return char
 
     def _until(self, end: str) -> str:
         """Return what stands up to a character, from behind the present one."""
-        start = self._at + 1
+        start = self._index + 1
         stop = self._text.find(end, start)
         stop = len(self._text) if stop < 0 else stop
-        self._at = stop + 1
+        self._index = stop + 1
         return self._text[start:stop]
 
     def _quoted(self) -> str:
         parts = ""
-        self._at += 1
-        while self._at < len(self._text) and self._text[self._at] != '"':
-            char = self._text[self._at]
-            if char == "\\" and self._text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`"):
-                parts += self._text[self._at + 1]
-                self._at += 2
-            elif self._text.startswith("\\\n", self._at):
-                self._at += 2
+        self._index += 1
+        while self._index < len(self._text) and self._text[self._index] != '"':
+            char = self._text[self._index]
+            if char == "\\" and self._text[self._index + 1 : self._index + 2] in (
+                '"',
+                "\\",
+                "$",
+                "`",
+            ):
+                parts += self._text[self._index + 1]
+                self._index += 2
+            elif self._text.startswith("\\\n", self._index):
+                self._index += 2
             elif char in "$`":
                 parts += self._part(char)
             else:
                 parts += char
-                self._at += 1
-        self._at += 1
+                self._index += 1
+        self._index += 1
         return parts
 
     def _expansion(self) -> str:
         """Return what a dollar sign begins."""
         text = self._text
-        self._at += 1
-        following = text[self._at : self._at + 1]
+        self._index += 1
+        following = text[self._index : self._index + 1]
         if following == "'":
             return self._until("'")
         if following == "(":
@@ -223,21 +228,21 @@ class _Reader:
         if following == "{":
             match = _BRACED.fullmatch(self._bracketed("{", "}"))
             return self._variables.get(match[1], match[2] or UNKNOWN) if match else UNKNOWN
-        if match := _NAME.match(text, self._at):
-            self._at = match.end()
+        if match := _NAME.match(text, self._index):
+            self._index = match.end()
             return self._variables.get(match[0], UNKNOWN)
         if following and following in "0123456789@*#?$!-":
-            self._at += 1
+            self._index += 1
             return UNKNOWN
         return "$"
 
     def _bracketed(self, opening: str, closing: str) -> str:
         """Return what stands between brackets, from the opening one on."""
-        start, depth = self._at + 1, 0
-        while self._at < len(self._text):
-            char = self._text[self._at]
+        start, depth = self._index + 1, 0
+        while self._index < len(self._text):
+            char = self._text[self._index]
             if char == "\\":
-                self._at += 1
+                self._index += 1
             elif char == "'":
                 self._until("'")
                 continue
@@ -245,21 +250,21 @@ class _Reader:
                 depth += 1
             elif char == closing:
                 depth -= 1
-            self._at += 1
+            self._index += 1
             if not depth:
-                return self._text[start : self._at - 1]
-        self._at = len(self._text)
+                return self._text[start : self._index - 1]
+        self._index = len(self._text)
         return self._text[start:]
 
     def _run(self, script: str) -> None:
-        if self._depth < _DEEPEST:
+        if self._depth < _MAX_DEPTH:
             reader = _Reader(script, dict(self._variables), self._depth + 1)
             self._inner += reader.commands()
 
     # -- variables
 
     def _set_variables(self, command: Command) -> None:
-        """Take from the words what is no command, and note what is set for those that follow."""
+        """Take from the words what is not a command, and note what is set for those that follow."""
         words = command.words
         while words and words[0] in _RESERVED:
             words.pop(0)

@@ -16,13 +16,13 @@ from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_co
 from pytest_intercode.suites.harbor.dockerfile import Machine
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
-    built,
     entrypoint_setup,
-    fetched_by,
-    gold_of,
-    labels,
-    limits,
+    find_requirements,
+    make_gold,
+    make_limits,
+    make_tags,
     open_folder,
+    read_image,
     read_text,
     task_id,
     without_canary,
@@ -120,7 +120,7 @@ def terminal_bench_task(folder: SuitePath, suite: str) -> Task:
         suite=suite,
         dataset=suite,
         hardness=config.difficulty,
-        tags=labels([*config.tags, config.category]),
+        tags=make_tags([*config.tags, config.category]),
         max_turns=MAX_TURNS,
         action_timeout=config.max_agent_timeout_sec,
         timeout=config.max_agent_timeout_sec,
@@ -128,33 +128,33 @@ def terminal_bench_task(folder: SuitePath, suite: str) -> Task:
         metadata=config.model_dump(exclude={"instruction"}, exclude_none=True),
     )
     try:
-        return _filled(blank, folder, config)
+        return _fill_task(blank, folder, config)
     except Unsupported as error:
         return replace(blank, skip=str(error))
 
 
-def _filled(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
+def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
     parser = PARSERS.get(config.parser_name)
     if parser is None:
-        known = ", ".join(PARSERS)
-        raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {known}")
+        names = ", ".join(PARSERS)
+        raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {names}")
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
     if service.dockerfile is not None:
-        image, found = built(service.dockerfile)
+        image, image_machine = read_image(service.dockerfile)
     elif service.image:
-        image, found = ImageSource(image=service.image), Machine()
+        image, image_machine = ImageSource(image=service.image), Machine()
     else:
         place = folder / "docker-compose.yaml"
         raise SuiteError(f"{place}: services: client: build or image is needed")
-    workdir = service.workdir or found.workdir
-    entrypoint = found.entrypoint if service.entrypoint is None else service.entrypoint
-    user, tests = service.user or found.user, folder / "tests"
+    workdir = service.workdir or image_machine.workdir
+    entrypoint = image_machine.entrypoint if service.entrypoint is None else service.entrypoint
+    user, tests = service.user or image_machine.user, folder / "tests"
     return replace(
         blank,
         image=image,
         workdir=workdir,
-        limits=limits(service.cpus, service.memory),
+        limits=make_limits(service.cpus, service.memory),
         variables=service.variables,
         user=user,
         files={path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
@@ -170,7 +170,7 @@ def _filled(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task
             parser=parser,
             files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
             archives=(Archive(tests.place(), _TESTS),) if tests.is_dir() else (),
-            kit=fetched_by([tests], [script]),
+            kit=find_requirements([tests], [script]),
             variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
             timeout=config.max_test_timeout_sec,
         ),
@@ -196,7 +196,7 @@ def _gold(folder: SuitePath, workdir: str) -> tuple[str, ...]:
     """Return the solution: a script, or lines that are typed."""
     script, typed = folder / "solution.sh", folder / "solution.yaml"
     if script.is_file():
-        return gold_of({"/oracle/solution.sh": script}, "bash /oracle/solution.sh", workdir)
+        return make_gold({"/oracle/solution.sh": script}, "bash /oracle/solution.sh", workdir)
     if not typed.is_file():
         return ()
     raw, _ = read_yaml(typed)

@@ -16,7 +16,7 @@ from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import build_archive, context_files, pack_files
 from pytest_intercode.suites.harbor import terminal_bench
-from pytest_intercode.suites.harbor.dockerfile import machine
+from pytest_intercode.suites.harbor.dockerfile import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.repositories import repository_layer
@@ -27,7 +27,7 @@ __all__ = ["toml", "write_swe", "write_terminal_bench"]
 _VERSION = "1.4"
 _SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
-_OWN = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
+_TASK_FILES = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
 # What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
 _SUMMARY = """#!/bin/bash
 # The results are read as Terminal-Bench reads them: every test of the summary has to pass.
@@ -82,13 +82,13 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     if task.image.dockerfile is not None:
         _copy_context(task.image.dockerfile, target / "environment")
         text = task.image.text or read_text(task.image.dockerfile, "the Dockerfile")
-        found = machine(text)
-        started = _entrypoint(folder)
-        if started is not None and tuple(started) != found.entrypoint:
-            text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(started)}\n"
-        if found.user != task.user:
+        image_machine = read_machine(text)
+        entrypoint = terminal_bench.service_of(folder).entrypoint
+        if entrypoint is not None and entrypoint != image_machine.entrypoint:
+            text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(entrypoint)}\n"
+        if image_machine.user != task.user:
             text = f"{text.rstrip()}\nUSER {task.user or 'root'}\n"
-        if found.workdir != task.workdir:
+        if image_machine.workdir != task.workdir:
             environment["workdir"] = task.workdir
         _write(target / "environment" / "Dockerfile", text)
     else:
@@ -125,12 +125,6 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
         _write(target / "solution" / "solve.sh", _with_shebang("\n".join(task.gold)), 0o755)
 
 
-def _entrypoint(folder: SuitePath) -> list[str] | None:
-    """Return the entry point that a compose file gives, if it gives one."""
-    service = terminal_bench.service_of(folder)
-    return None if service.entrypoint is None else list(service.entrypoint)
-
-
 def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     """Write a task of the environment ``swe`` as a folder of Harbor.
 
@@ -149,14 +143,16 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             "Harbor grades by a script; tasks of swe are written"
         )
     rule = _rule(task, verification)
-    own = bundled_folder("dockerfiles") / "swe.Dockerfile"
+    default_dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
     image, lines = task.image, []
     place = target / "environment"
     place.mkdir(parents=True)
     if image is not None and image.dockerfile is None:
         lines.append(f"FROM {image.image}")
     else:
-        dockerfile = image.dockerfile if image is not None and image.dockerfile else own
+        dockerfile = (
+            image.dockerfile if image is not None and image.dockerfile else default_dockerfile
+        )
         _copy_context(dockerfile, place)
         (place / dockerfile.name).unlink(missing_ok=True)
         text = image.text if image is not None and image.text else dockerfile.read_text("utf-8")
@@ -164,9 +160,9 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     layers = [*(image.layers if image is not None else ())]
     if task.repository is not None and task.repository.source is not None:
         layers.append(repository_layer(task.repository))
-    for at, layer in enumerate(layers):
-        shutil.copy(layer, place / f"layer-{at}.tar")
-        lines.append(f"ADD layer-{at}.tar /")
+    for index, layer in enumerate(layers):
+        shutil.copy(layer, place / f"layer-{index}.tar")
+        lines.append(f"ADD layer-{index}.tar /")
     files = build_archive(task, 0.0)
     if files:
         (place / "files.tar").write_bytes(files)
@@ -256,15 +252,15 @@ def _copy_context(dockerfile: Path, target: Path) -> None:
     text = dockerfile.read_text("utf-8")
     for name, path in context_files(dockerfile):
         first = name.partition("/")[0]
-        own = first in _OWN or (first == "tests" and "tests" not in text)
-        if own and first not in text:
+        is_task_file = first in _TASK_FILES or (first == "tests" and "tests" not in text)
+        if is_task_file and first not in text:
             continue
         _copy(path, target / name)
 
 
-def _copy(path: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, place)
+def _copy(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, target)
 
 
 def _with_shebang(text: str) -> str:
@@ -284,17 +280,17 @@ def toml(tables: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], name: str) -> list[str]:
-    plain, below = [], []
+    plain, nested = [], []
     for key, value in table.items():
         full = f"{name}.{_key(key)}" if name else _key(key)
         if isinstance(value, Mapping):
-            below += [f"\n[{full}]\n", *_lines(value, full)]
+            nested += [f"\n[{full}]\n", *_lines(value, full)]
         elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
-            for each in value:
-                below += [f"\n[[{full}]]\n", *_lines(each, full)]
+            for inner_table in value:
+                nested += [f"\n[[{full}]]\n", *_lines(inner_table, full)]
         else:
             plain.append(f"{_key(key)} = {_value(value)}\n")
-    return plain + below
+    return plain + nested
 
 
 def _key(key: str) -> str:

@@ -249,13 +249,13 @@ def test_a_model_that_never_acts_uses_up_its_turns(play: Play, agent: str) -> No
     ("call", "told"),
     [
         (("execute", '{"code": "SELECT 1'), "are not JSON"),
-        (("execute", '"SELECT 1"'), "no JSON object"),
+        (("execute", '"SELECT 1"'), "not a JSON object"),
         (("execute", ""), "execute needs the argument code"),
         (("execute", {"command": "SELECT 1"}), "execute needs the argument code"),
         (("execute", {"code": ["SELECT 1"]}), "execute needs the argument code"),
         (("execute", {"code": " "}), "execute needs the argument code"),
         (("run", {"code": "SELECT 1"}), "there is no tool 'run'"),
-        (("submit", {"answer": {"a": 1}}), "no text"),
+        (("submit", {"answer": {"a": 1}}), "not a text"),
     ],
 )
 def test_a_wrong_tool_call_costs_a_turn_and_is_told(

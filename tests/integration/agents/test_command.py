@@ -236,7 +236,7 @@ print(json.dumps({"submit": ""}))
         ),
         ('echo "{\\"action\\": "', "is not JSON: '{\"action\":'; standard output is for the"),
         (r'printf "\377\n"', "is not UTF-8: "),
-        ("echo [1]", 'is no object, as {"action": "ls"} is: \'[1]\''),
+        ("echo [1]", 'is not an object, as {"action": "ls"} is: \'[1]\''),
         ('head -c 100000 /dev/zero | tr "\\0" "["', "is not JSON: "),
         ('echo "{}"', 'has neither "action" nor "submit"; it has one of them: '),
         ('echo "{\\"submit\\": null}"', 'has neither "action" nor "submit"'),
@@ -333,7 +333,7 @@ def test_a_program_that_keeps_its_lines_back_in_python(
         ("./suite.yaml", "suite.yaml is not executable; chmod +x makes it so"),
         ("python3 'a", "this is not a command line: No closing quotation"),
         ("''", "no program is named"),
-        ("", "it is written command:CMDLINE"),
+        ("", "expected command:CMDLINE"),
     ],
 )
 def test_a_command_line_that_cannot_be_used(

@@ -176,7 +176,7 @@ def test_where_there_is_no_shell(world: World) -> None:
     [
         ("installed:codx", {}, "there is no recipe 'codx': .* Did you mean 'codex'?"),
         ("claud", {}, "Did you mean 'claude'?"),
-        ("codex:x", {}, "it is written codex"),
+        ("codex:x", {}, "expected codex"),
         ("installed:mine.yaml", {}, "--intercode-agent-arg model=... is needed"),
         ("installed:mine.yaml", {"modl": "m"}, "Did you mean 'model'?"),
         (

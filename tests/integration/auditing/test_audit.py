@@ -218,7 +218,7 @@ def test_what_is_acknowledged_is_shown_and_is_no_fault(
           - id: one
             query: Print the time.
             gold: date +%N
-            audit: {twins-agree: it is the time, noop-scores-0: it was once}
+            audit: {gold-deterministic: it is the time, noop-scores-0: it was once}
         """,
     )
     status, findings = audit(path)

@@ -205,7 +205,7 @@ MUCH = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 20
 
 
 def test_an_end_state_of_too_many_rows(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_STATE_ROWS", 3000)
+    monkeypatch.setattr(session, "_MAX_STATE_ROWS", 3000)
     environment = start(RAISE)
     environment.step(RAISE)
     environment.step(";".join(f"CREATE TABLE t{n} AS {MUCH} SELECT n FROM r" for n in range(2)))
@@ -267,7 +267,7 @@ def test_calling_off_ends_an_action(start: Start, query: str) -> None:
     began = time.monotonic()
     thread.start()
     time.sleep(0.3)
-    environment.call_off("timed out")
+    environment.stop_actions("timed out")
     thread.join(30)
     assert done
     assert environment.end("stopped").value == 1.0  # what was done before still counts

@@ -568,10 +568,10 @@ def test_a_state_that_is_more_than_is_read(
 ) -> None:
     session = open_session(writes=True)
     with monkeypatch.context() as patch:
-        patch.setattr(state, "_ALL_ROWS", 3)
+        patch.setattr(state, "_MAX_ALL_ROWS", 3)
         assert "more than 3 rows" in session.state().unreadable
     with monkeypatch.context() as patch:
-        patch.setattr(state, "_SECONDS", 0.0)
+        patch.setattr(state, "_STATE_TIMEOUT", 0.0)
         assert "more than 0 s" in session.state().unreadable
     assert session.state().unreadable == ""
     session.abandon()

@@ -71,7 +71,7 @@ def test_database_files(
     connection.close()
     before = path.read_bytes(), sorted(tmp_path.iterdir())
     if large:
-        monkeypatch.setattr("pytest_intercode.databases.sqlite.engine._LARGE", 100)
+        monkeypatch.setattr("pytest_intercode.databases.sqlite.engine._MAX_COPIED_BYTES", 100)
     database = Database("sqlite", "shop", file=path)
     reading = _session(sqlite_engine, database)
     assert _ask(reading, "SELECT count(*) FROM item") == ((5,),)

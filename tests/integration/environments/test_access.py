@@ -93,7 +93,7 @@ def test_files_go_in_and_come_out(provider: SandboxProvider, tmp_path: Path) -> 
         env.exec("ln there/deep/run.sh there/deep/run2.sh")
         env.download("there", back)
         env.download("there/deep/run.sh", tmp_path / "one" / "copy.sh")
-        with pytest.raises(AgentError, match=r"download of there: it is no file; give to=FOLDER"):
+        with pytest.raises(AgentError, match=r"of there: it is not a file; give to=FOLDER"):
             env.download("there")
         with pytest.raises(AgentError, match=r"download of /w/none: it is not there"):
             env.download("/w/none")

@@ -202,7 +202,7 @@ def test_the_paper_profiles_git_is_the_agents_to_break(
 ) -> None:
     from pytest_intercode.environments.bash import repository
 
-    monkeypatch.setattr(repository, "_GRADING", 1.0)
+    monkeypatch.setattr(repository, "_GRADING_TIMEOUT", 1.0)
     profile: Profile = "paper"
     trojan = "git -C / config core.fsmonitor 'sleep 100;'"
     record = play(rollout(provider, trojan, "submit", profile=profile))

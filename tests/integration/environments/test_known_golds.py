@@ -15,7 +15,7 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import FileSpec, ImageSource, RewardOptions, Task
 from pytest_intercode.environments.bash import strict
-from pytest_intercode.environments.gold import GOLDS, Gold, GoldRun, KnownGolds, known_golds
+from pytest_intercode.environments.gold import GOLDS, Gold, GoldCache, GoldRun, gold_cache
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -145,8 +145,8 @@ def test_a_task_that_changed_has_another_gold(
 def test_an_old_gold_refuses_nobody(quick_provider: SandboxProvider, golds: list[str]) -> None:
     fields = {"query": "old"}
     tried(quick_provider, **fields)
-    known = known_golds(quick_provider)
-    known.note(list(known._left)[-1], LEFT)  # of a machine that has changed since
+    known = gold_cache(quick_provider)
+    known.record_digest(list(known._left)[-1], LEFT)  # of a machine that has changed since
     assert tried(quick_provider, **fields).outcome == "solved"
     assert tried(quick_provider, **fields).outcome == "solved"
     assert golds == ["gold"] * 2
@@ -157,35 +157,35 @@ def test_golds_are_known_to_the_next_run(
 ) -> None:
     for _ in range(2):
         with contextlib.closing(SandboxProvider(sandbox=provider.choice.backend)) as another:
-            another.share(GOLDS, lambda: KnownGolds(tmp_path / "golds"))
+            another.share(GOLDS, lambda: GoldCache(tmp_path / "golds"))
             assert tried(another).outcome == "solved"
     assert golds == ["gold"]
 
 
 def test_tries_at_the_same_time_share_a_gold(quick_provider: SandboxProvider) -> None:
-    known, go = KnownGolds(), threading.Event()
+    known, go = GoldCache(), threading.Event()
 
     def play(sandbox: Sandbox) -> Gold:
         go.wait(10)
-        known.note(KEY, LEFT)
+        known.record_digest(KEY, LEFT)
         return Gold(sandbox)
 
     run = GoldRun(quick_provider, SandboxSpec(quick_provider.image(IMAGE)), play)
     known.begin(KEY, run)
-    assert known.spares(KEY)
-    found = quick_provider.background(lambda: known.left(KEY))
+    assert known.has(KEY)
+    found = quick_provider.background(lambda: known.digest(KEY))
     go.set()
     assert found.result(10) == LEFT
     run.stop()
 
 
 def test_a_gold_that_failed_is_played_by_the_next(quick_provider: SandboxProvider) -> None:
-    known = KnownGolds()
+    known = GoldCache()
 
     def play(sandbox: Sandbox) -> Gold:
         raise GoldError("it did not end")
 
     run = GoldRun(quick_provider, SandboxSpec(quick_provider.image(IMAGE)), play)
     known.begin(KEY, run)
-    assert known.left(KEY) is None
+    assert known.digest(KEY) is None
     run.stop()

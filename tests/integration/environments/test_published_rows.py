@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.auditing.predictions import _applying, grade
+from pytest_intercode.auditing.predictions import _build_apply_action, grade
 from pytest_intercode.core.task import FileSpec, ImageSource, Task
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import TaskError
@@ -219,7 +219,7 @@ def test_a_prediction_that_needs_a_merge(docker_provider: SandboxProvider, tmp_p
     blobs = "..".join(_blob(_CALC.format(body)) for body in ("a - b", "a + b"))
     # A patch of the first commit; without its blob only the last try, by patch, would do.
     patch = _FIX.replace("--- a/", f"index {blobs} 100644\n--- a/")
-    action = _applying("/calc").replace("patch --batch", "false")
+    action = _build_apply_action("/calc").replace("patch --batch", "false")
     play = Play(
         docker_provider,
         replace(task, files={"/tmp/.prediction.diff": FileSpec("file", patch.encode())}),

@@ -765,7 +765,7 @@ def test_paper_time_that_is_up_between_actions_changes_nothing(
     try:
         environment.reset(task=task())
         environment.step(GOLD)
-        environment.call_off("timed out")
+        environment.stop_actions("timed out")
         assert environment.end("timed out").value == 1.0
     finally:
         environment.close()
@@ -813,7 +813,7 @@ def test_an_ordinary_user_is_graded_the_same(monkeypatch: pytest.MonkeyPatch) ->
 def test_values_that_two_judges_have_no_time_for_are_wrong(
     play: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grading, "_GRACE", -6.0)  # else it takes hundreds of tests
+    monkeypatch.setattr(grading, "_GRACE_PERIOD", -6.0)  # else it takes hundreds of tests
     tests = [f"assert secret({n}) == [{n}]" for n in range(40)]
     made = task(tuple(tests), "def secret(n):\n    return [n]\n")
     # What is quick to write, and slow to reduce.

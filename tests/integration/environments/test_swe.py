@@ -15,7 +15,7 @@ from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.catalogue import verified_there
+from pytest_intercode.suites.catalogue import with_shared_verifier
 from tests.support import puzzles
 
 provider = puzzles.provider  # fixture: of each backend
@@ -232,13 +232,13 @@ def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) 
     made = machine_task(command="grep -qa 98765 /proc/$(cat pid)/cmdline")
     start = "sleep 98765 & echo $! >pid; until grep -qa 98765 /proc/$!/cmdline; do :; done"
     assert Play(provider, made, start).reward.value == 0.0
-    there = verified_there(made)
+    there = with_shared_verifier(made)
     assert Play(provider, there, start).reward.value == 1.0
     assert Play(provider, there, start, feedback="reward").reward.value == 1.0
     trojan = "bash() { true; }; grep() { true; }; export -f bash grep; echo 99999 >pid"
     assert Play(provider, there, trojan).reward.value == 0.0
     with pytest.raises(TaskError, match="did not finish within 1 s"):
-        Play(provider, verified_there(machine_task(command="sleep 99", timeout=1.0)))
+        Play(provider, with_shared_verifier(machine_task(command="sleep 99", timeout=1.0)))
 
 
 def test_tests_may_run_in_the_agents_shell(provider: SandboxProvider) -> None:

@@ -14,7 +14,7 @@ from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import EngineUnavailable, MissingProgram
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.catalogue import named_tasks, verified_there
+from pytest_intercode.suites.catalogue import named_tasks, with_shared_verifier
 
 _ROOT = Path(__file__).parents[3] / "examples"
 _NAMES = sorted(str(path.relative_to(_ROOT)) for path in _ROOT.glob("*/*/task.*"))
@@ -39,7 +39,7 @@ def provider() -> Iterator[SandboxProvider]:
 def task_of(name: str) -> Task:
     (task,) = named_tasks(name, None, "", folder=_ROOT, env=None)
     if task.verification is not None and task.verification.place == "shell":
-        task = verified_there(task)
+        task = with_shared_verifier(task)
     if task.skip:
         pytest.skip(task.skip)
     verification = task.verification

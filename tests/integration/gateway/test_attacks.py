@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.server import _CONNECTIONS
+from pytest_intercode.gateway.server import _MAX_CONNECTIONS
 from pytest_intercode.gateway.trajectory import final_message
 from tests.integration.agents.test_installed import RECIPE, SUPPORT
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
@@ -243,7 +243,9 @@ def test_a_recording_of_somebody_else_is_one_line(
         path.write_text(json.dumps({**row, **_ODD[kind]}))
     else:
         path.write_text('{"version": 1, "request": ' + "[" * 100_000)
-    with pytest.raises(ConfigurationError, match=r"001\.json is no recording of the gateway") as e:
+    with pytest.raises(
+        ConfigurationError, match=r"001\.json is not a recording of the gateway"
+    ) as e:
         opened(gateways(server, replay=tmp_path))
     assert len(str(e.value).removeprefix(str(path))) < 200
     assert str(e.value).isprintable()
@@ -285,7 +287,15 @@ def test_a_sandbox_cannot_take_a_neighbours_connections(
         pytest.skip("it needs root, for a network namespace")
     path = tmp_path / "socket"
     session, _ = opened(gateways(server), socket=path)
-    words = ["unshare", "--net", sys.executable, "-c", HOLDER, str(_CONNECTIONS + 60), str(path)]
+    words = [
+        "unshare",
+        "--net",
+        sys.executable,
+        "-c",
+        HOLDER,
+        str(_MAX_CONNECTIONS + 60),
+        str(path),
+    ]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"

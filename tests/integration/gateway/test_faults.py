@@ -22,10 +22,14 @@ HTML = "<html><body>Sign in first</body></html>"
 @pytest.mark.parametrize(
     ("step", "status", "said"),
     [
-        (Step(body=HTML, content_type="text/html"), 502, "sent what is no JSON: '<html><body>Sign"),
-        (Step(body={"hello": 1}), 502, 'sent what is no answer of this API: \'{"hello": 1}'),
-        (Step(body="[1]"), 502, "sent what is no JSON"),
-        (Step(body=""), 502, "sent what is no JSON"),
+        (
+            Step(body=HTML, content_type="text/html"),
+            502,
+            "sent what is not JSON: '<html><body>Sign",
+        ),
+        (Step(body={"hello": 1}), 502, 'sent what is not an answer of this API: \'{"hello": 1}'),
+        (Step(body="[1]"), 502, "sent what is not JSON"),
+        (Step(body=""), 502, "sent what is not JSON"),
         (Step(status=302, body="", headers={"location": "http://x/"}), 502, "redirects, which is"),
         (Step(status=503, body=HTML, content_type="text/html"), 503, "the server answered 503: <"),
         (Step(status=429, text="slow down", headers={"retry-after": "7"}), 429, "slow down"),
@@ -161,7 +165,7 @@ def test_an_error_in_a_stream_is_passed_on_and_metered(gateways: Gateways) -> No
 def test_a_session_keeps_a_part_of_a_long_episode(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.gateway.session._KEPT", 5000)
+    monkeypatch.setattr("pytest_intercode.gateway.session._MAX_KEPT_SIZE", 5000)
     with ModelServer(["ok"]) as server:
         session, ledger = opened(gateways(server))
         for number in range(4):

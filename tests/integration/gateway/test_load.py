@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from pytest_intercode.gateway.server import _AT_A_TIME, _CONNECTIONS, _WAITING
+from pytest_intercode.gateway.server import _MAX_CONNECTIONS, _MAX_RUNNING, _MAX_WAITING
 from tests.integration.gateway.conftest import ROUTES, Gateways, ask, body, opened
 from tests.support.model_server import ModelServer, Step
 
@@ -90,9 +90,11 @@ def test_a_session_runs_some_at_a_time_and_lets_some_wait(gateways: Gateways) ->
                 refused += answer.status == 429
 
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
-            all_ = [asyncio.create_task(one(client)) for _ in range(_AT_A_TIME + _WAITING + 9)]
+            all_ = [
+                asyncio.create_task(one(client)) for _ in range(_MAX_RUNNING + _MAX_WAITING + 9)
+            ]
             until = time.monotonic() + 10
-            while (refused, len(server.requests)) != (9, _AT_A_TIME) and time.monotonic() < until:
+            while (refused, len(server.requests)) != (9, _MAX_RUNNING) and time.monotonic() < until:
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.05)
             for task in all_:
@@ -102,7 +104,7 @@ def test_a_session_runs_some_at_a_time_and_lets_some_wait(gateways: Gateways) ->
 
     with ModelServer([Step("x", fault="silent")]) as server:
         session, _ = opened(gateways(server))
-        assert asyncio.run(play(session, server)) == (9, _AT_A_TIME)
+        assert asyncio.run(play(session, server)) == (9, _MAX_RUNNING)
         session.close()
     assert [line for line in session.refusals if "too many requests at a time" in line]
 
@@ -115,7 +117,7 @@ def test_a_flood_of_connections_does_not_keep_others_out(gateways: Gateways, tmp
         good, _ = opened(gateway, key="task-2", socket=tmp_path / "b")
         flood = []
         try:
-            for _ in range(_CONNECTIONS + 50):
+            for _ in range(_MAX_CONNECTIONS + 50):
                 raw = socket.socket(socket.AF_UNIX)
                 flood.append(raw)
                 raw.connect(str(tmp_path / "a"))

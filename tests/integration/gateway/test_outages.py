@@ -142,7 +142,7 @@ def test_the_server_of_another_vendor_is_no_excuse(serve: Serve, gateways: Gatew
 def test_requests_are_refused_once_a_server_is_gone_for_long(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.gateway.session._HOPE", 0.0)
+    monkeypatch.setattr("pytest_intercode.gateway.session._RECOVERY_TIMEOUT", 0.0)
     session, _ = opened(gateways(closed_address()))
     statuses = [ask(session, ROUTES["chat"], body("chat")).status for _ in range(4)]
     assert statuses == [502, 502, 502, 401]

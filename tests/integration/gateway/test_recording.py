@@ -133,7 +133,7 @@ def test_recordings_are_checked(gateways: Gateways, tmp_path: Path) -> None:
         gateways("http://x", replay=tmp_path, record=tmp_path)
     (tmp_path / "task-1").mkdir()
     (tmp_path / "task-1" / "001.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"001\.json is no recording of the gateway"):
+    with pytest.raises(ConfigurationError, match=r"001\.json is not a recording of the gateway"):
         opened(gateways("http://x", replay=tmp_path))
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="exchanges cannot be recorded in"):

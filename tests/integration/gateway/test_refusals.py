@@ -12,7 +12,7 @@ import pytest
 
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.gateway import Price
-from pytest_intercode.gateway.request import LARGEST
+from pytest_intercode.gateway.request import MAX_BODY_SIZE
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
 from tests.support.model_server import ModelServer
 
@@ -347,11 +347,11 @@ def test_only_the_allowed_models_are_served(
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "the request's body is no JSON: "),
-        (b"\xff\xfe{", "the request's body is no JSON: "),
-        (b"[]", "the request's body is no JSON object"),
-        (b"[" * 100_000, "the request's body is no JSON: "),
-        (b'{"model": "m", "temperature": NaN}', "the request's body is no JSON: NaN is no JSON"),
+        (b"", "the request's body is not JSON: "),
+        (b"\xff\xfe{", "the request's body is not JSON: "),
+        (b"[]", "the request's body is not a JSON object"),
+        (b"[" * 100_000, "the request's body is not JSON: "),
+        (b'{"model": "m", "temperature": NaN}', "the request's body is not JSON: NaN is not JSON"),
         (b'{"model": "m", "top_p": 1e999}', "the request's body cannot be sent as JSON"),
         (b"[" + b"{}," * 2_000_001, "the request's body has too many parts"),
         (b'{"messages": []}', "the request names no model"),
@@ -378,7 +378,7 @@ def test_a_body_of_megabytes_passes_and_one_without_end_does_not(
     with _connected(session) as raw:
         raw.sendall(
             f"POST {ROUTES['chat']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {session.token}"
-            f"\r\ncontent-length: {LARGEST + 1}\r\n\r\n".encode()
+            f"\r\ncontent-length: {MAX_BODY_SIZE + 1}\r\n\r\n".encode()
         )
         assert raw.recv(65536).startswith(b"HTTP/1.1 413 ")
 

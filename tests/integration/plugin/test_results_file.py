@@ -85,7 +85,7 @@ def test_a_full_disk(pytester: pytest.Pytester, pretend: Path, options: tuple[st
     pytest.LineMatcher(lines).fnmatch_lines(
         [
             "a report of this run cannot be written: *No space left on device*",
-            "*mend it, and run what is missing with --intercode-resume",
+            "*fix it, and run what is missing with --intercode-resume",
             f"{len(rows)} episodes in *r.jsonl",
             "--intercode-html=*page.html: cannot be written: File too large",
         ]

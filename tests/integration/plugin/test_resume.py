@@ -105,7 +105,9 @@ def test_a_torn_line_is_recovered(pytester: pytest.Pytester, played: Path) -> No
     _taken(played)
     result = pytester.runpytest("suite.yaml", AGENT, RESULTS, RESUME)
     assert _taken(played) == ["both", "writes"]
-    result.stdout.fnmatch_lines(["*TornResultsWarning: *r.jsonl:2: the last line is truncated*"])
+    result.stdout.fnmatch_lines(
+        ["*TruncatedResultsWarning: *r.jsonl:2: the last line is truncated*"]
+    )
     rows = results(pytester.path / "r.jsonl")
     assert [row["task_id"] for row in rows] == ["prints", "writes", "both"]
 

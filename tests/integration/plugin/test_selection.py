@@ -412,7 +412,7 @@ def test_paths_in_the_ini_file_start_at_its_folder(
     assert Settings.of(pytester.parseconfig()).results == pytester.path / "r.jsonl"
 
 
-# -- what the ini file names, beside the project's own tests
+# -- what the ini file names, with the project's own tests
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ BASH, UNIT = "intercode/bash", "tests/test_unit.py"
 BOTH = f"{UNIT} {BASH}"
 LEFT_OUT = "intercode: intercode_env = bash (ini) is left out, as {}: --intercode-env=bash runs it"
 PATHS, TESTPATHS = LEFT_OUT.format("paths are given"), LEFT_OUT.format("testpaths are set")
-BESIDE = "intercode: intercode_env = bash (ini) runs beside the project's own tests"
+BESIDE = "intercode: intercode_env = bash (ini) runs with the project's own tests"
 REPLACED = "intercode: testpaths are left out, as no path is given: what the options name is run"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
-from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
+from pytest_intercode.sandboxes.attached import AttachedSandbox, find_killer
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
@@ -39,7 +39,7 @@ FORGED = (
 def test_poisoned_state_does_not_stop_the_next_shell(
     sandbox: AttachedSandbox, monkeypatch: pytest.MonkeyPatch, poison: str
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.sandboxes.channel._STATE_LOADING", 0.5)
+    monkeypatch.setattr("pytest_intercode.sandboxes.channel._STATE_TIMEOUT", 0.5)
     assert sandbox.run("x=1", SOON).status == 0
     assert sandbox.run(POISON.format(shlex.quote(poison)), SOON).output == b"a\n"
     killed = sandbox.run(KILLED, SOON)
@@ -157,7 +157,7 @@ def test_a_paused_container_is_somebody_elses_doing(
 ) -> None:
     sandbox = docker_engine.launch(SandboxSpec(bash_image))
     sandbox.run("true", SOON)
-    monkeypatch.setattr("pytest_intercode.sandboxes.channel._PATIENCE", 0.2)
+    monkeypatch.setattr("pytest_intercode.sandboxes.channel._ANSWER_TIMEOUT", 0.2)
     docker_engine.api.pause(sandbox.name)
     try:
         with pytest.raises(SandboxError, match="somebody has paused it"):
@@ -216,7 +216,7 @@ def test_an_end_that_nobody_reports_is_the_agents(
     sandbox.run("true", SOON)
     if guarded:  # as where the kernel has killed it for its memory, or nothing is known
         for module in ("docker.container", "bubblewrap.sandbox"):
-            monkeypatch.setattr(f"pytest_intercode.sandboxes.{module}.who_killed", lambda *_: "")
+            monkeypatch.setattr(f"pytest_intercode.sandboxes.{module}.find_killer", lambda *_: "")
         number = first_process(sandbox)
     elif isinstance(sandbox, BubblewrapSandbox):
         number = sandbox.pid
@@ -241,7 +241,7 @@ def test_who_killed_a_process_is_read_from_the_kernels_log(tmp_path: Path) -> No
 
     def said(entry: str, process: int = 42, since: float = 100) -> str:
         log.write_text(entry)
-        return who_killed(process, since, str(log))
+        return find_killer(process, since, str(log))
 
     if Path("/proc/self/ns/pid").stat().st_ino != 0xEFFFFFFC:
         pytest.skip("the kernel logs other numbers of processes")
@@ -254,7 +254,7 @@ def test_who_killed_a_process_is_read_from_the_kernels_log(tmp_path: Path) -> No
     assert said("") == outside
     own = "3,1,200000000,-;Memory cgroup out of memory: Killed process 42 (bash) total-vm:1kB"
     assert said(own) == ""
-    assert who_killed(42, 100, str(tmp_path / "none")) == ""
+    assert find_killer(42, 100, str(tmp_path / "none")) == ""
 
 
 def test_actions_of_another_user(launch: Launch) -> None:

@@ -98,9 +98,9 @@ def test_settings_that_forbid_it_are_named(
     path = tmp_path / setting
     path.parent.mkdir()
     path.write_text(f"{value}\n")
-    assert process.forbidding(tmp_path).endswith(f"is {value}: `sysctl -w {hint}`")
+    assert process.find_forbidding_setting(tmp_path).endswith(f"is {value}: `sysctl -w {hint}`")
     path.write_text(f"{1 - int(value)}\n")
-    assert process.forbidding(tmp_path) == ""
+    assert process.find_forbidding_setting(tmp_path) == ""
 
 
 @pytest.mark.usefixtures("small_suite", "bubblewrap")

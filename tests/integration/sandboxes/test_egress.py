@@ -307,7 +307,7 @@ def test_another_host_within_http(box: AttachedSandbox, world: World) -> None:
 def test_names_with_addresses_of_this_network(box: AttachedSandbox, world: World) -> None:
     for name, address in (("inner.test", PRIVATE), ("cloud.test", METADATA)):
         output, refused = refusal(box, f"curl -sS http://{name}/")
-        assert f"{name}:80 (its address {address} is no public one" in output
+        assert f"{name}:80 (its address {address} is not public" in output
         assert len(refused) == 1
         assert address not in dict(world.met)
 
@@ -317,7 +317,7 @@ def test_a_public_address_of_this_machine(launch: Launch, world: World) -> None:
     world.names["self6.test"] = [["2a00:1450:77::1"]]  # public by its number
     box = launch("self.test", "self6.test")
     for name in ("self.test", "self6.test"):
-        assert "is no public one" in said(box, f"curl -sS http://{name}/")
+        assert "is not public" in said(box, f"curl -sS http://{name}/")
 
 
 def test_a_name_that_changes_its_address(launch: Launch, world: World) -> None:
@@ -325,7 +325,7 @@ def test_a_name_that_changes_its_address(launch: Launch, world: World) -> None:
     world.names["turns.test"] = [[GOOD], [PRIVATE], [PRIVATE, GOOD]]
     assert f"{GOOD}:80" in said(box, "curl -sS http://turns.test/")
     assert world.asked == ["turns.test"]  # once, and what was checked is what was connected to
-    assert "is no public one" in said(box, "curl -sS http://turns.test/")
+    assert "is not public" in said(box, "curl -sS http://turns.test/")
     assert f"{GOOD}:80" in fetched(box, "turns.test")  # what may not be reached is left out
     assert {address for address, _ in world.met} == {GOOD}
 

@@ -122,13 +122,13 @@ def test_answers_are_forged(listed: AttachedSandbox, do: str) -> None:
     script = shlex.quote(_REACHES.replace("DO", do))
     listed.run(f"echo x >/is-true; (exec python3 -c {script} $$) &", SOON)
     time.sleep(0.3)
-    spoiled = 0
+    failed = 0
     for _ in range(3):
         try:
             assert listed.changes().entries.keys() == {"/f", "/is-true"}
         except (UngradableState, SandboxBroken):  # each of them is the agent's fault
-            spoiled += 1
-    assert spoiled or "replace" in do  # which may come too late each time
+            failed += 1
+    assert failed or "replace" in do  # which may come too late each time
 
 
 _LOOKS = """

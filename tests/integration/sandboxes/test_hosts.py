@@ -136,14 +136,14 @@ def provide(lines: list[str]) -> Iterator[Callable[..., SandboxProvider]]:
 def close_sandboxes(provider: SandboxProvider) -> None:
     if isinstance(getattr(provider, "_engine", None), DockerHosts):
         for host in hosts_of(provider).hosts:
-            for box in list(host._boxes):
+            for box in list(host._containers):
                 box.close()
 
 
 def spec_on_all(provider: SandboxProvider) -> SandboxSpec:
     """Return the spec of a sandbox whose image all hosts have."""
     image = provider.image(SOURCE)
-    await_true(lambda: all(image in host.ready for host in hosts_of(provider).hosts))
+    await_true(lambda: all(image in host.ready_images for host in hosts_of(provider).hosts))
     return SandboxSpec(image)
 
 
@@ -236,7 +236,7 @@ def test_mysql_on_another_machine(
     )
     provider = provide("default", second.tcp)
     image = provider.image(image_source((script,)))
-    await_true(lambda: all(image in host.ready for host in hosts_of(provider).hosts))
+    await_true(lambda: all(image in host.ready_images for host in hosts_of(provider).hosts))
     databases = MySqlEngine(provider)
     database = Database(engine="mysql", scripts=(script,), name="shop")
     with contextlib.ExitStack() as stack:
@@ -384,7 +384,7 @@ def test_a_registry_carries_images_from_host_to_host(
             )
             sources.append(ImageSource(dockerfile=tmp_path / f"{name}.Dockerfile"))
         names = [made.resolve(sources[0])]
-        await_true(lambda: all(names[0] in host.ready for host in made.hosts))
+        await_true(lambda: all(names[0] in host.ready_images for host in made.hosts))
         said = "\n".join(lines)
         assert (said.count("building "), said.count("pushing "), said.count("pulling ")) == (
             1,
@@ -397,7 +397,7 @@ def test_a_registry_carries_images_from_host_to_host(
             assert layers_of(theirs, names[0]) == layers_of(docker_api, names[0]) != ()
         registries[1].stop()
         names.append(made.resolve(sources[1]))
-        await_true(lambda: all(names[1] in host.ready for host in made.hosts))
+        await_true(lambda: all(names[1] in host.ready_images for host in made.hosts))
         [line] = [line for line in lines if "cannot be pulled" in line]
         assert line.startswith(f"{second.url}: {where}/pytest-intercode@sha256:")
         assert f"copying {names[1]} from default to {second.url} (first use)" in lines

@@ -136,7 +136,7 @@ def test_a_replacement_that_is_missing_is_named_with_what_it_replaces(
 ) -> None:
     path = dockerfile(tmp_path, "ARG V=1\nFROM written:$V\n")
     with pytest.raises(
-        ImageError, match=r"none:1 of .*, which stands for written:1, .* written:1=REPLACEMENT"
+        ImageError, match=r"none:1 of .*, which replaces written:1, .* written:1=REPLACEMENT"
     ):
         images(docker_engine, **{"written_1": "localhost:1/none:1"}).resolve(
             ImageSource(dockerfile=path)

@@ -178,7 +178,7 @@ def machine_content(machine: Images, source: ImageSource) -> str:
         pass
 
     class Only(Images):
-        def _had(self, label: str, content: str, build: object) -> str:
+        def _provide(self, label: str, content: str, build: object) -> str:
             found.append(content)
             raise Asked
 

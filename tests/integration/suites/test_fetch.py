@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A repository of which the package's table knows."""
     monkeypatch.delenv("INTERCODE_URL", raising=False)
     monkeypatch.setattr(upstream, "_table", lambda: table_of(NL2BASH))
-    monkeypatch.setattr(download, "_WAITS", ())
+    monkeypatch.setattr(download, "_RETRY_DELAYS", ())
     nl2bash = upstream.DATASETS["nl2bash"]
     trees = tuple((path, ROOTS) for path, _ in nl2bash.filesystems)
     monkeypatch.setitem(upstream.DATASETS, "nl2bash", upstream.Dataset(nl2bash.paths, trees))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.agents.candidates import candidates, which_agent
+from pytest_intercode.agents.candidates import find_candidates, suggest_agent
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from pytest_intercode.agents.candidates import candidates, which_agent
     ],
 )
 def test_what_fits(source: str, found: list[str]) -> None:
-    assert candidates(source.encode()) == found
+    assert find_candidates(source.encode()) == found
 
 
 def test_what_is_said(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_what_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "package"
     folder.mkdir()
     (folder / "two.py").write_text("def f(o): ...\ndef g(o): ...")
-    assert which_agent("one.py", tmp_path) == "name the class or function, too: one.py:f"
-    assert which_agent(str(tmp_path / "one.py"), Path("/")).endswith(f"{tmp_path}/one.py:f")
-    assert which_agent("package.two", tmp_path).endswith("too: package.two:f or package.two:g")
-    assert which_agent("null.py", tmp_path).startswith(str(tmp_path / "null.py"))
-    assert which_agent("nothing", tmp_path) == ""
-    assert which_agent("nothing.py", tmp_path) == f"there is no file {tmp_path}/nothing.py"
+    assert suggest_agent("one.py", tmp_path) == "name the class or function, too: one.py:f"
+    assert suggest_agent(str(tmp_path / "one.py"), Path("/")).endswith(f"{tmp_path}/one.py:f")
+    assert suggest_agent("package.two", tmp_path).endswith("too: package.two:f or package.two:g")
+    assert suggest_agent("null.py", tmp_path).startswith(str(tmp_path / "null.py"))
+    assert suggest_agent("nothing", tmp_path) == ""
+    assert suggest_agent("nothing.py", tmp_path) == f"there is no file {tmp_path}/nothing.py"

@@ -180,12 +180,12 @@ def test_what_is_too_much_is_the_agents_error(
     with pytest.raises(AgentError, match="'huge' has more than 256 MiB"):
         workspace.push()
     (workspace.folder / "huge").unlink()
-    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_BYTES", 1000)
     for name in ("a", "b"):
         (workspace.folder / name).write_bytes(b"x" * 600)
     with pytest.raises(AgentError, match="have changed at once"):
         workspace.push()
-    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 1)
     with pytest.raises(AgentError, match="more than 1 files and folders"):
         workspace.push_last()
     workspace._env.over = True  # type: ignore[misc]

@@ -38,10 +38,10 @@ def test_a_host(written: str, shown: str, ports: tuple[int, ...]) -> None:
     ("written", "says"),
     [
         ("", "HOST or HOST:PORT"),
-        ("https://pypi.org", "no URL"),
-        ("me@pypi.org", "no URL"),
+        ("https://pypi.org", "not a URL"),
+        ("me@pypi.org", "not a URL"),
         ("pypi.org/simple", "not an address or a network"),
-        ("*", "no limit"),
+        ("*", "not a limit"),
         ("*.", "is needed"),
         ("a.*.org", "is needed"),
         ("a..b", "is needed"),

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_intercode.core.text import (
-    aligned,
     clipped,
+    escape_for_terminal,
+    format_columns,
     fragments,
-    harmless,
     indented,
     markdown_text,
     one_line,
@@ -40,7 +40,7 @@ from tests.support.ci_log import HOSTILE, commands
     ],
 )
 def test_what_does_not_show_as_itself_is_escaped(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert escape_for_terminal(text) == shown
 
 
 _PIECES = st.lists(st.sampled_from([*"#[:vso \t\n\r", "error", "teamcity", "::", "##"]))
@@ -48,15 +48,15 @@ _PIECES = st.lists(st.sampled_from([*"#[:vso \t\n\r", "error", "teamcity", "::",
 
 @given(_PIECES.map("".join), _PIECES.map("".join))
 def test_text_is_escaped_piece_by_piece_as_at_once(begun: str, more: str) -> None:
-    whole = harmless(begun + more)
-    assert whole.startswith(harmless(begun))
+    whole = escape_for_terminal(begun + more)
+    assert whole.startswith(escape_for_terminal(begun))
     assert commands(whole) == []
-    assert harmless(whole) == whole
+    assert escape_for_terminal(whole) == whole
 
 
 def test_what_is_made_of_hostile_text_commands_nothing() -> None:
-    table = aligned([[HOSTILE, "1"], [HOSTILE, "2"]], labels=1)
-    for made in (harmless(HOSTILE), indented(HOSTILE), *table):
+    table = format_columns([[HOSTILE, "1"], [HOSTILE, "2"]], labels=1)
+    for made in (escape_for_terminal(HOSTILE), indented(HOSTILE), *table):
         assert commands(made) == []
     assert len(table) == 2
     assert "\n" not in one_line(HOSTILE)
@@ -67,7 +67,7 @@ def test_what_is_made_of_hostile_text_commands_nothing() -> None:
 
 @pytest.mark.parametrize("line", ["x" * 300_000, "\x00" * 10_000_000])
 def test_a_long_line_is_clipped_in_the_middle(line: str) -> None:
-    shown = harmless(clipped(line, 100_000))
+    shown = escape_for_terminal(clipped(line, 100_000))
     assert len(shown) < 500_000
     assert f"[... {len(line) - 100_000} characters ...]" in shown
     assert clipped("short") == "short"
@@ -75,7 +75,7 @@ def test_a_long_line_is_clipped_in_the_middle(line: str) -> None:
 
 @given(st.text(st.characters(codec=None)))
 def test_nothing_but_printable_characters_is_left(text: str) -> None:
-    shown = harmless(text)
+    shown = escape_for_terminal(text)
     assert all(character.isprintable() or character in "\n\t" for character in shown)
     assert "".join(piece for _, piece in fragments(text)) == shown
 

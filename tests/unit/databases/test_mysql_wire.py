@@ -13,7 +13,7 @@ from pytest_intercode.databases.mysql.wire import NoAnswer, Watch
 def test_a_statement_is_killed_then_its_connection_and_then_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "_PATIENCE", 0.0)
+    monkeypatch.setattr(wire, "_KILL_TIMEOUT", 0.0)
     kills: list[str] = []
     watch = Watch(kills.append)
     watch.begin(0.0, 100)
@@ -26,7 +26,7 @@ def test_a_statement_is_killed_then_its_connection_and_then_it_is_given_up(
 
 
 def test_a_slow_kill_has_its_time_when_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_PATIENCE", 0.2)
+    monkeypatch.setattr(wire, "_KILL_TIMEOUT", 0.2)
     kills: list[str] = []
 
     def kill(what: str) -> None:

@@ -76,19 +76,6 @@ def test_what_is_refused(attributes: dict[str, Any], told: str) -> None:
     assert environment_names() == ENVIRONMENTS
 
 
-@pytest.mark.parametrize("name", ["start", "execute", "grade", "stop", "abandon"])
-@pytest.mark.parametrize(
-    "base",
-    [Environment, pytest_intercode.ShellEnvironment, pytest_intercode.InterpreterEnvironment],
-)
-def test_an_override_under_its_former_name_is_refused(base: type[Environment], name: str) -> None:
-    told = (
-        rf"Perl: _{name}\(\) would never be called; an environment defines {name}\(\) in its place"
-    )
-    with pytest.raises(ConfigurationError, match=told):
-        type("Perl", (base,), {"name": "perl", f"_{name}": lambda *_: None})
-
-
 @pytest.mark.parametrize("program", [(), "perl repl.pl"])
 def test_an_interpreter_needs_the_words_of_its_command(program: Any) -> None:
     body = {"name": "perl", "compare": staticmethod(lambda *_: None), "program": program}

@@ -18,10 +18,10 @@ def _shown(
     statement: str = "select 1",
     *,
     dialect: Dialect = "sqlite",
-    most: int = 10_000,
+    max_bytes: int = 10_000,
 ) -> str:
     (scanned,) = split(statement, dialect)
-    return show(scanned, answer, dialect, most, 10.0)
+    return show(scanned, answer, dialect, max_bytes, 10.0)
 
 
 def _rows(*rows: tuple[Any, ...], columns: tuple[str, ...] = ("a", "b")) -> Answer:
@@ -55,12 +55,12 @@ def test_only_so_many_rows_are_shown() -> None:
 
 def test_only_so_many_bytes_are_shown() -> None:
     rows = _rows(*((n, "é" * 100) for n in range(100)))
-    text = _shown(rows, most=2000)
+    text = _shown(rows, max_bytes=2000)
     assert len(text.encode()) < 2200
     assert "the result has 100 rows ...]" in text
-    long = _shown(_rows(("x" * 10_000, 1)), most=50_000)
+    long = _shown(_rows(("x" * 10_000, 1)), max_bytes=50_000)
     assert "x[... 8000 more characters ...] | 1" in long
-    assert len(_shown(_rows(("x" * 10_000, 1)), most=100)) < 250
+    assert len(_shown(_rows(("x" * 10_000, 1)), max_bytes=100)) < 250
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_intercode.gateway.apis import ROUTES
+from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields, is_beta, table
 from pytest_intercode.gateway.exchange import Api
-from pytest_intercode.gateway.fields import (
-    FIELDS,
-    Limits,
-    NotAllowed,
-    check_fields,
-    is_beta,
-    table,
-)
+from pytest_intercode.gateway.fields import FIELDS
 
 _PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
 _CLIENTS = [

@@ -27,7 +27,7 @@ def _feed(api: Api, data: bytes, size: int) -> tuple[dict[str, Any], Any, bool, 
         for event in splitter.feed(data[at : at + size]):
             raw += event.raw
             parts.feed(event)
-    return parts.answer(), parts.usage, parts.ended, raw + splitter.rest()
+    return parts.answer(), parts.usage, parts.complete, raw + splitter.rest()
 
 
 @pytest.mark.parametrize("name", APIS)
@@ -178,7 +178,7 @@ def test_whatever_a_server_sends_is_taken(api: Api, event: bytes) -> None:
 
 
 def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.gateway.streams._LONGEST", 1000)
+    monkeypatch.setattr("pytest_intercode.gateway.streams._MAX_EVENT_SIZE", 1000)
     splitter = Splitter()
     splitter.feed(b"data: " + b"x" * 900)
     with pytest.raises(StreamTooLong):

@@ -59,15 +59,15 @@ def test_solved_by_turn_counts_from_the_turn_of_the_reward() -> None:
     early = row("a", "b", "c", reward=1.0)
     early["turn_history"]["rewards"] = [0.5, 1.0, 1.0]
     late = row("a", "b", "submit", reward=1.0)
-    spoiled = row("a", outcome="infrastructure-error")
-    shares = solved_by_turn(tries(early, late, row("a", "b"), row(), spoiled))
+    failed = row("a", outcome="infrastructure-error")
+    shares = solved_by_turn(tries(early, late, row("a", "b"), row(), failed))
     assert shares == [0.0, 0.25, 0.5]
 
 
 def test_no_graded_try() -> None:
-    spoiled = tries(row(outcome="infrastructure-error"))
-    assert solved_by_turn(spoiled) == [0.0]
-    assert sum(each.tries for each in [*rewards(spoiled), *turns(spoiled)]) == 0
+    failed = tries(row(outcome="infrastructure-error"))
+    assert solved_by_turn(failed) == [0.0]
+    assert sum(each.tries for each in [*rewards(failed), *turns(failed)]) == 0
 
 
 def test_rewards_at_the_ends_stand_alone() -> None:
@@ -214,7 +214,7 @@ def test_bash_by_a_rule_and_by_an_alternative() -> None:
     output, *_ = compared(row(end_state=state, reward_parts={"output": 1.0, "gold_alone": 0.0}))
     assert output["same"] is True
     assert output["note"] == (
-        "Beside alternative 1 of gold, which is the best match. "
+        "Compared with alternative 1 of gold, which is the best match. "
         "Equal in another format, by the rule line-order."
     )
     output, *_ = compared(row(end_state={**state, "golds": [None]}))
@@ -297,9 +297,9 @@ def run_of(*outcomes: str, repeats: int = 1) -> Run:
 
 
 def test_what_became_of_tasks() -> None:
-    spoiled, broken = "infrastructure-error", "task-error"
+    failed, broken = "infrastructure-error", "task-error"
     before = run_of("solved", "failed", "solved", "solved", "failed", "", "solved")
-    after = run_of("timed-out", "solved", "solved", spoiled, "", "solved", broken)
+    after = run_of("timed-out", "solved", "solved", failed, "", "solved", broken)
     found = changes(before, after)
     assert [each.kind for each in found] == [
         *("failed now", "solved now", "same", "not graded"),
@@ -310,7 +310,7 @@ def test_what_became_of_tasks() -> None:
     said = verdict(before, after)
     assert said is not None
     assert said.tasks == 3
-    assert verdict(run_of("solved"), run_of(spoiled)) is None
+    assert verdict(run_of("solved"), run_of(failed)) is None
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_facts_are_what_all_tries_share() -> None:
     found = dict(facts(Run.of(map(from_row, [again, *rows]), "a run")))
     assert found["arguments"] == "model=a, model=b, model=c, model=d and 2 more"
     assert found["sandbox"] == "bubblewrap"
-    assert found["run again"] == "1 try that the infrastructure had spoiled"
+    assert found["run again"] == "1 try with an infrastructure error"
     assert "image" not in found
     assert "feedback" not in found
     rows[0]["turn_parts"] = [{"output": 0.0}, {"output": 1.0}]
@@ -401,7 +401,7 @@ def test_blocks_hold_what_was_put_into_them() -> None:
     assert len(blocks.texts) > 2
     assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in blocks.texts)
     read = [json.loads(gzip.decompress(base64.b64decode(text))) for text in blocks.texts]
-    assert [read[place.block][place.at] for place in places] == given
+    assert [read[place.block][place.position] for place in places] == given
 
 
 def test_numbers_that_json_does_not_have() -> None:

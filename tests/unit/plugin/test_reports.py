@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.plugin.reports import complete, keep_episode, reported_episode, take_off
+from pytest_intercode.plugin.reports import complete, detach_episode, keep_episode, reported_episode
 from pytest_intercode.plugin.run import SUITE_TASKS
 from pytest_intercode.results.format import from_row, to_line
 
@@ -33,7 +33,7 @@ def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
     keep_episode(item, episode)
     complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))
     assert reported_episode(report) is episode
-    taken, line = take_off(report)
+    taken, line = detach_episode(report)
     assert taken is episode
     assert line == to_line(episode)
     assert reported_episode(report) is None
@@ -45,5 +45,5 @@ def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
 def test_what_a_worker_reports_is_read() -> None:
     report = _report()
     vars(report)["intercode"] = to_line(_episode())
-    assert take_off(report)[0].task.id == "a"
+    assert detach_episode(report)[0].task.id == "a"
     assert not hasattr(report, "intercode")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
 from pytest_intercode.databases.protocol import Answer, ResultSet
-from pytest_intercode.environments.sql.strict import LONGEST, LastAlike, compare_action
+from pytest_intercode.environments.sql.strict import MAX_ACTION, LastAlike, compare_action
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
@@ -232,7 +232,7 @@ def test_a_digest_keeps_the_best_order_of_columns() -> None:
         ("SELECT 1; DELETE FROM t", "never again"),
         ("submitted, I think", "never again"),
         ("skip", "never again"),
-        (f"SELECT '{'x' * LONGEST}'", "never again"),
+        (f"SELECT '{'x' * MAX_ACTION}'", "never again"),
     ],
 )
 def test_what_both_profiles_run_alike(action: str, likeness: str) -> None:

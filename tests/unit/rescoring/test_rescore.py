@@ -143,9 +143,9 @@ def test_an_error_of_the_agent_keeps_its_reason() -> None:
     "more", [{"outcome": "infrastructure-error"}, {"outcome": "task-error"}, {"superseded": True}]
 )
 def test_what_says_nothing_of_the_agent_is_left_alone(more: dict[str, Any]) -> None:
-    spoiled = to_row(from_row(row(end_state={}, **more)))
-    done = rescore([spoiled, row()])
-    assert done.rows[0] == spoiled
+    failed = to_row(from_row(row(end_state={}, **more)))
+    done = rescore([failed, row()])
+    assert done.rows[0] == failed
     assert (done.left, len(done.changes)) == (1, 1)
 
 
@@ -412,7 +412,7 @@ def test_a_damaged_row_is_named(more: dict[str, Any], said: str) -> None:
         rescore([row(**more)], file="run.jsonl")
 
 
-def test_rows_that_were_run_again_are_not_called_spoiled(
+def test_rows_that_were_run_again_are_not_called_infrastructure_errors(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder / "twice.jsonl", row(superseded=True), row())

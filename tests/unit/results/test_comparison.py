@@ -64,13 +64,13 @@ _S, _F, _I = "solved", "failed", "infrastructure-error"
     ("before", "after", "kind"),
     [
         ([_S], [_F], "broke"),
-        ([_F], [_S], "mended"),
+        ([_F], [_S], "fixed"),
         ([_S], [_S], "as before"),
         ([_F], ["timed-out"], "as before"),
         ([_S, _S, _S], [_S, _F, _S], "less often"),
         ([_S, _F, _F], [_F, _F, _F], "broke"),
         ([_S, _F, _F], [_S, _F, _S], "more often"),
-        ([_F, _F], [_S, _F], "mended"),
+        ([_F, _F], [_S, _F], "fixed"),
         ([_S, _F], [_F, _S], "as before"),
         ([_S], [_S, _S, _F], "less often"),
         ([_S, _I], [_S], "as before"),
@@ -148,14 +148,14 @@ def test_the_text() -> None:
         _row("broken", _S, [_LS, _CAT]),
         _row("same"),
         _row("gone"),
-        _row("mended", _F, [("date", "1"), ("x", "")]),
-        _row("spoiled", _I, environment="ic_sql"),
+        _row("fixed", _F, [("date", "1"), ("x", "")]),
+        _row("failed", _I, environment="ic_sql"),
     ]
     after = [
         _row("broken", _F, [_LS, ("cat\tno\x1b[2Jtes", "")]),
         _row("same"),
-        _row("mended", _S, [("date", "2"), ("x", "")]),
-        _row("spoiled", _S, environment="ic_sql"),
+        _row("fixed", _S, [("date", "2"), ("x", "")]),
+        _row("failed", _S, environment="ic_sql"),
         _row("new"),
     ]
     text = "\n".join(lines(_compared(before, after)))
@@ -170,8 +170,8 @@ def test_the_text() -> None:
             "      before: cat notes",
             "      after:  cat no\\x1b[2Jtes",
             "",
-            "mended (in no try before, solved now): 1",
-            "  bash bash/mended  0/1 -> 1/1  turn 1: the same action, another observation "
+            "fixed (in no try before, solved now): 1",
+            "  bash bash/fixed  0/1 -> 1/1  turn 1: the same action, another observation "
             "(not deterministic)",
             "      action: date",
             "      before: 1",
@@ -183,9 +183,9 @@ def test_the_text() -> None:
             "",
             "only after: 1 (bash/new)",
             "",
-            "not graded: 1 (bash/spoiled)",
+            "not graded: 1 (bash/failed)",
             "",
-            "left out, as the task or the infrastructure spoiled them: 1 try before, 0 after",
+            "left out, as the task or the infrastructure failed: 1 try before, 0 after",
             "",
             "by        value  tasks    rate before          after  points  reward before  after",
             "env       bash       3  66.7% (21-94)  66.7% (21-94)    +0.0          0.833  0.833",

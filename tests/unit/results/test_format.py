@@ -411,7 +411,7 @@ def test_files_that_are_larger_than_is_read(
 ) -> None:
     path = tmp_path / name
     if name.endswith(".gz"):
-        monkeypatch.setattr(files, "_LARGEST", 1024**2)
+        monkeypatch.setattr(files, "_MAX_SIZE", 1024**2)
         path.write_bytes(gzip.compress(bytes(1024**2 + 1)))
     else:
         with path.open("wb") as file:

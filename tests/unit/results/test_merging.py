@@ -44,7 +44,7 @@ def test_shards_follow_each_other() -> None:
     a, b, c = _record("a"), _record("b", "failed"), _record("a", repeat=2)
     merged = _merge([a, b], [c])
     assert merged.records == [a, b, c]
-    assert (merged.kept, merged.duplicates, merged.superseded) == ([2, 1], [0, 0], 0)
+    assert (merged.record_counts, merged.duplicates, merged.superseded) == ([2, 1], [0, 0], 0)
     assert len(merged.tries) == 3
 
 
@@ -52,7 +52,7 @@ def test_the_same_row_is_kept_once() -> None:
     a, b = _record("a"), _record("b")
     merged = _merge([a, b], [replace(b), replace(a)], [replace(a)])
     assert [record.task.id for record in merged.records] == ["b", "a"]
-    assert (merged.kept, merged.duplicates) == ([0, 1, 1], [2, 1, 0])
+    assert (merged.record_counts, merged.duplicates) == ([0, 1, 1], [2, 1, 0])
 
 
 @pytest.mark.parametrize("broken_first", [True, False])
@@ -100,14 +100,14 @@ def test_a_try_run_again_within_a_file() -> None:
     assert [each.outcome for each in merged.tries] == ["solved", "failed"]
 
 
-def test_only_spoiled() -> None:
+def test_only_infrastructure_errors() -> None:
     merged = _merge([_record("a", _BROKEN)], [_record("a", _BROKEN)])
     assert [record.superseded for record in merged.records] == [True, False]
     assert len(merged.tries) == 1
 
 
 def test_files_of_nothing() -> None:
-    assert _merge([], [_record("a")]).kept == [0, 1]
+    assert _merge([], [_record("a")]).record_counts == [0, 1]
 
 
 # -- whether they belong together
@@ -152,7 +152,7 @@ def test_shards_that_are_not_complete() -> None:
     ],
 )
 def test_shards_of_other_runs(more: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^2\.jsonl: .*1\.jsonl is of: {message}"):
+    with pytest.raises(ConfigurationError, match=rf"^2\.jsonl: .*1\.jsonl: {message}"):
         _check(_shard(1, "a"), _shard(2, "b", **more))
 
 

@@ -37,7 +37,13 @@ def _tries(*rows: dict[str, Any]) -> list[EpisodeRecord]:
 
 def test_one_try_a_task() -> None:
     made = summarise(_tries(_row("a"), _row("b"), _row("c", "failed", seconds=6.0)))
-    assert (made.tasks, made.tries, made.graded, made.spoiled, made.solved) == (3, 3, 3, 0, 2)
+    assert (made.tasks, made.tries, made.graded, made.infrastructure_errors, made.solved) == (
+        3,
+        3,
+        3,
+        0,
+        2,
+    )
     assert made.rate == pytest.approx(2 / 3)
     assert made.rate_interval == pytest.approx(wilson(2, 3))
     assert made.reward == pytest.approx(0.75)
@@ -72,7 +78,7 @@ def test_infrastructure_counts_in_nothing_but_what_was_spent() -> None:
     broken = _row("b", "infrastructure-error", reward=0.0, seconds=99.0)
     spent = {"input_tokens": 10, "output_tokens": 5, "cost": 0.5}
     made = summarise(_tries(_row("a", usage=spent), {**broken, "usage": spent}))
-    assert (made.tasks, made.tries, made.graded, made.spoiled) == (2, 2, 1, 1)
+    assert (made.tasks, made.tries, made.graded, made.infrastructure_errors) == (2, 2, 1, 1)
     assert (made.rate, made.reward, made.seconds) == (1.0, 1.0, 3.0)
     assert made.rate_interval == wilson(1, 1)
     assert (made.tokens, made.cost) == (30, 1.0)
@@ -80,10 +86,10 @@ def test_infrastructure_counts_in_nothing_but_what_was_spent() -> None:
 
 def test_a_task_error_is_not_the_infrastructures() -> None:
     made = summarise(_tries(_row("a"), _row("b", "task-error"), _row("c", "infrastructure-error")))
-    assert (made.graded, made.spoiled, made.task_errors, made.rate) == (1, 1, 1, 1.0)
+    assert (made.graded, made.infrastructure_errors, made.task_errors, made.rate) == (1, 1, 1, 1.0)
 
 
-def test_a_spoiled_try_lowers_k_and_not_the_rate() -> None:
+def test_a_failed_try_lowers_k_and_not_the_rate() -> None:
     made = summarise(
         _tries(
             *(_row("a", "solved", n) for n in (1, 2, 3)),

@@ -47,21 +47,27 @@ def test_rewards(files: dict[str, bytes], reward: Reward) -> None:
         ({"reward.txt": b""}, "reward.txt is empty"),
         ({"reward.txt": b" \n"}, "reward.txt is empty"),
         ({"reward.json": b"", "reward.txt": b"1"}, "reward.json is empty"),
-        ({"reward.txt": b"passed"}, "reward.txt holds no number, but 'passed'"),
-        ({"reward.txt": b"1 2"}, "reward.txt holds no number, but '1 2'"),
-        ({"reward.txt": b"\xff\xfe"}, "reward.txt is no text"),
-        ({"reward.txt": b"nan"}, "reward.txt is nan, which is no reward"),
-        ({"reward.txt": b"inf"}, "reward.txt is inf, which is no reward"),
+        ({"reward.txt": b"passed"}, "reward.txt does not hold a number, but 'passed'"),
+        ({"reward.txt": b"1 2"}, "reward.txt does not hold a number, but '1 2'"),
+        ({"reward.txt": b"\xff\xfe"}, "reward.txt is not text"),
+        ({"reward.txt": b"nan"}, "reward.txt is nan, which is not a reward"),
+        ({"reward.txt": b"inf"}, "reward.txt is inf, which is not a reward"),
         ({"reward.txt": b"2"}, "reward.txt is 2, and a reward is from 0 to 1"),
         ({"reward.txt": b"-1"}, "reward.txt is -1, and a reward is from 0 to 1"),
-        ({"reward.txt": b"9" * 2**21}, "reward.txt has 2097152 bytes, which is no reward"),
-        ({"reward.json": b"{"}, "reward.json is no JSON: '{'"),
-        ({"reward.json": b"[" * 100000}, "reward.json is no JSON: "),
-        ({"reward.json": b'{"reward": ' + b"9" * 5000 + b"}"}, "reward.json is no JSON: "),
-        ({"reward.json": b"1"}, "reward.json holds no object of names and numbers, but '1'"),
-        ({"reward.json": b"{}"}, "reward.json holds no object of names and numbers, but '{}'"),
-        ({"reward.json": b'{"reward": true}'}, "reward.json: 'reward' is no number, but 'True'"),
-        ({"reward.json": b'{"reward": {}}'}, "reward.json: 'reward' is no number"),
+        ({"reward.txt": b"9" * 2**21}, "reward.txt is too large for a reward file (2097152 bytes)"),
+        ({"reward.json": b"{"}, "reward.json is not JSON: '{'"),
+        ({"reward.json": b"[" * 100000}, "reward.json is not JSON: "),
+        ({"reward.json": b'{"reward": ' + b"9" * 5000 + b"}"}, "reward.json is not JSON: "),
+        (
+            {"reward.json": b"1"},
+            "reward.json does not hold an object of names and numbers, but '1'",
+        ),
+        (
+            {"reward.json": b"{}"},
+            "reward.json does not hold an object of names and numbers, but '{}'",
+        ),
+        ({"reward.json": b'{"reward": true}'}, "reward.json: 'reward' is not a number, but 'True'"),
+        ({"reward.json": b'{"reward": {}}'}, "reward.json: 'reward' is not a number"),
         ({"reward.json": b'{"reward": NaN}'}, "reward.json: 'reward' is nan"),
         ({"reward.json": b'{"reward": 1e999}'}, "reward.json: 'reward' is inf"),
         ({"reward.json": b'{"reward": 1.5}'}, "reward.json: 'reward' is 1.5, and a reward is"),
@@ -72,7 +78,7 @@ def test_rewards(files: dict[str, bytes], reward: Reward) -> None:
         ),
     ],
 )
-def test_what_is_no_reward_is_one_line(files: dict[str, bytes], message: str) -> None:
+def test_what_is_not_a_reward_is_one_line(files: dict[str, bytes], message: str) -> None:
     with pytest.raises(UnreadableReward) as caught:
         reward_of_files(files)
     assert str(caught.value).startswith(message)

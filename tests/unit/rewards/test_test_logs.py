@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_intercode.errors import ConfigurationError, UngradableState
 from pytest_intercode.rewards.test_logs import (
-    LONGEST_LOG,
+    MAX_LOG_LENGTH,
     Status,
     junit_name,
     parse,
@@ -475,7 +475,7 @@ def _filled(results: Results, length: int) -> None:
 
 def test_limits() -> None:
     with pytest.raises(UngradableState, match="a log of more than 32 Mi characters"):
-        parse("pytest", "\n" * (LONGEST_LOG + 1))
+        parse("pytest", "\n" * (MAX_LOG_LENGTH + 1))
     with pytest.raises(UngradableState, match="names of more than"):
         _filled(Results(), 1024**2)
 

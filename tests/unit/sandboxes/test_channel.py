@@ -62,11 +62,11 @@ def test_output_keeps_its_head_and_its_tail(chunks: list[bytes], limit: int) -> 
     whole = b"".join(chunks)
     head = limit * 3 // 4
     cut = whole[:head] + whole[len(whole) - (limit - head) :]
-    assert output.kept() == (whole if len(whole) <= limit else cut)
+    assert output.getvalue() == (whole if len(whole) <= limit else cut)
     assert output.size == len(whole)
     assert output.truncated == (len(whole) > limit)
     assert output.digest() == hashlib.sha256(whole).hexdigest()
-    assert len(output.kept()) == min(len(whole), limit)
+    assert len(output.getvalue()) == min(len(whole), limit)
 
 
 @pytest.mark.parametrize("chunk", [1000, 65536, 200_000])
@@ -79,7 +79,7 @@ def test_output_of_a_flood_stays_small(chunk: int) -> None:
         output.add(data)
         assert len(output._head) + len(output._tail) <= 3 * limit + 65536 + chunk
     whole = data * times
-    assert output.kept() == whole[:3072] + whole[-1024:]
+    assert output.getvalue() == whole[:3072] + whole[-1024:]
     assert output.digest() == hashlib.sha256(whole).hexdigest()
     assert output.size == len(whole)
 
@@ -87,7 +87,7 @@ def test_output_of_a_flood_stays_small(chunk: int) -> None:
 def test_output_of_more_than_its_limit_is_cut() -> None:
     made = Output(8)
     made.add(b"0123456789")
-    assert (made.kept(), made.truncated, made.size) == (b"01234589", True, 10)
+    assert (made.getvalue(), made.truncated, made.size) == (b"01234589", True, 10)
 
 
 def test_keeper_is_sent_without_its_comments() -> None:
@@ -113,7 +113,7 @@ def answered(*arrived: bytes) -> list[tuple[str, list[str]] | None]:
     found = []
     for data in arrived:
         channel._answers += data
-        while (answer := channel._answer(NONCE)) is not None:
+        while (answer := channel._take_answer(NONCE)) is not None:
             found.append(answer)
     assert len(channel._answers) < 20_000
     assert channel._noise + len(channel._answers) == sum(map(len, arrived))
@@ -174,7 +174,7 @@ class Wire:
     def receive(self, timeout: float) -> list[Chunk]:
         return [Chunk("output", data) for data in self._printed]
 
-    def written(self) -> None:
+    def read_output(self) -> None:
         return None
 
 
@@ -188,4 +188,4 @@ def test_output_that_comes_later_belongs_to_the_next_action(
     channel._pending = bytearray()
     output = Output(1000)
     channel._read_rest(output)
-    assert (output.kept(), bytes(channel._pending)) == (before, b"".join(after))
+    assert (output.getvalue(), bytes(channel._pending)) == (before, b"".join(after))

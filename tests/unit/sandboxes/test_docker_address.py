@@ -196,7 +196,7 @@ def test_an_engine_that_is_too_old(listen: Listen) -> None:
 
 
 def test_an_engine_that_does_not_answer(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.2)
     assert said_of(listen(b"")) == "no answer within 0.2 seconds"
 
 

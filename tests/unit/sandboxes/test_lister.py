@@ -100,9 +100,18 @@ def test_binary_is_small_and_needs_no_library(machine: str) -> None:
 def test_bash_writes_the_program_as_it_is(machine: str, tmp_path: Path) -> None:
     for locale in ("C", "C.UTF-8"):
         script = 'IFS= read -rN "$1" text; printf %b "$text" >"$2"'
-        words = ["bash", "-c", script, "-", str(len(lister.written(machine))), str(tmp_path / "x")]
+        words = [
+            "bash",
+            "-c",
+            script,
+            "-",
+            str(len(lister.escape_program(machine))),
+            str(tmp_path / "x"),
+        ]
         variables = {**os.environ, "LC_ALL": locale}
-        subprocess.run(words, input=lister.written(machine) + b"V x\n", env=variables, check=True)
+        subprocess.run(
+            words, input=lister.escape_program(machine) + b"V x\n", env=variables, check=True
+        )
         assert (tmp_path / "x").read_bytes() == lister.program(machine)
 
 

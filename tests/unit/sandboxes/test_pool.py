@@ -271,7 +271,7 @@ def test_no_more_is_looked_at_than_the_demand_asks_for_and_it_says_when_that_is_
     assert pool.lacks
     pool.expect(upcoming)
     looked_at = 32 - len(list(upcoming))
-    assert stock_module.SMALLEST <= looked_at < 32
+    assert stock_module.MIN_STOCK <= looked_at < 32
     assert not pool.lacks
     for _ in range(looked_at):
         pool.order(A).wait()
@@ -282,7 +282,7 @@ def test_no_more_is_looked_at_than_the_demand_asks_for_and_it_says_when_that_is_
 def test_what_is_no_longer_expected_is_given_back_in_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stock_module, "GRACE", 0.2)
+    monkeypatch.setattr(stock_module, "GRACE_PERIOD", 0.2)
     machine = Machine()
     pool = Pool(machine)
     pool.expect([A, B])

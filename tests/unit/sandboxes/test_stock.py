@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
-from pytest_intercode.sandboxes.stock import GRACE, Demand, Order, Stock
+from pytest_intercode.sandboxes.stock import GRACE_PERIOD, Demand, Order, Stock
 
 A, B, C = (SandboxSpec(name) for name in "abc")
 
@@ -25,23 +25,23 @@ class Box:
 
 
 def test_the_stock_covers_what_is_asked_for_within_a_start() -> None:
-    demand = Demand(most=32)
+    demand = Demand(max_idle=32)
     assert demand.stock(0.0) == 4
     for _ in range(50):
         demand.started(1.0)
     for number in range(40):
-        demand.asked(10 + number / 8)  # eight in a second
+        demand.record_request(10 + number / 8)  # eight in a second
     assert demand.stock(15.0) == 10  # they, and a quarter more
     assert demand.stock(100.0) == 4
     for _ in range(40):
-        demand.asked(200.0)
+        demand.record_request(200.0)
     assert demand.stock(200.0) == 32
-    quick = Demand(most=32)
+    quick = Demand(max_idle=32)
     for number in range(40):
         quick.started(0.02)
-        quick.asked(10 + number / 8)
+        quick.record_request(10 + number / 8)
     assert quick.stock(15.0) == 4
-    assert Demand(most=3).stock(0.0) == 3
+    assert Demand(max_idle=3).stock(0.0) == 3
 
 
 class Moves:
@@ -49,7 +49,7 @@ class Moves:
 
     def __init__(self, items: list[list[SandboxSpec]], own: bool) -> None:
         self.items, self.own = items, own
-        self.stock = Stock(most=6)
+        self.stock = Stock(max_idle=6)
         self.now = 0.0
         self.begun = self.started = 0
         self.unasked: list[list[SandboxSpec]] = []
@@ -74,7 +74,7 @@ class Moves:
         self.stock.add(order)
 
     def start(self) -> None:
-        wanted = self.stock.wanted(self.now)
+        wanted = self.stock.next_starts(self.now)
         waiting = [order for order in self.orders if not order._done.is_set()]
         if not wanted:
             assert len(waiting) <= len(self.starting)
@@ -93,7 +93,7 @@ class Moves:
 
     def tick(self) -> None:
         """Let time pass, but not so much that an item that has begun does not ask in time."""
-        self.now += GRACE / 1000
+        self.now += GRACE_PERIOD / 1000
 
     def check(self) -> None:
         assert sum(map(len, self.stock._idle.values())) <= 6

@@ -126,7 +126,7 @@ def test_what_is_drawn_is_near_what_is_counted(monkeypatch: pytest.MonkeyPatch) 
     random = Random(4)
     differences = [Fraction(random.randint(-3, 3) - (at % 8 == 0), 3) for at in range(80)]
     exact, counted = sign_flip(differences)
-    monkeypatch.setattr("pytest_intercode.statistics.paired._WORK", 0)
+    monkeypatch.setattr("pytest_intercode.statistics.paired._MAX_ADDITIONS", 0)
     drawn, was_counted = sign_flip(differences)
     assert (counted, was_counted) == (True, False)
     assert 0.01 < exact < 0.5

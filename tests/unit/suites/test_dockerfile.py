@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_intercode.suites.dockerfile import (
-    bases,
-    image_names,
-    instructions,
+    base_names,
+    find_images,
+    read_instructions,
     reads_context,
-    replaced_bases,
+    replace_bases,
 )
 
 
@@ -50,7 +50,7 @@ from pytest_intercode.suites.dockerfile import (
     ],
 )
 def test_the_images_that_a_dockerfile_needs(text: str, names: str) -> None:
-    assert bases(text) == names.split()
+    assert base_names(text) == names.split()
 
 
 def test_names_are_replaced_where_they_stand() -> None:
@@ -59,7 +59,7 @@ def test_names_are_replaced_where_they_stand() -> None:
         "COPY --from=b:1 /b:1 /x\nCOPY --from=one /x /y\nCOPY --from=b:\\\n1 /x /y\n"
         "RUN --mount=type=bind,from=b:1,target=/b:1 echo b:1 # b:1\n"
     )
-    rebased, arguments, needed = replaced_bases(text, {"b:1": "mirror/b", "c:2": "d", "one": "no"})
+    rebased, arguments, needed = replace_bases(text, {"b:1": "mirror/b", "c:2": "d", "one": "no"})
     assert rebased == (
         "ARG BASE=b:1\nARG V=2\nFROM mirror/b AS one\nFROM --platform=p $BASE AS two\nFROM d\n"
         "COPY --from=mirror/b /b:1 /x\nCOPY --from=one /x /y\nCOPY --from=mirror/b /x /y\n"
@@ -67,7 +67,7 @@ def test_names_are_replaced_where_they_stand() -> None:
     )
     assert arguments == {"BASE": "mirror/b"}
     assert needed == [("mirror/b", "b:1"), ("d", "c:2")]
-    assert replaced_bases(text, {})[0] == text
+    assert replace_bases(text, {})[0] == text
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_whether_a_build_reads_its_context(text: str, reads: bool) -> None:
     )
 )
 def test_any_text_is_a_dockerfile(text: str) -> None:
-    for instruction in instructions(text):
+    for instruction in read_instructions(text):
         assert len(instruction.rest) == len(instruction.places)
         shown = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
         assert instruction.rest == "".join(shown[place] for place in instruction.places)
-    for image in image_names(text):
+    for image in find_images(text):
         assert image.name
         assert 0 <= image.span[0] < image.span[1] <= len(text)
-    assert replaced_bases(text, {})[0] == text
+    assert replace_bases(text, {})[0] == text
     reads_context(text)

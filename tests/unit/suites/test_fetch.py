@@ -60,7 +60,7 @@ def server() -> Iterator[Server]:
 def table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our small repository's table, no waits, and no mirror of whoever runs the tests."""
     monkeypatch.setattr(upstream, "_table", lambda: table_of(CONTENT))
-    monkeypatch.setattr(download, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(download, "_RETRY_DELAYS", (0.0, 0.0))
     monkeypatch.delenv("INTERCODE_URL", raising=False)
 
 

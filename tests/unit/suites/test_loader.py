@@ -657,7 +657,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "dockerfile: nl2bsh",
         3,
-        "dockerfile: {folder}/nl2bsh is not a file, and none of ours is called so (alfa, "
+        "dockerfile: {folder}/nl2bsh is not a file, and no bundled one has this name (alfa, "
         "alfa-alpine, bash, ctf, mysql, nl2bash, nl2bash-paper, python, swe). Did you mean "
         "'nl2bash'?",
     ),
@@ -786,7 +786,7 @@ def test_mistakes_in_what_is_said_of_rows(
 
 
 def test_rows_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.suites.rows._LARGEST", 1000)
+    monkeypatch.setattr("pytest_intercode.suites.rows._MAX_BYTES", 1000)
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(SuiteError, match=r"holds more than .* GiB, which is more than is read"):
@@ -900,9 +900,9 @@ def _task(field: str) -> str:
         (_task(f"max_turns: 1{':59' * 3000}"), 3, "an integer of more than 1,000 digits"),
         (_task(f"metadata: {{a: -{_HUGE}}}"), 3, "an integer of more than 1,000 digits"),
         (f"env: bash\n? {_HUGE}\n: 1\n", 2, "an integer of more than 1,000 digits"),
-        (_task("max_turns: 2024-13-45"), 3, "'2024-13-45' is no timestamp"),
-        (_task("max_turns: !!int x"), 3, "'x' is no int"),
-        ("env: !!bool x\n", 1, "'x' is no bool"),
+        (_task("max_turns: 2024-13-45"), 3, "'2024-13-45' is not a valid timestamp"),
+        (_task("max_turns: !!int x"), 3, "'x' is not a valid int"),
+        ("env: !!bool x\n", 1, "'x' is not a valid bool"),
         ("[" * 100_000, 1, "nested more than 100 levels deep"),
         ("{a: " * 5000 + "1" + "}" * 5000, 1, "nested more than 100 levels deep"),
         ("\n".join(" " * deep + "a:" for deep in range(2001)), 101, "nested more than 100 levels"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.suites import patches
-from pytest_intercode.suites.patches import PatchError, read_patch, reversed_patch
+from pytest_intercode.suites.patches import PatchError, read_patch, reverse_patch
 
 _EDIT = """\
 diff --git a/src/a.py b/src/a.py
@@ -73,7 +73,7 @@ def test_every_kind_of_change_and_its_reverse(tmp_path: Path) -> None:
     assert (changes["new name"].old, changes["new name"].moved) == ("old name", "rename")
     assert changes["dos.txt"].hunks[0].lines[2] == "+B\r"
 
-    _git(repository, "apply", "--cached", "-", given=reversed_patch(read_patch(text)))
+    _git(repository, "apply", "--cached", "-", given=reverse_patch(read_patch(text)))
     assert _git(repository, "write-tree").strip() == before
     _git(repository, "apply", "--cached", "-", given=text)
     assert _git(repository, "write-tree").strip() == after
@@ -100,7 +100,7 @@ def test_a_reverse_is_what_git_makes(
     command = ["git", "-c", "core.autocrlf=false", "diff", "--no-index", "x", "y"]
     text = subprocess.run(command, cwd=folder, capture_output=True, check=False).stdout.decode()
     text = text.replace("b/y", "b/x")
-    back = reversed_patch(read_patch(text))
+    back = reverse_patch(read_patch(text))
     (folder / "x").write_bytes((folder / "y").read_bytes())
     if text:
         _git(folder, "apply", "-", given=back)
@@ -143,18 +143,18 @@ def _created(path: str, mode: str = "100644", line: str = "x") -> str:
         (_created("../a"), "'../a': leads out of the repository"),
         (_created("a/../../b"), "leads out of the repository"),
         (_created("/etc/passwd"), "'/etc/passwd': is an absolute path"),
-        (_created("a//b"), "is no path that git has"),
+        (_created("a//b"), "is not a path that git has"),
         (_created(".git/hooks/pre-commit"), "is in git's own folder"),
         (_created("a/.GIT/config"), "is in git's own folder"),
         (_created("a", "160000", "Subproject commit 1234"), "a: is a submodule"),
-        (_created("a", "100777"), "the mode '100777' is none of git's"),
+        (_created("a", "100777"), "the mode '100777' is not one of git's"),
         (_created("a/b", "120000", "/etc/passwd"), "symbolic link that leads out"),
         (_created("a/b", "120000", "../../x"), "symbolic link that leads out"),
         (
             "diff --git a/a b/a\nindex 1..2 100644\nBinary files a/a and b/a differ\n",
             "a: is binary, and its content is not in the patch",
         ),
-        ("diff --git a/x b/y\n", "which file it is about cannot be told"),
+        ("diff --git a/x b/y\n", "its header does not say which file it is about"),
         ('diff --git "a/\\q" "b/\\q"\nold mode 100644\nnew mode 100755\n', "an escape"),
         ("--- a/x\n+++ b/x\n", "x: has no hunk"),
         ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "names of the file are missing"),
@@ -168,11 +168,11 @@ def test_what_is_refused(text: str, message: str) -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patches, "LONGEST_PATCH", 1000)
+    monkeypatch.setattr(patches, "MAX_PATCH_LENGTH", 1000)
     with pytest.raises(PatchError, match="at most 0 are read"):
         read_patch(_EDIT * 100)
     monkeypatch.undo()
-    monkeypatch.setattr(patches, "_MOST_FILES", 3)
+    monkeypatch.setattr(patches, "_MAX_FILES", 3)
     with pytest.raises(PatchError, match="more than 3 files"):
         read_patch(_EDIT * 4)
 
@@ -196,4 +196,4 @@ def test_what_cannot_be_turned_around() -> None:
     change = read_patch(binary)
     assert change[0].binary is not None
     with pytest.raises(PatchError, match="cannot be turned around"):
-        reversed_patch(change)
+        reverse_patch(change)

@@ -15,7 +15,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.python_expressions import TestError as CannotSplit
 from pytest_intercode.suites.python_split import Split, split_test
-from pytest_intercode.suites.python_tests import entry_of, splits
+from pytest_intercode.suites.python_tests import entry_of, split_tests
 
 
 def split(code: str, setup: str = "", mine: tuple[str, ...] = ("f", "g")) -> Split:
@@ -316,7 +316,7 @@ def test_splits_keep_the_order_of_tests() -> None:
         *("t", "q", ("def f(n): return n",), "python", "s", "s"),
         tests=(call, CodeTest("assert f(1) == 1"), program),
     )
-    made = list(splits(mixed))
+    made = list(split_tests(mixed))
     assert (made[0], made[2]) == (call, program)
     assert isinstance(made[1], Split)
 

@@ -163,8 +163,8 @@ _BYTES, _ENTRIES = 1024**2, 1000
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MOST_BYTES", _BYTES)
-    monkeypatch.setattr(files, "_MOST_ENTRIES", _ENTRIES)
+    monkeypatch.setattr(files, "_MAX_BYTES", _BYTES)
+    monkeypatch.setattr(files, "_MAX_ENTRIES", _ENTRIES)
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ def test_other_sources_have_the_same_limits(tmp_path: Path, temporary: Path, kin
         ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", tarfile.SYMTYPE, "z")], "'x' is"),
         ([_member("x", tarfile.LNKTYPE, "/etc/passwd")], "a relative path is needed"),
         ([_member("x", tarfile.LNKTYPE, "../../x")], "one component of a path, found '..'"),
-        ([_member("x", tarfile.FIFOTYPE)], "'x' is no file, folder or link"),
-        ([_member("x", tarfile.CHRTYPE)], "'x' is no file, folder or link"),
+        ([_member("x", tarfile.FIFOTYPE)], "'x' is not a file, folder or link"),
+        ([_member("x", tarfile.CHRTYPE)], "'x' is not a file, folder or link"),
         ([_member("x", size=1), _member("x/y", size=1)], "'x' is there twice"),
     ],
 )

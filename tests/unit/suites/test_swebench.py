@@ -257,10 +257,10 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
             {"test_patch": _TESTS.replace("+1\n", "+EOF_114329324912\n")},
             "the test patch holds 'EOF_114329324912'",
         ),
-        ({"instance_id": "a b"}, "a b:latest' is no name of an image"),
+        ({"instance_id": "a b"}, "a b:latest' is not a name of an image"),
         ({"instance_id": "a:b"}, "an id is letters, digits"),
-        ({"base_commit": "1; true"}, "commit: '1; true' is no commit"),
-        ({"base_commit": "--orphan"}, "commit: '--orphan' is no commit"),
+        ({"base_commit": "1; true"}, "commit: '1; true' is not a commit"),
+        ({"base_commit": "--orphan"}, "commit: '--orphan' is not a commit"),
     ],
 )
 def test_rows_that_are_wrong(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -453,18 +453,18 @@ def test_rows_of_no_known_form(tmp_path: Path, changes: dict[str, Any], message:
         (
             "swe-rebench-v2",
             {"image_name": "y", "install_config": _V2, "repo": "a/.."},
-            "at: '/..' is no folder",
+            "at: '/..' is not a folder",
         ),
         (
             "swe-rebench-v2",
             {"image_name": "y", "install_config": _V2, "repo": "a/b; true"},
-            "at: '/b; true' is no folder",
+            "at: '/b; true' is not a folder",
         ),
         *(
             (
                 "swe-rebench-v2",
                 {"image_name": image, "install_config": _V2},
-                f"image: {image!r} is no name of an image",
+                f"image: {image!r} is not a name of an image",
             )
             for image in ("--privileged", "a b", "a;b", "a\nb", "$(a)", "../a", "/a", "a:b:")
         ),

@@ -19,7 +19,7 @@ from pytest_intercode.environments.python.inside.one_by_one import one_by_one
 
 __all__ = ["Scope", "evaluate", "main"]
 
-_LONGEST_OUTPUT = 4 * 1024**2
+_MAX_OUTPUT = 4 * 1024**2  # bytes of a program's output
 _OPAQUE = ["opaque", True]
 _OURS = (200, 201)  # the interpreter's own descriptors, see python_worker.py
 
@@ -53,32 +53,32 @@ class Raises:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         self.value = error
-        names = [each.__name__ for each in kind.__mro__] if kind else None
+        names = [ancestor.__name__ for ancestor in kind.__mro__] if kind else None
         self._noted.append([self._number, names])
         return error is not None
 
 
-def evaluate(test: tuple[Any, ...], names: dict[str, Any], entry: str, found: Any) -> Any:
+def evaluate(test: tuple[Any, ...], names: dict[str, Any], entry: str, submission: Any) -> Any:
     """Do the agent's side of one test.
 
     Args:
         test: its kind, and what belongs to the kind.
         names: the agent's namespace.
         entry: what the test calls the thing that was submitted.
-        found: that thing.
+        submission: that thing.
     """
     scope = Scope(names)
     root, _, path = entry.partition(".")
     if root:
-        scope[root] = found
+        scope[root] = submission
     if test[0] == "code":
         return _code(test[1], scope, names)
     try:
         if test[0] == "program":
             return _program(test[1], test[2])
-        called = found
-        if path and isinstance(found, type):
-            called = found()
+        called = submission
+        if path and isinstance(submission, type):
+            called = submission()
             for attribute in path.split("."):
                 called = getattr(called, attribute)
         return {"value": encode(called(*eval(test[1], {})))[0]}
@@ -89,7 +89,7 @@ def evaluate(test: tuple[Any, ...], names: dict[str, Any], entry: str, found: An
 def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> Any:
     values: dict[int, Any] = {}
     objects: dict[int, Any] = {}
-    lost: set[int] = set()
+    opaque_numbers: set[int] = set()
     noted: list[Any] = []
     scope["__raises__"] = lambda number: Raises(number, noted)
     scope["__value__"] = objects.__getitem__
@@ -104,12 +104,12 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
                     for name, value in scope.items():
                         if not name.startswith("__"):
                             names.setdefault(name, value)
-            elif kind == "value" or lost.intersection(parts):
+            elif kind == "value" or opaque_numbers.intersection(parts):
                 objects[number] = eval(compile(source, "<tests>", "eval", 0, True), scope)
                 used_up = number in later and is_iterator(objects[number])
                 values[number], opaque = (_OPAQUE, True) if used_up else encode(objects[number])
                 if opaque:
-                    lost.add(number)
+                    opaque_numbers.add(number)
         except BaseException as error:
             if kind in ("run", "setup"):
                 answer["stopped"] = type(error).__name__
@@ -126,21 +126,21 @@ def _program(source: str, text: str) -> Any:
     with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8") as file:
         file.write(source)
         file.flush()
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable or "python3", file.name],
             input=text.encode("utf-8", "surrogateescape"),
             stdout=subprocess.PIPE,
             check=False,
         )
-    output = done.stdout[:_LONGEST_OUTPUT].decode("utf-8", "backslashreplace")
-    return {"output": output, "status": done.returncode}
+    output = process.stdout[:_MAX_OUTPUT].decode("utf-8", "backslashreplace")
+    return {"output": output, "status": process.returncode}
 
 
 def find(entry: str, submitted: str, names: dict[str, Any], defined: list[str]) -> tuple[bool, Any]:
     """Find what was submitted: by its name, by the tests' name, or what was defined last."""
     root, _, path = entry.partition(".")
-    wanted = [submitted] if submitted else [root, path, *reversed(defined)]
-    for name in wanted:
+    candidates = [submitted] if submitted else [root, path, *reversed(defined)]
+    for name in candidates:
         first, *rest = name.split(".")
         if first in names:
             value = names[first]
@@ -157,7 +157,7 @@ def main(request: dict[str, Any]) -> None:
     output = os.dup(1)
     names = interpreter.names
     try:
-        is_there, found = find(entry, request["submitted"], names, interpreter.defined)
+        is_there, submission = find(entry, request["submitted"], names, interpreter.defined)
     except Exception:
         is_there = False
     if entry and not is_there:
@@ -170,7 +170,7 @@ def main(request: dict[str, Any]) -> None:
             _close(descriptor)
         for descriptor in (0, 1, 2):
             os.dup2(empty, descriptor)
-        return json.dumps(evaluate(tests[number], names, entry, found))
+        return json.dumps(evaluate(tests[number], names, entry, submission))
 
     for number, answer in enumerate(one_by_one(len(tests), work, request["seconds"])):
         _say(output, f"{token} {number} {answer}\n")

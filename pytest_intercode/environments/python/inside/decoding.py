@@ -17,14 +17,14 @@ from typing import Any
 
 __all__ = ["Opaque", "decode", "parse", "plain"]
 
-_DEEPEST = 200
-_MOST_DIGITS = 1_000_000  # hexadecimal, of an integer
-_LONGEST_DECIMAL = 10_000  # characters, and powers of ten
+_MAX_DEPTH = 200  # containers within each other
+_MAX_DIGITS = 1_000_000  # hexadecimal, of an integer
+_MAX_DECIMAL = 10_000  # characters, and powers of ten
 _HEXADECIMAL = re.compile(r"-?0x[0-9a-f]+")
 
 
 class Opaque:
-    """An object of the agent's side that is no data: it equals nothing."""
+    """An object of the agent's side that is not data: it equals nothing."""
 
     def __init__(self, true: bool) -> None:
         self._true = true
@@ -52,10 +52,10 @@ def parse(answer: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    dictionary = dict(pairs)
+    if len(dictionary) != len(pairs):
         raise ValueError("a key twice")
-    return made
+    return dictionary
 
 
 def decode(data: Any, depth: int = 0) -> Any:
@@ -68,7 +68,7 @@ def decode(data: Any, depth: int = 0) -> Any:
         if isinstance(data, dict):
             raise TypeError("an object")
         return data
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     name, *parts = data
     if name == "opaque":
@@ -79,16 +79,16 @@ def decode(data: Any, depth: int = 0) -> Any:
 
 
 def _int(text: str) -> int:
-    if len(text) > _MOST_DIGITS or not _HEXADECIMAL.fullmatch(text):
+    if len(text) > _MAX_DIGITS or not _HEXADECIMAL.fullmatch(text):
         raise ValueError("no integer")
     return int(text, 16)
 
 
 def _decimal(text: str) -> decimal.Decimal:
-    made = decimal.Decimal(text if len(text) <= _LONGEST_DECIMAL else "sNaN")
-    if made.is_snan() or (made.is_finite() and abs(made.adjusted()) > _LONGEST_DECIMAL):
+    number = decimal.Decimal(text if len(text) <= _MAX_DECIMAL else "sNaN")
+    if number.is_snan() or (number.is_finite() and abs(number.adjusted()) > _MAX_DECIMAL):
         raise ValueError("no decimal to reckon with")
-    return made
+    return number
 
 
 def _mapping(values: list[Any]) -> dict[Any, Any]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["encode", "is_iterator"]
 
-_MOST_NODES = 1_000_000
-_MOST_YIELDED = 100_000  # by one iterator, which may have no end
-_DEEPEST = 150
-_SMALL = 2**53
+_MAX_NODES = 1_000_000  # of one value
+_MAX_YIELDED = 100_000  # by one iterator, which may have no end
+_MAX_DEPTH = 150  # containers within each other
+_MAX_EXACT = 2**53  # the integers below are written as they are
 
 
 class Encoder:
@@ -34,7 +34,7 @@ class Encoder:
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON can write it."""
         self.nodes += 1
-        if self.nodes > _MOST_NODES or depth > _DEEPEST:
+        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise ValueError("too large, or holds itself")
         for kind in type(value).__mro__:
             encoder = _BUILTIN.get(kind) or _STANDARD.get(f"{kind.__module__}.{kind.__qualname__}")
@@ -61,14 +61,14 @@ def is_iterator(value: Any) -> bool:
 
 def _yielded(value: Any) -> Iterator[Any]:
     for count, item in enumerate(value):
-        if count == _MOST_YIELDED:
+        if count == _MAX_YIELDED:
             raise ValueError("yields too much")
         yield item
 
 
 def _int(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
     number = int.__pos__(value)
-    return number if -_SMALL < number < _SMALL else ["int", hex(number)]
+    return number if -_MAX_EXACT < number < _MAX_EXACT else ["int", hex(number)]
 
 
 def _complex(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:

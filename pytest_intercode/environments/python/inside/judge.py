@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["main", "verdict"]
 
 _NOBODY = 65534
-_MEMORY = 384 * 1024**2
+_MEMORY = 384 * 1024**2  # bytes for the code of one test
 _KEYS = {
     "code": {"values", "raises", "stopped"},
     "call": {"value", "stopped"},
     "program": {"output", "status", "stopped"},
 }
-_WORDS = {
+_FAILURES = {
     "died": "ended the interpreter",
     "timed out": "timed out",
     "too long": "gave too large an answer",
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 _NAME = re.compile(r"\w{1,100}")
-_MOST_KINDS = 2
+_MAX_KINDS = 2  # unrelated classes of exceptions that one exception may have
 
 
 class _Raised(Exception):
@@ -82,7 +82,7 @@ def verdict(test: tuple[Any, ...], answer: str) -> str:
     except (ValueError, RecursionError, MemoryError):
         return "gave no answer"
     if isinstance(data, str):
-        return _WORDS.get(data, "gave no answer")
+        return _FAILURES.get(data, "gave no answer")
     try:
         if not (isinstance(data, dict) and data.keys() <= _KEYS[test[0]]):
             return "gave no answer"
@@ -93,10 +93,10 @@ def verdict(test: tuple[Any, ...], answer: str) -> str:
         if test[0] == "program":
             if data["status"] != 0:
                 return f"ended with status {int(data['status'])}"
-            same = _lines(data["output"]) == _lines(test[1])
+            passed = _lines(data["output"]) == _lines(test[1])
         else:
-            same = bool(plain(decode(data["value"])) == json.loads(test[1]))
-        return "" if same else "failed"
+            passed = bool(plain(decode(data["value"])) == json.loads(test[1]))
+        return "" if passed else "failed"
     except Exception:  # data that are not ours, or of which a set cannot be made
         return "failed"
 
@@ -131,12 +131,14 @@ def _code(source: str, expected: Mapping[int, list[str]], data: Mapping[str, Any
 
 def _kinds(names: list[str]) -> set[str]:
     """Return the names of an exception's classes; one of all kinds at once is of none."""
-    found = [getattr(builtins, name) for name in names if hasattr(builtins, name)]
-    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)]
+    objects = [getattr(builtins, name) for name in names if hasattr(builtins, name)]
+    kinds = [kind for kind in objects if isinstance(kind, type) and issubclass(kind, BaseException)]
     last = [
-        kind for kind in kinds if not any(each != kind and issubclass(each, kind) for each in kinds)
+        kind
+        for kind in kinds
+        if not any(subclass != kind and issubclass(subclass, kind) for subclass in kinds)
     ]
-    return set(names) if len(last) <= _MOST_KINDS else set()
+    return set(names) if len(last) <= _MAX_KINDS else set()
 
 
 def _lines(text: str) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DIED", "TIMED_OUT", "TOO_LONG", "one_by_one"]
 
 DIED, TIMED_OUT, TOO_LONG = '"died"', '"timed out"', '"too long"'
-_LONGEST = 8 * 1024**2  # bytes of one answer
+_MAX_ANSWER = 8 * 1024**2  # bytes of one answer
 
 
 def one_by_one(count: int, work: Callable[[int], str], seconds: float) -> Iterator[str]:
@@ -27,18 +27,18 @@ def one_by_one(count: int, work: Callable[[int], str], seconds: float) -> Iterat
     Args:
         count: how many pieces there are.
         work: does one piece; what it returns has no line ends.
-        seconds: the time that a piece has, beside that in which it waits for a processor.
+        seconds: the time that a piece has, besides that in which it waits for a processor.
     """
-    done = 0
-    while done < count:
+    finished = 0
+    while finished < count:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _work(range(done, count), work, writing)
+            _work(range(finished, count), work, writing)
         os.close(writing)
         try:
-            for answer in _answers(reading, child, count - done, seconds):
-                done += 1
+            for answer in _answers(reading, child, count - finished, seconds):
+                finished += 1
                 yield answer
         finally:
             os.close(reading)
@@ -69,11 +69,11 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
             limit = time.monotonic() + seconds - _waited(child)
             yield line.decode("utf-8", "replace")
             continue
-        if len(buffer) > _LONGEST:
+        if len(buffer) > _MAX_ANSWER:
             yield TOO_LONG
             return
-        now = time.monotonic()
-        if now > limit and now > limit + _waited(child):
+        instant = time.monotonic()
+        if instant > limit and instant > limit + _waited(child):
             yield TIMED_OUT
             return
         # In short steps: someone else may hold the other end of a child that has died.

@@ -52,31 +52,31 @@ def _stands_alone(action: str) -> bool:
     )
 
 
-def _is_print(called: ast.expr) -> bool:
-    return isinstance(called, ast.Name) and called.id == "print"
+def _is_print(function: ast.expr) -> bool:
+    return isinstance(function, ast.Name) and function.id == "print"
 
 
 def grade(
-    name: str, wanted: str, setup: str, tests: list[str], gold: list[str]
+    name: str, test_name: str, setup: str, tests: list[str], gold: list[str]
 ) -> list[list[dict[str, str]]]:
     """Run the tests on what was submitted, then, in an emptied namespace, on gold.
 
     Args:
         name: what was submitted.
-        wanted: what the tests call it.
+        test_name: what the tests call it.
         setup: code before the tests.
         tests: the tests.
         gold: the reference, which stays.
     """
-    if name != wanted:
-        execute(f"{wanted} = {name}")
+    if name != test_name:
+        execute(f"{test_name} = {name}")
     execute(setup)
-    mine = [execute(test) for test in tests]
+    agents_results = [execute(test) for test in tests]
     names.clear()
     for code in gold:
         execute(code)
     execute(setup)
-    return [mine, [execute(test) for test in tests]]
+    return [agents_results, [execute(test) for test in tests]]
 
 
 def main(request: dict[str, Any]) -> None:

@@ -154,7 +154,7 @@ def test_a_factory_imports_nothing_heavy() -> None:
 
 def test_every_template_is_there_and_no_other() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {f"{name}.txt" for name in PLACEHOLDERS}
-    assert load_templates().own == ()
+    assert load_templates().overrides == ()
 
 
 def test_every_template_can_be_filled() -> None:
@@ -169,7 +169,7 @@ def test_ones_own_templates_replace_ours_by_name(tmp_path: Path) -> None:
     (tmp_path / "task.txt").write_text("It costs $$1: ${query}!\n")
     (tmp_path / "README.md").write_text("not a template")
     templates = load_templates(tmp_path)
-    assert templates.own == ("task",)
+    assert templates.overrides == ("task",)
     assert templates.fill("task", query="a $query") == "It costs $1: a $query!"
     assert templates.texts["react"] is load_templates().texts["react"]
 
@@ -219,10 +219,10 @@ def test_templates_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(str(folder), "react", "task") == 0
     assert {path.name for path in folder.iterdir()} == {"react.txt", "task.txt"}
     assert f"prompts={folder}" in capsys.readouterr().out
-    assert load_templates(folder).own == ("react", "task")
+    assert load_templates(folder).overrides == ("react", "task")
     assert isinstance(load_templates(folder).texts["react"], Template)
     assert run(str(tmp_path / "all")) == 0
-    assert set(load_templates(tmp_path / "all").own) == set(PLACEHOLDERS)
+    assert set(load_templates(tmp_path / "all").overrides) == set(PLACEHOLDERS)
 
 
 def test_templates_are_never_overwritten(tmp_path: Path) -> None:

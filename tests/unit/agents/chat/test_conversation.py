@@ -130,7 +130,7 @@ def test_what_a_model_writes_in_an_environment_of_the_users() -> None:
 @pytest.mark.usefixtures("registered")
 def test_a_template_of_an_environment_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "perl.txt").write_text("Perl in $workdir, as ```$fence.")
-    assert load_templates(tmp_path).own == ("perl",)
+    assert load_templates(tmp_path).overrides == ("perl",)
     assert system("react", "perl", "", tmp_path).startswith("Perl in /work, as ```perl.\n")
     (tmp_path / "ruby.txt").write_text("Ruby")
     with pytest.raises(AgentLoadError, match="no template of this name"):

@@ -85,7 +85,7 @@ def test_the_first_of_several_blocks_is_run_and_the_model_is_told() -> None:
 def test_an_answer_without_code_says_why(answer: str, problem: str) -> None:
     parsed = parse_fenced(answer, "bash")
     assert (parsed.kind, parsed.problem) == ("none", problem)
-    assert parsed.kept
+    assert parsed.excerpt
 
 
 def test_an_answer_that_was_cut_off_is_not_run() -> None:
@@ -179,8 +179,8 @@ def test_an_action_is_found(label: str, action: str, code: str) -> None:
     parsed = parse_react(f"Thought 3: I look.\n{label}{action}", "bash")
     assert executed(parsed) == code
     assert parsed.thought == "I look."
-    assert "Observation 1" not in parsed.kept
-    assert "rm a" not in parsed.kept
+    assert "Observation 1" not in parsed.excerpt
+    assert "rm a" not in parsed.excerpt
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_an_answer_without_an_action_says_why(answer: str, problem: str) -> None
     parsed = parse_react(answer, "sql")
     assert parsed.kind == "none", parsed
     assert problem in parsed.problem
-    assert parsed.kept
+    assert parsed.excerpt
 
 
 def test_thoughts_in_tags() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.agents.human.completeness import is_command, missing
+from pytest_intercode.agents.human.completeness import describe_missing, is_command
 
 SHELL = [
     ("ls -1", ""),
@@ -59,7 +59,7 @@ CASES = [
 
 @pytest.mark.parametrize(("env", "engine", "text", "lacks"), CASES)
 def test_what_is_still_to_come(env: str, engine: str, text: str, lacks: str) -> None:
-    found = missing(text, env, engine)
+    found = describe_missing(text, env, engine)
     assert lacks in found
     assert bool(lacks) == bool(found)
 
@@ -67,23 +67,23 @@ def test_what_is_still_to_come(env: str, engine: str, text: str, lacks: str) -> 
 @pytest.mark.parametrize("env", ["bash", "ctf", "sql", "python"])
 @pytest.mark.parametrize("text", ["submit", "submit don't", "submit f(", ":help", " ", ""])
 def test_submissions_commands_and_nothing_are_complete(env: str, text: str) -> None:
-    assert missing(text, env) == ""
+    assert describe_missing(text, env) == ""
 
 
 def test_looking_at_a_shell_command_runs_nothing(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    assert missing(f"touch {made}; echo $(touch {made}) <<END", "bash")
+    assert describe_missing(f"touch {made}; echo $(touch {made}) <<END", "bash")
     assert not made.exists()
 
 
 def test_without_bash_only_a_backslash_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert missing("echo 'a", "bash") == ""
-    assert missing("echo \\", "bash")
+    assert describe_missing("echo 'a", "bash") == ""
+    assert describe_missing("echo \\", "bash")
 
 
 def test_more_than_the_arguments_of_a_program_may_hold() -> None:
-    assert missing("echo '" + "a" * 300_000, "bash")
+    assert describe_missing("echo '" + "a" * 300_000, "bash")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_terminal_that_has_gone(console: Console, keys: PipeInput) -> None:
 def test_a_question(console: Console, keys: PipeInput, typed: str, said: bool) -> None:
     keys.send_text(typed)
     with console.open("bash", "", open_history("bash")[0]):
-        assert console.confirms("Sure?") is said
+        assert console.confirm("Sure?") is said
 
 
 def test_what_was_typed_before_an_episode_does_not_count(console: Console, keys: PipeInput) -> None:

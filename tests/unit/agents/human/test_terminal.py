@@ -6,14 +6,14 @@ import signal
 
 import pytest
 
-from pytest_intercode.plugin.terminal import _patient_with_interrupts
+from pytest_intercode.plugin.terminal import _single_interrupt_stops_action
 
 
 def test_the_second_interrupt_of_two_at_once_ends_the_run(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with _patient_with_interrupts(10.0):
+    with _single_interrupt_stops_action(10.0):
         signal.raise_signal(signal.SIGINT)
         assert "ends by itself, after 10 s" in capfd.readouterr().out
         with pytest.raises(KeyboardInterrupt):

@@ -124,9 +124,9 @@ def test_a_client_finds_two_tools_and_calls_them(
             await client.call_tool("submit", {"answer": "42"})
             await client.call_tool("submit", {"answer": None})
 
-    assert not episode.endpoint.used
+    assert not episode.endpoint.connected
     play(work)
-    assert episode.endpoint.used
+    assert episode.endpoint.connected
     assert episode.seen[1:] == [("submit", ""), ("submit", "42"), ("submit", "")]
 
 
@@ -262,10 +262,10 @@ def test_only_the_token_opens_the_door(server: McpServer, episode: Episode, tmp_
         {"Authorization": "Bearer \u00e9"},
     ):
         assert post(episode.endpoint, headers) == 401
-    assert not episode.endpoint.used
+    assert not episode.endpoint.connected
     assert post(episode.endpoint, mine) == 200
-    assert episode.endpoint.used
-    assert not other.endpoint.used
+    assert episode.endpoint.connected
+    assert not other.endpoint.connected
     theirs = {"Authorization": f"bearer {other.endpoint.token}"}
     assert post(other.endpoint, theirs) == 200
     other.close()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_intercode.core.hosts import MOST_HOSTS, AllowedHosts
+from pytest_intercode.core.hosts import MAX_HOSTS, AllowedHosts
 from pytest_intercode.sandboxes.bubblewrap import process as starter
 from pytest_intercode.sandboxes.egress import process as proxy
 from pytest_intercode.sandboxes.egress.plan import Names, host_lines, sockets_of
@@ -40,7 +40,7 @@ def test_what_cannot_be_listed_takes_the_port_of_all_addresses() -> None:
 
 
 def test_the_most_that_a_message_carries() -> None:
-    plan = sockets_of(AllowedHosts([f"h{n}.test" for n in range(MOST_HOSTS)]))
+    plan = sockets_of(AllowedHosts([f"h{n}.test" for n in range(MAX_HOSTS)]))
     assert len(plan["tcp"]) + len(plan["udp"]) + 3 <= 253
 
 
@@ -57,8 +57,8 @@ def test_addresses_of_names_are_found_again() -> None:
 @pytest.mark.parametrize(
     ("package", "modules"),
     [
-        ("pytest_intercode", proxy._TEXTS),
-        ("pytest_intercode.sandboxes", starter._TEXTS),
+        ("pytest_intercode", proxy._MODULES),
+        ("pytest_intercode.sandboxes", starter._MODULES),
     ],
 )
 def test_no_name_is_hidden_where_texts_are_joined(package: str, modules: tuple[str, ...]) -> None:

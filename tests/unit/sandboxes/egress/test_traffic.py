@@ -10,7 +10,7 @@ import pytest
 from pytest_intercode.sandboxes.egress.traffic import (
     MORE,
     authority,
-    first_words,
+    detect_protocol,
     parse_request,
     server_name,
 )
@@ -84,8 +84,8 @@ def test_a_hello_that_is_none() -> None:
         (b"\0\0\0\x08", "other"),
     ],
 )
-def test_first_words(data: bytes, kind: str | None) -> None:
-    assert first_words(data, 8000) == kind
+def test_detect_protocol(data: bytes, kind: str | None) -> None:
+    assert detect_protocol(data, 8000) == kind
 
 
 def test_a_request_that_is_sent_on() -> None:

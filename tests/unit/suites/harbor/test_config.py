@@ -95,7 +95,7 @@ def test_hosts_are_compared_in_one_form() -> None:
         ),
         (
             "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.10.0.0.1']",
-            "a wildcard stands for hosts' names",
+            "a wildcard is for hosts' names",
         ),
         (
             "[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]",
@@ -105,7 +105,7 @@ def test_hosts_are_compared_in_one_form() -> None:
         ("artifacts = [{source = '/a', destination = '/b'}]", "a relative path without"),
         ("artifacts = [{source = '/a', destination = 'manifest.json'}]", "Harbor's own list"),
         ("artifacts = [{source = 'a', service = 'db'}]", "in another service is absolute"),
-        ("[[verifier.collect]]\nservice = 'x y'\ncommand = 'a'", "no name of a compose service"),
+        ("[[verifier.collect]]\nservice = 'x y'\ncommand = 'a'", "not a name of a compose service"),
         ("[[environment.mcp_servers]]\nname = 'a'", "the transport sse needs url"),
         ("[environment.tpu]\ntype = 'v6e'\ntopology = '2'", "numbers with x between them"),
         ("[environment.healthcheck]\nretries = 1", "environment.healthcheck.command: this field"),

@@ -26,10 +26,10 @@ from pytest_intercode.core.task import (
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
 from pytest_intercode.suites.catalogue import (
     named_tasks,
-    online,
-    reaching,
-    verified_there,
+    with_allowed_hosts,
     with_kit,
+    with_network,
+    with_shared_verifier,
 )
 from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
@@ -314,7 +314,7 @@ def test_what_a_sandbox_cannot_be_is_skipped(
         ("task.yaml", "instruction: a\ndifficulty: odd", "'odd' is not one of easy, medium, hard"),
         ("task.yaml", "a: [", r"task.yaml:2: not YAML"),
         ("docker-compose.yaml", "services: []", "services: a mapping of services is needed"),
-        ("docker-compose.yaml", "services: {client: {build: [a]}}", "no service of a compose file"),
+        ("docker-compose.yaml", "services: {client: {build: [a]}}", "not a service of a compose"),
         ("docker-compose.yaml", "services: {client: {mem_limit: lots, build: .}}", "'lots' is no"),
         ("docker-compose.yaml", "services: {client: {}}", "client: build or image is needed"),
     ],
@@ -361,15 +361,15 @@ def test_tests_in_the_agents_shell_are_run_where_they_may(copy: Callable[[str], 
     file.write_text(file.read_text().replace(f"{key}false", f"{key}true"))
     (task,) = folder_tasks(folder)
     assert "--intercode-verifier=shared runs them there" in (task.skip or "")
-    there = verified_there(task)
+    there = with_shared_verifier(task)
     assert there.skip is None
     assert there.verification is not None
     assert there.verification.place == "shell"
 
 
 def test_a_verifier_of_its_own_stays_so(own: dict[str, Task]) -> None:
-    assert verified_there(own["separate"]) == own["separate"]
-    steps = verified_there(own["steps"]).steps
+    assert with_shared_verifier(own["separate"]) == own["separate"]
+    steps = with_shared_verifier(own["steps"]).steps
     assert [step.verification.place for step in steps] == ["agents"] * len(steps)
 
 
@@ -494,10 +494,12 @@ def test_what_a_task_says_of_its_network_holds(
     (folder / "task.toml").write_text(text)
     (task,) = folder_tasks(folder)
     assert policies(task) == closed
-    assert policies(online(task)) == opened
-    assert policies(online(task, override=True)) == [_ALL, _ALL]
+    assert policies(with_network(task)) == opened
+    assert policies(with_network(task, override=True)) == [_ALL, _ALL]
     for now, with_flag in zip(
-        policies(reaching(task, ["a.test"])), zip(closed, opened, strict=True), strict=True
+        policies(with_allowed_hosts(task, ["a.test"])),
+        zip(closed, opened, strict=True),
+        strict=True,
     ):
         (_, hosts), (whole, _) = with_flag
         assert now == (False, (*hosts, "a.test") if whole or hosts else ())
@@ -511,11 +513,11 @@ def test_one_step_without_a_network_is_a_task_without(copy: Callable[[str], Path
     assert table
     file.write_text(f'{before}{table}network_mode = "no-network"\n{after}')
     (task,) = folder_tasks(folder)
-    assert online(task).limits.network is False
+    assert with_network(task).limits.network is False
     assert all(step.verification.limits is not None for step in task.steps)
     assert all(
         step.verification.limits is not None and step.verification.limits.network
-        for step in online(task).steps
+        for step in with_network(task).steps
     )
     hosts = 'network_mode = "allowlist"\nallowed_hosts = ["a.test"]\n'
     file.write_text(f"{before}{table}{hosts}{after}")
@@ -532,14 +534,16 @@ def test_tests_with_a_network_fetch_and_have_no_kit(copy: Callable[[str], Path])
     (folder / "task.toml").write_text("[agent]\nnetwork_mode = 'no-network'")
     (task,) = folder_tasks(folder)
     assert not fetches(task)
-    assert fetches(online(task))
-    assert not fetches(with_kit(online(task), "always"))
+    assert fetches(with_network(task))
+    assert not fetches(with_kit(with_network(task), "always"))
     assert fetches(with_kit(task, "never"))
-    there = online(verified_there(task))  # in the agent's own sandbox, which has no network
+    there = with_network(
+        with_shared_verifier(task)
+    )  # in the agent's own sandbox, which has no network
     assert not fetches(there)
     (folder / "task.toml").write_text("[verifier]\nnetwork_mode = 'no-network'")
     (task,) = folder_tasks(folder)
-    assert not fetches(online(task))
+    assert not fetches(with_network(task))
 
 
 def test_a_tag_of_a_folder_asks_for_nothing(copy: Callable[[str], Path]) -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pytest_intercode.suites.harbor import requirements
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import machine, rebased, standing_for
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes, read_machine, rebase
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
-    labels,
+    make_tags,
     task_id,
     without_canary,
 )
@@ -48,7 +48,7 @@ from pytest_intercode.suites.harbor.requirements import inline_requirements, is_
 def test_the_machine_of_a_dockerfile(
     text: str, workdir: str, user: str, entrypoint: tuple[str, ...]
 ) -> None:
-    found = machine(text)
+    found = read_machine(text)
     assert (found.workdir, found.user, found.entrypoint) == (workdir, user, entrypoint)
 
 
@@ -61,14 +61,14 @@ def test_known_bases_are_replaced_where_they_are_not_there() -> None:
         "ghcr.io/laude-institute/t-bench/python-3-13:2025",
         "t-bench/ubuntu-24-04@sha256:12",
     )
-    assert rebased(text) == (
+    assert rebase(text) == (
         f"FROM {published[0]} AS a\nWORKDIR /app\nFROM {published[1]}\nWORKDIR /app\nRUN x"
     )
-    assert rebased("FROM debian\nRUN x") == "FROM debian\nRUN x"
+    assert rebase("FROM debian\nRUN x") == "FROM debian\nRUN x"
     python, ubuntu = "python:3.13-slim-bookworm", "ubuntu:24.04"
 
     def standing(replacements: dict[str, str], *there: str) -> dict[str, str]:
-        return standing_for(rebased(text), replacements, there.__contains__)
+        return find_substitutes(rebase(text), replacements, there.__contains__)
 
     assert standing({}) == dict(zip(published, (python, ubuntu), strict=True))
     assert standing({ubuntu: "mine"}, published[0]) == {published[1]: "mine"}
@@ -78,8 +78,8 @@ def test_known_bases_are_replaced_where_they_are_not_there() -> None:
 
 @given(st.text())
 def test_any_text_is_a_dockerfile(text: str) -> None:
-    machine(text)
-    rebased(f"FROM a\n{text}")
+    read_machine(text)
+    rebase(f"FROM a\n{text}")
 
 
 _INLINE = """\
@@ -310,8 +310,13 @@ def test_canary_lines_are_dropped(text: str, left: str) -> None:
 
 
 def test_names_of_marks_and_of_tasks() -> None:
-    assert labels(["Data Science", "c++", "3d", "", "a", "a"]) == ("data-science", "c", "3d", "a")
-    assert labels(["_x", "__", "3D-Geometry", 7, None, "Überblick"]) == (
+    assert make_tags(["Data Science", "c++", "3d", "", "a", "a"]) == (
+        "data-science",
+        "c",
+        "3d",
+        "a",
+    )
+    assert make_tags(["_x", "__", "3D-Geometry", 7, None, "Überblick"]) == (
         *("x", "3d-geometry", "7", "none", "berblick"),
     )
     assert (task_id("021. tasks of x"), task_id("__"), task_id("a/b")) == (
@@ -323,7 +328,7 @@ def test_names_of_marks_and_of_tasks() -> None:
 
 @given(st.lists(st.text() | st.from_regex(r"[_0-9][\w-]*")))
 def test_any_text_is_a_mark_or_none(values: list[str]) -> None:
-    for name in labels(values):
+    for name in make_tags(values):
         assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name)
 
 

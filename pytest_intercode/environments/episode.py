@@ -1,0 +1,141 @@
+"""One episode's own data: its turns, its budget, its rewards and why it has ended.
+
+It runs nothing, grades nothing and knows no threads: an environment does that, and notes it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
+from pytest_intercode.errors import (
+    BudgetExhausted,
+    CommandFailed,
+    SandboxBroken,
+    UngradableState,
+)
+
+__all__ = ["Episode", "reward_for_agent_fault"]
+
+_MAX_REFUSED = 200  # lines of a record
+
+
+def reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+    """Return the reward of what cannot be graded through the agent's fault.
+
+    Raises:
+        CommandFailed: the agent had not acted, so it is not the agent's fault.
+    """
+    if isinstance(error, UngradableState):
+        reason = f"what was left cannot be graded: {error}"
+        return Reward(0.0, {}, reason, error.test_output)
+    if isinstance(error, CommandFailed) and not error.acted:
+        raise error
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
+
+
+class Episode:
+    """What has happened in one episode so far.
+
+    Args:
+        max_turns: actions that it may take.
+        feedback: as for the environment.
+
+    Attributes:
+        max_turns: actions that it may take.
+        turns: its turns.
+        over: why it has ended: ``submitted``, ``solved``, ``budget`` or another reason; empty as
+            long as it goes on.
+        latest: the reward of the present state; None where that was not graded.
+        best: with rewards as feedback, the best of them; it is what counts at the end.
+        final: its reward, once it is graded at its end.
+    """
+
+    def __init__(self, max_turns: int = 0, feedback: Feedback = "observation") -> None:
+        self.max_turns = max_turns
+        self.turns: list[Turn] = []
+        self.over = ""
+        self.latest: Reward | None = None
+        self.best: Reward | None = None
+        self.final: Reward | None = None
+        self._feedback = feedback
+        self._best_state: dict[str, Any] = {}
+        self._refused: dict[str, None] = {}  # an ordered set
+
+    @property
+    def remaining_turns(self) -> int:
+        """Actions that it may still take."""
+        return self.max_turns - len(self.turns)
+
+    def check_open(self, refusal: str = "no action is run") -> None:
+        """Refuse to go on after the end.
+
+        Args:
+            refusal: what does not happen, for the message.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        if self.over:
+            raise BudgetExhausted(f"the episode is over ({self.over}); {refusal}")
+
+    def end(self, reason: str) -> None:
+        """End it; the first reason stays."""
+        self.over = self.over or reason
+
+    def amend_turn(self, index: int = -1, **fields: Any) -> None:
+        """Put on a turn what became known later, by the names of its fields."""
+        self.turns[index] = replace(self.turns[index], **fields)
+
+    def score(self, reward: Reward, end_state: Callable[[], dict[str, Any]]) -> None:
+        """Note the reward of the state after the last turn; 1.0 ends the episode.
+
+        Args:
+            reward: the reward.
+            end_state: returns what was compared; asked only if no earlier turn was as good.
+        """
+        self.latest = reward
+        self.amend_turn(reward=reward.value, parts=reward.parts)
+        if self.best is None or reward.value > self.best.value:
+            self.best = reward
+            self._best_state = {**end_state(), "turn": len(self.turns)}
+        if reward.value >= 1.0:
+            self.final, self.over = reward, "solved"
+
+    def finish(self, reward: Reward) -> None:
+        """Note the reward at the end, unless an earlier turn was better."""
+        if self.turns:
+            self.amend_turn(reward=reward.value, parts=reward.parts)
+        is_best = self.best is None or self.best.value <= reward.value
+        self.final = reward if is_best else self.best
+
+    @property
+    def best_state(self) -> dict[str, Any] | None:
+        """What was compared for the final reward, if that is an earlier turn's, with its number."""
+        is_best = self.best is not None and self.final is self.best
+        return self._best_state if is_best else None
+
+    def step_result(self, observation: Observation) -> StepResult:
+        """Return what ``step`` returns for the last turn."""
+        turn = self.turns[-1]
+        final = None if self._feedback == "reward" else self.final
+        return (
+            observation,
+            turn.reward if final is None else final.value,
+            self.over in ("solved", "submitted"),
+            self.over == "budget",
+            {"executed": turn.executed, "turns_left": observation.turns_left},
+        )
+
+    def note_refused(self, hosts: Sequence[str]) -> None:
+        """Note what of the network the agent was refused, as far as a record has room for it."""
+        room = max(0, _MAX_REFUSED - len(self._refused))
+        self._refused.update(dict.fromkeys(hosts[:room]))
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """What of the network the agent was refused, in order."""
+        return tuple(self._refused)

@@ -1,0 +1,366 @@
+"""Takes what an agent left into a sandbox that it never had.
+
+What an agent left is read from outside of its sandbox. In a repository it comes to a patch, made by
+the verifier's own git; elsewhere it is every path that changed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import posixpath
+import shlex
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pytest_intercode.core.task import Artifact, Task
+from pytest_intercode.environments.swe.carrying import Carrying, parents, topmost
+from pytest_intercode.environments.swe.commands import (
+    NOTE,
+    Commands,
+    is_short,
+    paths_of,
+    with_input,
+    zeroed,
+)
+from pytest_intercode.environments.swe.machine import (
+    HOSTS,
+    Index,
+    all_host_lines,
+    host_lines,
+    machine_changes,
+    read_index,
+)
+from pytest_intercode.errors import SandboxBroken, UngradableState
+from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
+from pytest_intercode.suites.files import unpack_files
+
+__all__ = ["EndState"]
+
+_KEPT_BY_ENGINES = (HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounted, so never replaced
+_MAX_PATCH = 64 * 1024**2  # characters of a patch
+
+
+class EndState:
+    """One end state in a verifier's sandbox.
+
+    Args:
+        commands: run in the sandbox, which is in the task's first state.
+        task: the task, which has a verification.
+        carrying: decides what of the end state is carried.
+        index: what :func:`read_index` returned; without it, it is called when it is needed.
+        clearing: returns the command that makes room for what the tests bring and write, and
+            removes some files besides.
+
+    Attributes:
+        patch: what the agent did to the repository, as a patch; empty where there is none.
+        left_out: paths that the agent changed and that are not tested.
+        cleared: there is room for what the tests bring and write.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        task: Task,
+        carrying: Carrying,
+        index: Index | None,
+        clearing: Callable[[Sequence[str]], str],
+    ) -> None:
+        assert task.verification is not None
+        self._commands = commands
+        self._sandbox = commands.sandbox
+        self._task = task
+        self._carrying = carrying
+        self._index = index
+        self._verification = task.verification
+        self._clearing = clearing
+        self._newest = 0.0  # the latest time of what the agent left
+        self.cleared = False
+        self.patch = ""
+        self.left_out: list[str] = []
+
+    def take(self, agents: Sandbox) -> None:
+        """Bring what is in the agent's sandbox.
+
+        Raises:
+            UngradableState: it is too much.
+            SandboxBroken: it ended the sandbox.
+        """
+        self._sandbox.expose()
+        if self._verification.artifacts is not None:
+            self._carry(agents, self._verification.artifacts)
+            return
+        if self._task.repository is None:
+            self._take_machine(agents, machine_changes(agents, host_lines(self._sandbox)))
+        else:
+            self._take_patch(agents, agents.changes(), self._task.repository.at.rstrip("/"))
+
+    def _take_patch(self, agents: Sandbox, changes: Changes, root: str) -> None:
+        """Bring what the agent did to the repository at ``root``."""
+        inside = {
+            path[len(root) + 1 :]: path
+            for path in changes.entries
+            if path.startswith(f"{root}/") and f"{path}/".removeprefix(root)[:6] != "/.git/"
+            if not self._carrying.is_cache(path)
+        }
+        index = self._known_index()
+        changes, removed = self._with_removed(changes, inside.values())
+        removed = {path for path in removed if path[len(root) + 1 :] not in index.tracked}
+        left_out = set(self._take_rules(agents, changes, inside, index))
+        # Git compares what it keeps, and not what tests see: it may take other line ends for equal.
+        # Of what is gone it knows what it tracks, in folders as well.
+        looked_at = {
+            full
+            for path, full in inside.items()
+            if not _is_folder(changes.entries[full])
+            and (
+                changes.entries[full] is not None
+                or (path not in index.tracked and not _may_have_been_folder(full, changes))
+            )
+        }
+        left_out |= self._carrying.left_out(changes, looked_at | removed)
+        # Git brings back what it tracks; what else was there at first stays as it is.
+        stays = {folder for path in left_out & removed for folder in parents(path)}
+        for path, full in list(inside.items()):
+            if full in stays or (
+                full in left_out
+                and path not in index.tracked
+                and _was_there(full, changes)
+                and not _may_have_been_folder(full, changes)
+            ):
+                del inside[path]
+        self._lay(agents, changes, list(inside.values()))
+        names = self._make_patch(
+            {path: changes.entries[full] for path, full in inside.items()}, index
+        )
+        remaining = {f"{root}/{name}" for name in names} - looked_at
+        left_out |= self._carrying.left_out(changes, remaining)
+        self.left_out = sorted(path[len(root) + 1 :] for path in left_out - removed)
+        self._bring_back(root, [path for path in self.left_out if path in inside])
+        if any(path not in index.tracked for path in names):
+            tests = [path for path in index.tracked if self._carrying.is_test(f"{root}/{path}")]
+            self._renew([f"{root}/{path}" for path in tests])
+
+    def _take_rules(
+        self, agents: Sandbox, changes: Changes, inside: dict[str, str], index: Index
+    ) -> list[str]:
+        """Forget what git is to ignore, which no patch has; the agent's own rules count.
+
+        Returns:
+            The paths that were ignored and would not be any more, which gold does not change:
+            rules may be added, and not be taken away.
+        """
+        new = [path for path in inside if path not in index.tracked]
+        if not new:
+            return []
+        rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
+        ask = "check-ignore -z --stdin"
+        ignored_before = set(self._commands.git_paths(ask, new, (0, 1))) if rules else set()
+        self._lay(agents, changes, rules)
+        ignored = set(self._commands.git_paths(ask, new, (0, 1)))
+        left_out = ignored_before - ignored
+        if left_out:
+            gold = self._carrying.gold()
+            left_out = {path for path in left_out if inside[path] not in gold}
+        full = [inside[path] for path in left_out]
+        for path in ignored | left_out:
+            inside.pop(path, None)
+        return full
+
+    def _take_machine(self, agents: Sandbox, changes: Changes) -> None:
+        """Bring what the agent did to the machine, where there is no repository."""
+        paths = [path for path in changes.entries if not self._carrying.is_cache(path)]
+        changes, removed = self._with_removed(changes, paths)
+        left_out = self._carrying.left_out(changes, [*paths, *removed])
+        self._lay(agents, changes, [path for path in paths if path not in left_out])
+        self.left_out = topmost(left_out)
+
+    def _with_removed(self, changes: Changes, paths: Iterable[str]) -> tuple[Changes, set[str]]:
+        """Add what was in folders that have been replaced.
+
+        Args:
+            changes: the changes, which name such a folder alone.
+            paths: those of the changed paths that count.
+
+        Returns:
+            The changes with the paths that are gone with them, and these paths.
+        """
+        tops = [
+            path
+            for path in paths
+            if not _is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
+        ]
+        inner = self._sandbox.below(sorted(tops)) if tops else ()
+        removed = {
+            path
+            for path in inner
+            if path not in changes.entries and not self._carrying.is_cache(path)
+        }
+        return Changes({**changes.entries, **dict.fromkeys(removed)}, changes.before), removed
+
+    def _known_index(self) -> Index:
+        if self._index is None:
+            self._index = read_index(self._sandbox, self._task)
+        if self._index is None:
+            _, output = self._commands.attempt(f"{self._commands.git} ls-files 2>&1 >/dev/null")
+            raise self._commands.failure("git ls-files", output)
+        return self._index
+
+    def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
+        """Bring declared files and folders, and nothing else; one that is not there is left out."""
+        carried: set[str] = set()
+        for artifact in artifacts:
+            paths = agents.below([posixpath.normpath(artifact.path)])
+            carried.update(path for path in paths if not _excluded(path, artifact.exclude))
+        carried = {path for path in carried if not self._carrying.is_cache(path)}
+        self._unpack(agents.archive(sorted(carried)))
+
+    def _unpack(self, archive: bytes, entries: Mapping[str, Entry | None] | None = None) -> None:
+        """Unpack what an agent left.
+
+        Args:
+            archive: a tar archive of it.
+            entries: what it was when it was looked at; where no process of the agent's is ended,
+                something else may stand there when it is read.
+        """
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            kinds: dict[str, str] = {}
+            for member in packed:
+                path = f"/{member.name}"
+                kind = "d" if member.isdir() else "l" if member.issym() else "f"
+                entry = entries.get(path) if entries is not None else None
+                parent_kind = kinds.get(posixpath.dirname(path), "d")
+                if parent_kind != "d" or (entry is not None and entry.type != kind):
+                    raise UngradableState(f"{path} was replaced while it was read")
+                kinds[path] = kind
+                self._newest = max(self._newest, float(member.mtime))
+        try:
+            self._sandbox.unpack(archive)
+        except SandboxBroken as error:
+            self._commands.run(":")  # it does answer, so it is what was left
+            raise UngradableState(f"what was left cannot be tested: {error}") from None
+
+    def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
+        """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
+        engine_files = [
+            path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
+        ]
+        paths = [path for path in paths if path not in engine_files]
+        present = [path for path in paths if changes.entries[path] is not None]
+        archive = agents.archive(present) if present else b""
+        gone = []
+        for path in paths:
+            entry, is_known = changes.entries[path], path in changes.before
+            first_entry = changes.before.get(path)
+            first_type = first_entry.type if first_entry is not None else "" if is_known else "?"
+            if entry is None or entry.type not in "fdl" or first_type not in ("", entry.type):
+                gone.append(path)
+        if gone:
+            self._commands.run("xargs -0r rm -rf --", gone)
+        if present:
+            self._unpack(archive, changes.entries)
+        for path in engine_files:
+            self._write(path, agents)
+
+    def _write(self, path: str, agents: Sandbox) -> None:
+        """Give a file that the engine keeps the content that it has in the agent's sandbox."""
+        content = unpack_files(agents.archive([path])).get(path, b"")
+        if path == HOSTS:
+            own_lines = set(all_host_lines(self._sandbox)).difference(host_lines(self._sandbox))
+            content = b"".join(line + b"\n" for line in [*own_lines, *host_lines(agents)])
+        self._commands.note({"": content.decode("utf-8", "surrogateescape")})
+        self._commands.run(f"cat {NOTE} >{path}")
+
+    def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> list[str]:
+        """Have git note the given paths as they are now, and take the difference.
+
+        Returns:
+            The paths that the patch changes, relative to the repository.
+        """
+        noted: dict[str, list[str]] = {"gone": [], "other": [], "file": []}
+        for path, entry in entries.items():
+            kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
+            noted[kind].append(path)
+        # A path that is gone may have been a folder; what is not a file any more may have been one,
+        # and the index knows no folders.
+        words = {
+            "gone": "--literal-pathspecs rm -rq --cached --ignore-unmatch "
+            "--pathspec-from-file=- --pathspec-file-nul",
+            "other": "update-index --force-remove -z --stdin",
+            "file": "update-index --add --remove --replace -z --stdin",
+        }
+        git = f"GIT_INDEX_FILE={shlex.quote(index.copy)} {self._commands.git}"
+        inputs = {f"-{kind}": zeroed(paths) for kind, paths in noted.items() if paths}
+        long = {name: text for name, text in inputs.items() if not is_short(text)}
+        if long:
+            self._commands.note(long)
+        commands = [
+            with_input(f"{git} {words[name[1:]]}", text, NOTE + name)
+            for name, text in inputs.items()
+        ]
+        commands.append(  # the paths, and after an empty one the patch
+            f"{git} diff --cached --raw -z --patch --binary --full-index --no-color --no-renames "
+            "--no-ext-diff --no-textconv HEAD"
+        )
+        # What the tests bring is written over what a patch of theirs has done.
+        early = not self._verification.patch
+        used_files = [index.copy, *(NOTE + name for name in long)]
+        commands.append(
+            self._clearing(used_files) if early else f"rm -f -- {shlex.join(used_files)}"
+        )
+        names, _, patch = self._commands.run(" && ".join(commands)).partition(b"\0\0")
+        self.patch = patch.decode("utf-8", "surrogateescape")
+        if len(self.patch) > _MAX_PATCH:
+            raise UngradableState(f"the patch has more than {_MAX_PATCH} characters")
+        self.cleared = early
+        return paths_of(names)[1::2]
+
+    def _bring_back(self, root: str, laid: Iterable[str]) -> None:
+        """Make the paths that are left out what they were; tests are cleared away after that.
+
+        Args:
+            root: the repository.
+            laid: those of the paths that were brought.
+        """
+        if not self.left_out:
+            return
+        self.cleared = False
+        tracked = self._known_index().tracked
+        new = [path for path in laid if path not in tracked]
+        if new:
+            self._commands.run(f"cd {shlex.quote(root)} && xargs -0r rm -rf --", new)
+        old = [path for path in self.left_out if path in tracked]
+        # By the agent's attributes, git would write the others in another form.
+        first = [path for path in old if posixpath.basename(path) == ".gitattributes"]
+        for paths in (first, [path for path in old if path not in first]):
+            if paths:
+                self._commands.git_paths("checkout-index -f -q -z --stdin", paths)
+
+    def _renew(self, paths: list[str]) -> None:
+        """Make files newer than all that the agent left, so that builds do not take it for them."""
+        if paths:
+            self._commands.run(f"xargs -0r touch -ch -d @{self.later_time():.0f} --", paths)
+
+    def later_time(self) -> float:
+        """Return a time that is later than that of all that the agent left."""
+        return float(max(int(time.time()), int(self._newest) + 1))
+
+
+def _is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "d"
+
+
+def _was_there(path: str, changes: Changes) -> bool:
+    return path not in changes.before or changes.before[path] is not None
+
+
+def _may_have_been_folder(path: str, changes: Changes) -> bool:
+    return path not in changes.before or _is_folder(changes.before[path])
+
+
+def _excluded(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits a path, or a part of it from a slash on, or a folder above it."""
+    names = path.split("/")
+    parts = ["/".join(names[a:b]) for a in range(len(names)) for b in range(a + 1, len(names) + 1)]
+    return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)

@@ -1,0 +1,126 @@
+"""What is written at the end of a run: statistics, GitHub's summary, the page, and warnings."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import markdown_text, one_line
+from pytest_intercode.errors import IntercodeError
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.results.summary import summarise
+from pytest_intercode.results.tables import markdown, summaries
+
+if TYPE_CHECKING:
+    from pytest_intercode.plugin.gate import Gate
+
+__all__ = ["warn_of_limits", "write_page", "write_statistics", "write_step_summary"]
+
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def warn_of_limits(
+    terminal: pytest.TerminalReporter, settings: Settings, tries: Sequence[EpisodeRecord]
+) -> None:
+    """Warn of limits that had no effect, as the agent reported nothing that they limit."""
+    budget, limits = settings.budget, settings.run_limits
+    for limit, measure, option in (
+        (budget.tokens, "tokens", "max-tokens"),
+        (limits.tokens, "tokens", "run-max-tokens"),
+        (budget.cost, "cost", "max-cost"),
+        (limits.cost, "cost", "run-max-cost"),
+    ):
+        if limit and not any(getattr(record.usage, measure) for record in tries):
+            terminal.write_line(
+                f"--intercode-{option} had no effect: the agent reported no {measure} "
+                "(pytest_intercode.spend does it)",
+                yellow=True,
+            )
+
+
+def write_step_summary(
+    terminal: pytest.TerminalReporter, name: str, tries: list[EpisodeRecord], gate: Gate | None
+) -> None:
+    """Add the table to the summary of GitHub's job, where the run is a step of one."""
+    target = os.environ.get(_STEP_SUMMARY)
+    if not target:
+        return
+    judgements = gate.lines() if gate is not None else []
+    lines = [f"### {markdown_text(name)}", "", *markdown(tries), ""]
+    text = "\n".join([*lines, *(f"- {markdown_text(line)}" for line in judgements), ""])
+    try:
+        with Path(target).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        terminal.write_line(
+            f"${_STEP_SUMMARY}={target}: cannot be written: {error.strerror}", yellow=True
+        )
+
+
+def write_statistics(
+    terminal: pytest.TerminalReporter, tries: list[EpisodeRecord], results: Path
+) -> None:
+    """Write the run's statistics next to its results, for programs."""
+    statistics: dict[str, Any] = {"all": asdict(summarise(tries))}
+    for column, groups in summaries(tries).items():
+        statistics[column] = {value: asdict(summary) for value, summary in groups}
+    path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
+    try:
+        write_file(path, json.dumps(statistics, indent=1) + "\n")
+    except IntercodeError as error:
+        terminal.write_line(one_line(str(error)), red=True)
+
+
+def write_page(
+    terminal: pytest.TerminalReporter,
+    settings: Settings,
+    results: Path,
+    name: str,
+    gate: Gate | None,
+) -> bool:
+    """Write the page of ``--intercode-html``; return whether there is one.
+
+    A run is worth a page also when its baseline cannot be read any more.
+
+    Args:
+        terminal: pytest's, for what to report.
+        settings: the run's.
+        results: the results file.
+        name: what the run is called.
+        gate: its judgements are on the page.
+    """
+    from pytest_intercode.page import write
+
+    target, own_baseline = settings.html, settings.baseline
+    assert target is not None
+    problems: dict[str, None] = {}
+    is_written = False
+    for baseline in dict.fromkeys((own_baseline, None)):
+        try:
+            write(
+                results,
+                target,
+                name,
+                names=(own_baseline.name if own_baseline else "", name),
+                baseline=baseline,
+                notes=gate.lines(verdict=baseline is None) if gate is not None else (),
+                option="--intercode-html",
+            )
+        except (IntercodeError, OSError) as error:
+            problems[one_line(str(error))] = None
+        else:
+            is_written = True
+            break
+    for problem in problems:
+        terminal.write_line(problem, red=True)
+    if is_written:
+        terminal.write_line(one_line(f"a page to look at: {target}"))
+    return is_written
