@@ -25,7 +25,7 @@ from pytest_intercode.plugin.execution import InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import Router, replay
-from pytest_intercode.plugin.reporter import Reporter, reporter_of
+from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
@@ -38,7 +38,6 @@ from pytest_intercode.rollouts.executor import BackgroundExecutor, Handle, Obser
 from pytest_intercode.rollouts.feed import LookAhead
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput
-from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.threads import ThreadsExecutor
 
 __all__ = ["ConcurrentExecution"]
@@ -67,6 +66,15 @@ class _Running:
     output: CapturedOutput
     waited: dict[str, float] = field(default_factory=dict)
 
+    def retime(self, report: pytest.TestReport, when: str) -> None:
+        """Have a report say how long the rollout took, not how long pytest waited for it."""
+        phase = self.handle.phases.get(_PHASES[when])  # the report may be of another, as an error
+        if phase is not None:  # what is more than waiting is the user's own fixtures
+            fixture_seconds = report.duration - self.waited.get(when, 0.0)
+            report.start = phase.began
+            report.duration = phase.seconds + max(0.0, fixture_seconds)
+            report.stop = report.start + report.duration
+
 
 class ConcurrentExecution(Observer):
     """Runs the rollouts of this process concurrently; also a pytest plugin.
@@ -92,15 +100,14 @@ class ConcurrentExecution(Observer):
         self._stack = contextlib.ExitStack()
         self._router = Router()
         # Threads write to it, and only one of them could make it.
-        self._reporter: Reporter | None = None
-        if not is_worker(self._config):
-            self._reporter = reporter_of(self._config)
+        self._reporter = None if is_worker(self._config) else reporter_of(self._config)
         self._look_ahead = LookAhead(
             lambda: run.composition.provider, self._upcoming, run.settings.profile
         )
         self._executor = self._make_executor()
         run.progress.running = self._count_running
-        self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
+        inline_services = replace(run.composition.services, isolate=self._isolate)
+        self._inline = InlineExecution(run, inline_services, lambda: self._pending)
 
     def _make_executor(self) -> BackgroundExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
@@ -111,10 +118,6 @@ class ConcurrentExecution(Observer):
             self._begin_next,
             interval=_REFRESH_INTERVAL if is_worker(self._config) else None,
         )
-
-    def _inline_services(self) -> Services:
-        """Return what rollouts work with that run in their items' turns."""
-        return replace(self._run.composition.services, isolate=self._isolate)
 
     # -- what the fixtures ask
 
@@ -243,13 +246,7 @@ class ConcurrentExecution(Observer):
         report = yield
         running = self._reported
         if running is not None and running.item is item:
-            # the report may be of another phase, as an error is
-            phase = running.handle.phases.get(_PHASES[call.when])
-            if phase is not None:  # what is more than waiting is the user's own fixtures
-                fixture_seconds = report.duration - running.waited.get(call.when, 0.0)
-                report.start = phase.began
-                report.duration = phase.seconds + max(0.0, fixture_seconds)
-                report.stop = report.start + report.duration
+            running.retime(report, call.when)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -276,11 +273,10 @@ class ConcurrentExecution(Observer):
         """Begin nothing more, and end what runs, but for the rollout of one item."""
         with self._executor.lock:
             self._executor.stop()
-            rollouts = [
-                running for begun_item, running in self._running.items() if begun_item is not item
-            ]
+            rollouts = list(self._running.values())
         for running in rollouts:
-            running.handle.cancel("the run is over")
+            if running.item is not item:
+                running.handle.cancel("the run is over")
         self._executor.join(_CLOSE_TIMEOUT)
 
     def _phase(self, when: str) -> Iterator[None]:

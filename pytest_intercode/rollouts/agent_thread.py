@@ -76,34 +76,27 @@ class SharedLoop:
             self._loop.close()
 
 
-class AgentRun:
-    """One agent at work; lives on the agent's thread, and is watched from another.
+class AgentActions:
+    """What an agent does in its environment: one action at a time, within its budgets.
+
+    Args:
+        environment: the environment, after its reset.
+        ledger: what the agent reports and may use up.
+        run_budget: what the whole run has left.
 
     Attributes:
-        failure: what the agent raised, if it did.
         sandbox_fault: what broke in an action, however the agent has reacted.
         done: set when the agent has ended.
         in_environment: whether an action of it runs.
         detached: it swallowed whatever it was refused with, and waits for ever.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        environment: Environment,
-        first: Observation,
-        ledger: Ledger,
-        run_budget: RunBudget,
-        shared_loop: SharedLoop,
-    ) -> None:
-        self.failure: BaseException | None = None
+    def __init__(self, environment: Environment, ledger: Ledger, run_budget: RunBudget) -> None:
         self.sandbox_fault: InfrastructureError | TaskError | None = None
         self.done = threading.Event()
         self.in_environment = False
         self.detached = False
-        self._agent = agent
         self._environment = environment
-        self._first = first
         self._ledger = ledger
         self._run_budget = run_budget
         self._stopped = False
@@ -114,48 +107,9 @@ class AgentRun:
         self._interrupted = False
         self._refused = self._interrupts = 0
         self._since = time.monotonic()
-        self._shared_loop = shared_loop
         self._tasks: AgentTasks | None = None
         self._in_command = False
         self._command_timer: threading.Timer | None = None
-
-    def __call__(self) -> None:
-        """Play the episode, to its end or to the agent's."""
-        self._thread_id = threading.get_ident()
-        try:
-            try:
-                self._play()
-            except _Stopped:
-                pass
-            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
-                expected = self._interrupted or _only_of_the_end(error)
-                ended_well = self._environment.over and expected
-                if isinstance(error, NeverActed) or not (ended_well or self._stopped):
-                    self.failure = error
-            finally:
-                if self._tasks is not None:
-                    self._tasks.end(wait=not self._stopped)
-        except _Stopped:  # it may come anywhere
-            pass
-        except BaseException as error:
-            if not self._stopped:
-                self.failure = self.failure or error
-        finally:
-            self._unresponsive = True
-            if self._tasks is not None:
-                self._tasks.leave()
-            self.done.set()
-
-    # -- what the watching thread calls
-
-    def stop(self, reason: str) -> None:
-        """Let no further action run, stop the one that runs, and ask the agent to end."""
-        self._stopped = True
-        self._environment.stop_actions(reason)
-        with contextlib.suppress(Exception):
-            self._agent.abort()
-        if self._tasks is not None:
-            self._tasks.cancel()
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget is used up; from any thread.
@@ -174,82 +128,6 @@ class AgentRun:
         with self._gate:
             if self._in_command:
                 self._environment.stop_actions("budget")
-
-    def cancel(self, reason: str) -> None:
-        """End it without waiting: the turn loop goes on although the agent may not react."""
-        self.stop(reason)
-        self.done.set()
-        self.interrupt(0)
-
-    def interrupt(self, timeout: float) -> bool:
-        """Raise an exception in the agent's thread; return whether it has ended.
-
-        It takes effect at the next instruction of Python, so not while the thread waits in C.
-
-        Args:
-            timeout: seconds to wait for the end.
-        """
-        with self._gate:
-            if not self.in_environment and not self._unresponsive:
-                import ctypes
-
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_Stopped)
-                )
-        if self._tasks is not None:
-            self._tasks.abandon()
-        return self.done.wait(timeout)
-
-    def blocked(self) -> tuple[str, ...]:
-        """Say when it kept other async agents waiting, a line each."""
-        return tuple(self._tasks.blocked) if self._tasks is not None else ()
-
-    def delay(self) -> str:
-        """Say who blocked the event loop while it was to act, itself included, or nothing."""
-        return self._tasks.delay() if self._tasks is not None else ""
-
-    def trailing_notes(self) -> str:
-        """Return what the agent said after its last action."""
-        note = self._ledger.take()
-        return "\n".join(part for part in (note.thought, note.log) if part)
-
-    # -- the agent's thread
-
-    def _play(self) -> None:
-        task = self._environment.task
-        assert task is not None
-        agent, environment = self._agent, self._environment
-        view = task.view(environment.max_turns)
-        try:
-            if self._stopped:  # before it began
-                return
-            self._since = time.monotonic()
-            if agent.style == "loop":
-                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
-                return
-            self._await(agent.reset(view))
-            observation = self._first
-            while not environment.over and not self._stopped:
-                action = self._await(agent.act(observation))
-                if not isinstance(action, str):
-                    raise AgentError(
-                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
-                        "an action is a str, and 'submit' ends the episode"
-                    )
-                observation = self.step(action)[0]
-        finally:
-            self._await(agent.close())
-
-    def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on the run's event loop."""
-        if not inspect.isawaitable(value):
-            return value
-        if self._tasks is None:
-            task = self._environment.task
-            self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
-        return self._tasks.finish(value)
-
-    # -- what the agent's environment passes on
 
     def over(self) -> bool:
         """Whether every action would be refused."""
@@ -420,6 +298,149 @@ class AgentRun:
             exhausted = "" if finished else self._run_budget.charge()
             if exhausted:
                 self._ledger.exhaust(exhausted)
+
+
+class AgentRun(AgentActions):
+    """One agent at work; lives on the agent's thread, and is watched from another.
+
+    Args:
+        agent: the agent.
+        environment: the environment, after its reset.
+        first: the observation that the reset returned.
+        ledger: what the agent reports and may use up.
+        run_budget: what the whole run has left.
+        shared_loop: the event loop of async agents.
+
+    Attributes:
+        failure: what the agent raised, if it did.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        environment: Environment,
+        first: Observation,
+        ledger: Ledger,
+        run_budget: RunBudget,
+        shared_loop: SharedLoop,
+    ) -> None:
+        super().__init__(environment, ledger, run_budget)
+        self.failure: BaseException | None = None
+        self._agent = agent
+        self._first = first
+        self._shared_loop = shared_loop
+
+    def __call__(self) -> None:
+        """Play the episode, to its end or to the agent's."""
+        self._thread_id = threading.get_ident()
+        try:
+            try:
+                self._play()
+            except _Stopped:
+                pass
+            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
+                expected = self._interrupted or _only_of_the_end(error)
+                ended_well = self._environment.over and expected
+                if isinstance(error, NeverActed) or not (ended_well or self._stopped):
+                    self.failure = error
+            finally:
+                if self._tasks is not None:
+                    self._tasks.end(wait=not self._stopped)
+        except _Stopped:  # it may come anywhere
+            pass
+        except BaseException as error:
+            if not self._stopped:
+                self.failure = self.failure or error
+        finally:
+            self._unresponsive = True
+            if self._tasks is not None:
+                self._tasks.leave()
+            self.done.set()
+
+    # -- what the watching thread calls
+
+    def stop(self, reason: str) -> None:
+        """Let no further action run, stop the one that runs, and ask the agent to end."""
+        self._stopped = True
+        self._environment.stop_actions(reason)
+        with contextlib.suppress(Exception):
+            self._agent.abort()
+        if self._tasks is not None:
+            self._tasks.cancel()
+
+    def cancel(self, reason: str) -> None:
+        """End it without waiting: the turn loop goes on although the agent may not react."""
+        self.stop(reason)
+        self.done.set()
+        self.interrupt(0)
+
+    def interrupt(self, timeout: float) -> bool:
+        """Raise an exception in the agent's thread; return whether it has ended.
+
+        It takes effect at the next instruction of Python, so not while the thread waits in C.
+
+        Args:
+            timeout: seconds to wait for the end.
+        """
+        with self._gate:
+            if not self.in_environment and not self._unresponsive:
+                import ctypes
+
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_Stopped)
+                )
+        if self._tasks is not None:
+            self._tasks.abandon()
+        return self.done.wait(timeout)
+
+    def blocked(self) -> tuple[str, ...]:
+        """Say when it kept other async agents waiting, a line each."""
+        return tuple(self._tasks.blocked) if self._tasks is not None else ()
+
+    def delay(self) -> str:
+        """Say who blocked the event loop while it was to act, itself included, or nothing."""
+        return self._tasks.delay() if self._tasks is not None else ""
+
+    def trailing_notes(self) -> str:
+        """Return what the agent said after its last action."""
+        note = self._ledger.take()
+        return "\n".join(part for part in (note.thought, note.log) if part)
+
+    # -- the agent's thread
+
+    def _play(self) -> None:
+        task = self._environment.task
+        assert task is not None
+        agent, environment = self._agent, self._environment
+        view = task.view(environment.max_turns)
+        try:
+            if self._stopped:  # before it began
+                return
+            self._since = time.monotonic()
+            if agent.style == "loop":
+                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
+                return
+            self._await(agent.reset(view))
+            observation = self._first
+            while not environment.over and not self._stopped:
+                action = self._await(agent.act(observation))
+                if not isinstance(action, str):
+                    raise AgentError(
+                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
+                        "an action is a str, and 'submit' ends the episode"
+                    )
+                observation = self.step(action)[0]
+        finally:
+            self._await(agent.close())
+
+    def _await(self, value: Any) -> Any:
+        """Finish what an async agent returned, on the run's event loop."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._tasks is None:
+            task = self._environment.task
+            self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
+        return self._tasks.finish(value)
 
 
 def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:

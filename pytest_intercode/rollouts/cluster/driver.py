@@ -52,6 +52,7 @@ from pytest_intercode.rollouts.executor import Handle, Observer, Phase, PhaseNam
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.output import captured_pieces
 from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.spec import RolloutSpec
 
 __all__ = ["Driver"]
 
@@ -190,13 +191,10 @@ class Driver:
             return
         try:
             for message in decode(event.data):
-                handler = getattr(self, f"_on_{message.get('what')}", self._on_unknown)
+                handler = getattr(self, f"_on_{message.get('what')}", _refuse)
                 handler(event.node, message)
         except _MALFORMED as error:
             self._lose_node(event.node, f"it sends what is not a message: {error!r:.200}", True)
-
-    def _on_unknown(self, node: str, message: Message) -> None:
-        raise BadMessage(f"{message.get('what')!r:.40}")
 
     def _on_line(self, node: str, message: Message) -> None:
         self._observer.report(f"{self._table.nodes[node].name}: {str(message['text'])[:2000]}")
@@ -244,13 +242,8 @@ class Driver:
         job = self._job(node, message)
         if job is None:  # of an attempt that was given up: its result counts for nothing
             return
-        phases, builder = _phases_of(message), RecordBuilder(job.handle.spec)
-        name = self._table.nodes[node].name
-        try:
-            record = builder.received(from_line(str(message["line"])), name, job.losses)
-        except (ConfigurationError, ValueError, RecursionError) as error:
-            reason = f"node {name} sent what is not a record of it: {error!s:.300}"
-            record = replace(builder.failure(AgentError(reason)), attempts=tuple(job.losses))
+        phases, name = _phases_of(message), self._table.nodes[node].name
+        record = _record_of(job, str(message["line"]), name)
         self._table.placement.note_end(name)
         self._table.forget(job)
         if job.handle.over:
@@ -263,31 +256,23 @@ class Driver:
         job = self._job(node, message)
         if job is None:
             return
-        name = self._table.nodes[node].name
-        error = error_from(message["error"], name)
+        name, placement = self._table.nodes[node].name, self._table.placement
+        error, declined = _failure_of(message, name)
         stage, phases = str(message["stage"]), _phases_of(message)
-        if not job.handle.over and isinstance(error, RolloutCancelled):  # its process is ending
-            error = SandboxError(f"it was ended there: {error}")
-            message["declined"] = True
-        if isinstance(error, InfrastructureError):
-            self._table.placement.note_fault(name, str(error))
-            if message.get("declined") is True and not job.handle.over:
-                self._table.placement.release(node)
-                self._lose(job, self._table.nodes[node], str(error), acted=True, error=error)
-                return
-            self._table.placement.counts[name].done += 1
-            if isinstance(error, EngineUnavailable):  # of one node; the others have theirs
-                error = InfrastructureError(str(error))
-        else:
-            self._table.placement.note_end(name)
-        self._table.forget(job)
-        if job.handle.over:
+        if declined and not job.handle.over:
+            placement.note_fault(name, str(error))
+            placement.release(node)
+            self._lose(job, self._table.nodes[node], str(error), acted=True, error=error)
             return
-        if isinstance(error, (ConfigurationError, InfrastructureError)):
-            error = _on_node(error, name)  # a module may be missing there, say
-        job.handle.phases.update(phases)
-        self._observer.printed(job.handle, captured_pieces(message.get("output")))
-        self._fail(job.handle, error, stage)
+        fault = isinstance(error, InfrastructureError) and not job.handle.over
+        placement.note_end(name, str(error) if fault else "")
+        self._table.forget(job)
+        if not job.handle.over:
+            if isinstance(error, (ConfigurationError, InfrastructureError)):
+                error = _on_node(error, name)  # a module may be missing there, say
+            job.handle.phases.update(phases)
+            self._observer.printed(job.handle, captured_pieces(message.get("output")))
+            self._fail(job.handle, error, stage)
 
     def _job(self, node: str, message: Message) -> Job | None:
         """Return the rollout that a message is about, unless it is of an attempt given up."""
@@ -312,7 +297,7 @@ class Driver:
         reason: str,
         *,
         acted: bool,
-        error: InfrastructureError | None = None,
+        error: Exception | None = None,
     ) -> None:
         """Take note of an attempt without a result, and end a rollout that is not run again.
 
@@ -367,11 +352,7 @@ class Driver:
         if job.used_turns:
             spec = replace(spec, max_turns=job.remaining_turns)
         try:
-            paths: set[Path] = set()
-            with_paths((spec.task, spec.parameters), None, paths)
-            refs = [(str(path), self._files.ref(path)) for path in sorted(paths)]
-            files = [[path, list(ref)] for path, ref in refs if ref is not None]
-            message = encode({"what": "play", **_names(job), "files": files}, spec=spec.to_json())
+            message = _play_message(job, spec, self._files)
         except Exception as error:  # a file that cannot be read, a task that is not JSON
             self._table.forget(job)
             self._fail(handle, error, "prepare")
@@ -388,6 +369,10 @@ class Driver:
                 self._fail(job.handle, error, "prepare")
 
 
+def _refuse(node: str, message: Message) -> None:
+    raise BadMessage(f"{message.get('what')!r:.40}")
+
+
 _Error = TypeVar("_Error", bound=IntercodeError)
 
 
@@ -396,8 +381,28 @@ def _on_node(error: _Error, node: str) -> _Error:
     return type(error)(f"node {node}: {error}")
 
 
-def _names(job: Job) -> Message:
-    return {"job": job.number, "attempt": job.attempt}
+def _play_message(job: Job, spec: RolloutSpec, index: FileIndex) -> bytes:
+    """Return what has a node play a rollout."""
+    paths: set[Path] = set()
+    with_paths((spec.task, spec.parameters), None, paths)
+    refs = [(str(path), index.ref(path)) for path in sorted(paths)]
+    message = {
+        "what": "play",
+        "job": job.number,
+        "attempt": job.attempt,
+        "files": [[path, list(ref)] for path, ref in refs if ref is not None],
+    }
+    return encode(message, spec=spec.to_json())
+
+
+def _record_of(job: Job, line: str, node: str) -> EpisodeRecord:
+    """Return the record of a rollout that a node sent; what is not one is its agent's fault."""
+    builder = RecordBuilder(job.handle.spec)
+    try:
+        return builder.received(from_line(line), node, job.losses)
+    except (ConfigurationError, ValueError, RecursionError) as error:
+        reason = f"node {node} sent what is not a record of it: {error!s:.300}"
+        return replace(builder.failure(AgentError(reason)), attempts=tuple(job.losses))
 
 
 def _pass_phases(handle: Handle, stage: str) -> None:
@@ -406,6 +411,17 @@ def _pass_phases(handle: Handle, stage: str) -> None:
     for future in futures[: {"agent": 0, "prepare": 1}.get(stage, 2)]:
         if not future.done():
             future.set_result(None)  # ``wait`` returns what is used instead
+
+
+def _failure_of(message: Message, node: str) -> tuple[Exception, bool]:
+    """Return what ended an attempt, and whether another node is to begin it."""
+    error = error_from(message["error"], node)
+    declined = message.get("declined") is True
+    if isinstance(error, RolloutCancelled):  # not by its owner: the process is ending
+        return SandboxError(f"it was ended there: {error}"), True
+    if isinstance(error, EngineUnavailable) and not declined:  # one node's, not everybody's
+        return InfrastructureError(str(error)), False
+    return error, declined and isinstance(error, InfrastructureError)
 
 
 def _phases_of(message: Message) -> dict[PhaseName, Phase]:

@@ -119,11 +119,14 @@ class Placement:
         if counts.in_a_row >= _MAX_FAULTS:
             self.leave_out(name, f"{_MAX_FAULTS} faults in a row, the last: {reason}")
 
-    def note_end(self, name: str) -> None:
-        """Count a rollout that ended on a node, well or by its own fault."""
+    def note_end(self, name: str, fault: str = "") -> None:
+        """Count a rollout that ended on a node; ``fault`` says why, if the node is at fault."""
         counts = self._counts(name)
         counts.done += 1
-        counts.in_a_row = 0
+        if fault:
+            self.note_fault(name, fault)
+        else:
+            counts.in_a_row = 0
 
     def begin(self, avoid: Collection[str] = ()) -> str | None:
         """Take a slot of the least busy node that has a free one; None where there is none.
