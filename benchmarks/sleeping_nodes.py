@@ -60,12 +60,15 @@ class SleepingNodes:
 
     # -- what the executor calls
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> None:
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
         """Let all nodes join."""
-        self._report = report
+        joined: list[Event] = []
+        self._report = joined.append
         threading.Thread(target=self._work, daemon=True).start()
         for number in range(self._wanted):
             self._join(f"node-{number}")
+        self._report = report
+        return [event for event in joined if isinstance(event, Joined)]
 
     def send(self, node: str, data: bytes) -> None:
         """Answer as a node does."""

@@ -71,16 +71,9 @@ class ClusterExecution(ConcurrentExecution):
     _executor: ClusterExecutor
 
     def __init__(self, run: Run) -> None:
-        self._began = time.monotonic()
         super().__init__(run, run.settings.cluster_concurrency)
-        try:
-            self.backend = self._executor.backend()
-            self._began = time.monotonic()
-        except BaseException as error:
-            self._executor.close()
-            if isinstance(error, ConfigurationError):
-                raise ConfigurationError(f"--intercode-cluster: {error}") from None
-            raise
+        self.backend = self._executor.backend
+        self._began = time.monotonic()
 
     def _make_executor(self) -> ClusterExecutor:
         # Imports Ray.
@@ -89,22 +82,17 @@ class ClusterExecution(ConcurrentExecution):
         run, files = self._run, FileIndex()
         settings = _node_settings(run, files)
         assert run.settings.cluster is not None
-        transport = RayNodes(run.settings.cluster, insecure=run.settings.cluster_insecure)
-        try:
-            return ClusterExecutor(
-                transport,
-                settings,
-                self,
-                self._begin_next,
-                concurrency=self._concurrency,
-                run_budget=run.budget.budget,
-                files=files,
-                substitute=lambda spec: default_environment(spec, run.composition.provider),
-                timeout=run.settings.cluster_wait,
-            )
-        except BaseException:
-            transport.close(0.0)
-            raise
+        return ClusterExecutor(
+            RayNodes(run.settings.cluster, insecure=run.settings.cluster_insecure),
+            settings,
+            self,
+            self._begin_next,
+            concurrency=self._concurrency,
+            run_budget=run.budget.budget,
+            files=files,
+            substitute=lambda spec: default_environment(spec, run.composition.provider),
+            timeout=run.settings.cluster_wait,
+        )
 
     # -- what the executor notifies of, on its own thread
 

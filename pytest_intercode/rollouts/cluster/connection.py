@@ -232,27 +232,17 @@ class _Connection(Observer):
         )
         settings = with_agent_files(settings, self.files, f"the agent {agent.name}")
         local_provider = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
-        transport = cluster.make_transport()
-        try:
-            self.executor = ClusterExecutor(
-                transport,
-                settings,
-                self,
-                lambda: None,
-                concurrency=None,
-                run_budget=RunBudget(RunLimits()),
-                files=self.files,
-                substitute=lambda spec: default_environment(spec, local_provider),
-                timeout=cluster.wait,
-            )
-        except BaseException:
-            transport.close(0.0)
-            raise
-        try:
-            self.executor.backend()
-        except BaseException:
-            self.executor.close()
-            raise
+        self.executor = ClusterExecutor(
+            cluster.make_transport(),
+            settings,
+            self,
+            lambda: None,
+            concurrency=None,
+            run_budget=RunBudget(RunLimits()),
+            files=self.files,
+            substitute=lambda spec: default_environment(spec, local_provider),
+            timeout=cluster.wait,
+        )
 
     def share(self) -> None:
         """Let as many rollouts run at a time as all sessions together want."""

@@ -117,7 +117,8 @@ class Driver:
         Raises:
             ConfigurationError: a node cannot be used.
         """
-        self._transport.start(self._inbox.put, settings)
+        for event in self._transport.start(self._inbox.put, settings):
+            self._take(event)
         self._thread.start()
 
     def wake(self) -> None:

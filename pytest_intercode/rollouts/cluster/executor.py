@@ -49,6 +49,10 @@ class ClusterExecutor:
 
     Attributes:
         lock: guards what ``refill`` looks at.
+        backend: the backend of the sandboxes of all nodes.
+
+    Raises:
+        ConfigurationError: a node cannot be used, or nodes differ in their sandboxes.
     """
 
     def __init__(
@@ -72,7 +76,12 @@ class ClusterExecutor:
         self._table = JobTable(self._placement)
         self._driver = Driver(transport, self._table, observer, refill, run_budget, files)
         self.lock = self._driver.lock
-        self._driver.start(lambda: settings.to_json(run_budget.seconds_left))
+        try:
+            self._driver.start(lambda: settings.to_json(run_budget.seconds_left))
+            self.backend = self._find_backend()
+        except BaseException:
+            self.close()
+            raise
 
     # -- what its owner calls
 
@@ -93,26 +102,15 @@ class ClusterExecutor:
         with self.lock:
             return self._placement.nodes_at_work
 
-    def backend(self, timeout: float = 60.0) -> str:
-        """Return the backend of the sandboxes of all nodes.
-
-        Args:
-            timeout: seconds to wait until the first of them is there.
-
-        Raises:
-            ConfigurationError: they differ in what they have, or there is none.
-        """
-        deadline = time.monotonic() + timeout
+    def _find_backend(self) -> str:
         with self.lock:
-            while not self._table.nodes and time.monotonic() < deadline:
-                self._driver.changed.wait(0.1)
             names = {node.backend: node.name for node in self._table.nodes.values()}
         if len(names) > 1:
             backends = ", ".join(f"{name} has {backend}" for backend, name in names.items())
-            raise ConfigurationError(f"{backends}: say which with --intercode-sandbox")
-        if not names:
-            raise ConfigurationError("there is no node")
-        return next(iter(names))
+            raise ConfigurationError(
+                f"--intercode-cluster: {backends}: say which with --intercode-sandbox"
+            )
+        return next(iter(names), "")
 
     def submit(self, spec: RolloutSpec) -> Handle:
         """Take a rollout; it begins when a node has a free slot."""

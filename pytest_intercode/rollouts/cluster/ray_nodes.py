@@ -82,6 +82,7 @@ class RayNodes:
         self._process_on: dict[str, str] = {}  # ids of our processes, by Ray's id of a node
         self._count = 0
         self._started = False
+        self._joined: list[Joined] = []  # before it has started
         self._closed = threading.Event()
         self._answers: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stored: dict[str, tuple[list[Any], int]] = {}  # references and bytes, by digest
@@ -89,8 +90,8 @@ class RayNodes:
         self._connection = RayConnection(address, insecure=insecure)
         self._ray = self._connection.ray
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> None:
-        """Start a process on every node, and wait for them; begin to report events.
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
+        """Start a process on every node, wait for them, and return those that have joined.
 
         Raises:
             ConfigurationError: one does not start, has other versions, or cannot play.
@@ -117,8 +118,10 @@ class RayNodes:
             raise ConfigurationError(
                 f"{OPTION}: " + ("; ".join(problems) or "no node of the cluster has CPUs")
             )
-        self._started = True
+        with self._lock:
+            self._started = True
         threading.Thread(target=self._watch, name="intercode-nodes", daemon=True).start()
+        return self._joined
 
     def _find_nodes(self) -> None:
         """Start processes on nodes that have none."""
@@ -203,7 +206,12 @@ class RayNodes:
             self._give_up(process, problem, process_alone=True)
             return
         process.joined = True
-        self._report(Joined(process.id, process.name, process.weight, backend))
+        event = Joined(process.id, process.name, process.weight, backend)
+        with self._lock:
+            if not self._started:
+                self._joined.append(event)
+        if self._started and event not in self._joined:
+            self._report(event)
         self._call(process, "poll", "poll", _POLL_TIMEOUT, then=self._take_messages)
 
     def _take_messages(self, process: _Process, data: bytes) -> None:

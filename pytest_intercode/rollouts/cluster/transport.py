@@ -73,11 +73,11 @@ Event: TypeAlias = "Joined | Received | Gone | Refused"
 class Transport(Protocol):
     """Carries messages. Its calls return at once, but for the first and the last."""
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> None:
-        """Have processes started on all nodes, and begin to report events.
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
+        """Have processes started on all nodes, and return those that have joined.
 
         Args:
-            report: takes events, on threads of the transport's; those that have joined first.
+            report: takes what happens from now on, on threads of the transport's.
             settings: returns what a process is to know first, as JSON.
 
         Raises:

@@ -35,7 +35,7 @@ from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
 from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.transport import Event, Received, Refused
+from pytest_intercode.rollouts.cluster.transport import Event, Joined, Received, Refused
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
 
@@ -432,12 +432,13 @@ class DrawingNodes(SleepingNodes):
         budgets: what their rollouts would call, by node.
     """
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> None:
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
         self.budgets: dict[str, RemoteBudget] = {}
-        super().start(report, settings)
+        joined = super().start(report, settings)
         for node in self._nodes:
             send = partial(self._say, node)
             self.budgets[node] = RemoteBudget(True, None, send, lambda turns: None)
+        return joined
 
     def _say(self, node: str, message: Message) -> None:
         self._report(Received(node, encode(message)))
