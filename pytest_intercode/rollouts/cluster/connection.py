@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,13 +213,12 @@ def shared_cluster(address: str) -> Cluster:
 
 
 class _Connection(Observer):
-    """The executor, and the sessions that it works for; the executor's observer."""
+    """The executor, and the sessions that it works for."""
 
     def __init__(self, cluster: Cluster, agent: NodeAgent) -> None:
         self.agent = agent
         self.broken = ""
         self.sessions: list[ClusterSession] = []
-        self.session_of: dict[Handle, ClusterSession] = {}
         self.files = FileIndex()
         self._progress = cluster.progress
         settings = NodeSettings(
@@ -256,44 +255,17 @@ class _Connection(Observer):
         self.broken = self.broken or "the cluster was closed"
         self.executor.close()
         with self.executor.lock:
-            for handle in list(self.session_of):
-                self.failed(handle, EngineUnavailable(self.broken))
-
-    # -- what the executor notifies of
-
-    def printed(self, handle: Handle, pieces: list[Any]) -> None:
-        """Pass it on."""
-        for session in self._of(handle):
-            session.observer.printed(handle, pieces)
-
-    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """Pass it on."""
-        for session in self._of(handle, over=True):
-            session.observer.ended(handle, record)
-
-    def failed(self, handle: Handle, error: BaseException) -> None:
-        """Pass it on; where no node takes work any more, none will."""
-        if isinstance(error, EngineUnavailable):
-            error = EngineUnavailable(_in_python(error))
-            self.broken = str(error)
-        for session in self._of(handle, over=True):
-            session.observer.failed(handle, error)
-
-    def _of(self, handle: Handle, *, over: bool = False) -> Iterator[ClusterSession]:
-        session = self.session_of.get(handle)
-        if session is not None:
-            if over:
-                session.release(handle)
-            yield session
+            for session in list(self.sessions):
+                session.fail_all(EngineUnavailable(self.broken))
 
     def report(self, line: str) -> None:
-        """Pass it on."""
+        """Pass a line of a node on."""
         with contextlib.suppress(Exception):  # it is the user's own
             self._progress(line)
 
 
-class ClusterSession:
-    """A cluster as the executor of one stream.
+class ClusterSession(Observer):
+    """A cluster as the executor of one stream; the observer of its rollouts.
 
     Args:
         connection: the cluster's.
@@ -327,15 +299,34 @@ class ClusterSession:
         with self.lock:
             if self._connection.broken:
                 raise EngineUnavailable(self._connection.broken)
-            handle = self._connection.executor.submit(spec)
+            handle = self._connection.executor.submit(spec, self)
             self._handles.add(handle)
-            self._connection.session_of[handle] = self
             return handle
 
-    def release(self, handle: Handle) -> None:
-        """Forget a rollout that is over."""
-        self._connection.session_of.pop(handle, None)
-        self._handles.discard(handle)
+    def printed(self, handle: Handle, pieces: list[Any]) -> None:
+        """Pass it on, unless the stream has gone."""
+        if handle in self._handles:
+            self.observer.printed(handle, pieces)
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Pass it on, likewise."""
+        if handle in self._handles:
+            self._handles.remove(handle)
+            self.observer.ended(handle, record)
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Pass it on, likewise; where no node takes work any more, none will."""
+        if isinstance(error, EngineUnavailable):
+            error = EngineUnavailable(_in_python(error))
+            self._connection.broken = str(error)
+        if handle in self._handles:
+            self._handles.remove(handle)
+            self.observer.failed(handle, error)
+
+    def fail_all(self, error: EngineUnavailable) -> None:
+        """Let the stream meet an error in place of each record."""
+        for handle in list(self._handles):
+            self.failed(handle, error)
 
     def put(self, path: Path, digest: str) -> None:
         """Have nodes get a file with a SHA-256 when a rollout needs it."""
@@ -361,8 +352,7 @@ class ClusterSession:
             handles = list(self._handles)
         all_over = self._connection.executor.wait_for_end(handles, timeout)
         with self.lock:
-            for handle in handles:
-                self.release(handle)
+            self._handles.difference_update(handles)
         return all_over
 
     def close(self) -> None:

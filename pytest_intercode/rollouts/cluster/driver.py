@@ -73,7 +73,7 @@ class Driver:
     Args:
         transport: what carries messages to nodes.
         table: the rollouts and the nodes.
-        observer: what is notified of rollouts, on the driver's thread.
+        observer: what is notified of the nodes' lines.
         refill: called, with :attr:`lock` held, when there is room and nothing waits; it may add
             something to the table.
         run_budget: what is left for the whole run, nodes and this process together.
@@ -250,8 +250,8 @@ class Driver:
         if job.handle.over:
             return
         job.handle.phases.update(phases)
-        self._observer.printed(job.handle, captured_pieces(message.get("output")))
-        self._end(job.handle, record)
+        job.observer.printed(job.handle, captured_pieces(message.get("output")))
+        self._end(job, record)
 
     def _on_failed(self, node: str, message: Message) -> None:
         job = self._job(node, message)
@@ -272,24 +272,24 @@ class Driver:
             if isinstance(error, (ConfigurationError, InfrastructureError)):
                 error = _on_node(error, name)  # a module may be missing there, say
             job.handle.phases.update(phases)
-            self._observer.printed(job.handle, captured_pieces(message.get("output")))
-            self._fail(job.handle, error, stage)
+            job.observer.printed(job.handle, captured_pieces(message.get("output")))
+            self._fail(job, error, stage)
 
     def _job(self, node: str, message: Message) -> Job | None:
         """Return the rollout that a message is about, unless it is of an attempt given up."""
         return self._table.find(whole(message, "job"), whole(message, "attempt"), node)
 
-    def _fail(self, handle: Handle, error: BaseException, stage: str) -> None:
+    def _fail(self, job: Job, error: BaseException, stage: str) -> None:
         """Give a rollout its failure; ``stage`` is what failed: ``agent``, ``prepare``, ``run``."""
-        self._observer.failed(handle, error)
-        _pass_phases(handle, stage)
-        handle.fail(error)
+        job.observer.failed(job.handle, error)
+        _pass_phases(job.handle, stage)
+        job.handle.fail(error)
 
-    def _end(self, handle: Handle, record: EpisodeRecord) -> None:
+    def _end(self, job: Job, record: EpisodeRecord) -> None:
         """Give a rollout its record."""
-        self._observer.ended(handle, record)
-        _pass_phases(handle, "run")
-        handle.recorded.set_result(record)
+        job.observer.ended(job.handle, record)
+        _pass_phases(job.handle, "run")
+        job.handle.recorded.set_result(record)
 
     def _lose(
         self,
@@ -317,9 +317,9 @@ class Driver:
             return
         if job.end_reason:
             record = RecordBuilder(job.handle.spec).failure(AgentError(job.end_reason))
-            self._end(job.handle, replace(record, attempts=tuple(job.losses)))
+            self._end(job, replace(record, attempts=tuple(job.losses)))
         else:
-            self._fail(job.handle, error or SandboxError("; ".join(job.losses)), "prepare")
+            self._fail(job, error or SandboxError("; ".join(job.losses)), "prepare")
 
     # -- what begins
 
@@ -356,7 +356,7 @@ class Driver:
             message = _play_message(job, spec, self._files)
         except Exception as error:  # a file that cannot be read, a task that is not JSON
             self._table.forget(job)
-            self._fail(handle, error, "prepare")
+            self._fail(job, error, "prepare")
             return
         self._transport.send(node, message)
 
@@ -367,7 +367,7 @@ class Driver:
         for job in list(self._table.jobs.values()):
             self._table.forget(job)
             if not job.handle.over:
-                self._fail(job.handle, error, "prepare")
+                self._fail(job, error, "prepare")
 
 
 def _refuse(node: str, message: Message) -> None:

@@ -112,12 +112,17 @@ class ClusterExecutor:
             )
         return next(iter(names), "")
 
-    def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout; it begins when a node has a free slot."""
+    def submit(self, spec: RolloutSpec, observer: Observer | None = None) -> Handle:
+        """Take a rollout; it begins when a node has a free slot.
+
+        Args:
+            spec: what it is to do.
+            observer: what is notified of it; by default the executor's own.
+        """
         handle = Handle(spec, self, None)
         handle.closed.set_result(None)  # its node ends its sandboxes
         with self.lock:
-            self._table.add(handle)
+            self._table.add(handle, observer or self._observer)
         self.wake()
         return handle
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pytest_intercode.core.record import lost_on
 from pytest_intercode.rollouts.cluster.placement import Placement
-from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.rollouts.executor import Handle, Observer
 
 __all__ = ["Job", "JobTable", "Node"]
 
@@ -26,6 +26,7 @@ class Job:
     Attributes:
         number: names it in messages.
         handle: what its owner has.
+        observer: what is notified of it.
         attempt: the present attempt, from 1; 0 before the first.
         node: the id of the node that it runs on; empty while it waits.
         avoid: names of nodes that it was lost on.
@@ -38,6 +39,7 @@ class Job:
 
     number: int
     handle: Handle
+    observer: Observer
     attempt: int = 0
     node: str = ""
     avoid: set[str] = field(default_factory=set)
@@ -121,9 +123,9 @@ class JobTable:
             self.placement.note_fault(node.name, reason)
         return node
 
-    def add(self, handle: Handle) -> None:
+    def add(self, handle: Handle, observer: Observer) -> None:
         """Take a rollout, to be begun after those that were added before."""
-        job = Job(next(self._numbers), handle)
+        job = Job(next(self._numbers), handle, observer)
         self.jobs[job.number] = self._job_of[handle] = job
         self._waiting.append(job)
 

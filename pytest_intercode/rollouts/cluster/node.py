@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import threading
@@ -74,7 +75,7 @@ class Node:
         self._stack.enter_context(followed())
         capture_process()
         self._worker: NodeWorker | None = None
-        self._began = time.monotonic()
+        self._last_contact = time.monotonic()
         threading.Thread(target=self._watch, name="intercode-watch", daemon=True).start()
 
     def versions(self) -> bytes:
@@ -83,9 +84,11 @@ class Node:
 
     def set_up(self, settings: bytes) -> bytes:
         """Take the settings of the run; return the backend of sandboxes, or a problem, as JSON."""
+        self._last_contact = math.inf  # until it has answered, whatever it waits for
         try:
             self._worker = NodeWorker(NodeSettings.from_json(settings))
         except Exception as error:
+            self._last_contact = time.monotonic()
             return json.dumps({"problem": " ".join(str(error).split())}).encode()
         return json.dumps({"backend": self._worker.backend}).encode()
 
@@ -132,7 +135,7 @@ class Node:
                 os._exit(0)
             if os.getppid() != parent:  # its node is gone; the sandboxes go with this process
                 os._exit(72)
-            idle = present - self._began if worker is None else worker.idle_seconds()
+            idle = present - self._last_contact if worker is None else worker.idle_seconds()
             if min(idle, present - resumed) > _DRIVER_TIMEOUT:
                 threading.Thread(target=self.close, daemon=True).start()
                 deadline = time.monotonic() + _CLOSE_TIMEOUT

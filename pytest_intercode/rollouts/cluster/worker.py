@@ -263,6 +263,7 @@ class NodeWorker(Observer):
             if attempt.key in self._attempts:  # else it was cancelled
                 attempt.handle = self._executor.submit(spec)
                 self._attempt_of[attempt.handle] = attempt
+                attempt.message = {}  # it is large
 
     def _make_agent(self, spec: RolloutSpec) -> Agent:
         with self._factory_lock:

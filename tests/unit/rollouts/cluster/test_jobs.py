@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_intercode.core.task import Task
 from pytest_intercode.rollouts.cluster.jobs import Job, JobTable, Node
 from pytest_intercode.rollouts.cluster.placement import Placement
-from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
 
 SPEC = RolloutSpec(Task("t", "Do something.", ("true",), "bash", "s", "d", max_turns=10))
@@ -23,7 +23,7 @@ def _table(slots: int | None, timeout: float = 300.0, jobs: int = 0, **weights: 
     for name, weight in weights.items():
         table.add_node(name, Node(name, "bubblewrap"), weight)
     for _ in range(jobs):
-        table.add(Handle(SPEC, None, None))  # type: ignore[arg-type]
+        table.add(Handle(SPEC, None, None), Observer())  # type: ignore[arg-type]
     return table
 
 
