@@ -71,7 +71,7 @@ class ClusterExecution(ConcurrentExecution):
     _executor: ClusterExecutor
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run, run.settings.cluster_concurrency)
+        super().__init__(run, run.settings.requested_concurrency)
         self.backend = self._executor.backend
         self._began = time.monotonic()
 
@@ -150,7 +150,7 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
         agent_arguments=settings.agent_arguments,
         agent_folder=settings.agent_folder,
         sandbox=SandboxSettings(
-            settings.sandbox,
+            settings.backend,
             settings.rootfs,
             settings.base_images,
             settings.runtime,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,7 @@ class Composition:
                 base_images=settings.base_images,
                 progress=surroundings.report,
                 verbosity=surroundings.verbosity,
-                sandbox=settings.sandbox,
+                sandbox=settings.backend,
                 rootfs=settings.rootfs,
                 runtime=settings.runtime,
                 docker_hosts=settings.docker_hosts,
@@ -220,8 +220,8 @@ class Composition:
 
     def use_backend(self, backend: str) -> None:
         """Use the backend that the nodes of a cluster have, where the user leaves it open."""
-        if self.settings.sandbox == "auto":
-            self.settings = replace(self.settings, sandbox=backend)
+        if self.settings.backend == "auto":
+            self.settings = self.settings.replace(backend=backend)
             if self._provider is not None:
                 self._provider.close()
                 self._provider = None

@@ -22,13 +22,13 @@ from pytest_intercode.errors import TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition, Surroundings
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
+from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.spec import RolloutSpec
-from pytest_intercode.suites.selection import Selection
 
 __all__ = ["SUITE_TASKS", "Run", "is_own_test", "run_of", "set_task", "spec_of", "task_of"]
 

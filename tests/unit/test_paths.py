@@ -64,7 +64,6 @@ _ALLOWED = {
         "_pack": _OURS,
     },
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
-    "suites.selection": {"_select": _OURS},
     "suites.swebench": {"_image": "a SuitePath"},
     "suites.swebench_verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
