@@ -93,7 +93,7 @@ def run_rollouts(
             ``(observation)`` or ``(task, env)``.
         n: tries at each task, one after the other; ``record.task.repeat`` counts them from 1.
         concurrency: episodes that run at a time; by default 1, and on a cluster as many as its
-            nodes have CPUs. With 1 an episode runs when a record is asked for, and never beside
+            nodes have CPUs. With 1 an episode runs when a record is asked for, and never next to
             the caller's own work.
         ordered: whether records come in the order of the tasks, and not as they end.
         buffer: while so many finished records wait to be taken, no episode begins; by default as

@@ -78,7 +78,7 @@ class Cancellation:
         try:
             yield
         except (InfrastructureError, TaskError) as error:
-            if self.reason:  # what was ended under its hands is no fault
+            if self.reason:  # what was ended under its hands is not a fault
                 raise RolloutCancelled(self.reason) from error
             raise
         finally:

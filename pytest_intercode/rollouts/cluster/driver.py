@@ -309,7 +309,7 @@ class Driver:
             acted: its agent may have had a part in it.
             error: what the node itself says, which could not run it.
         """
-        runs_again = self._table.lose(job, node, reason, acted=acted, blamed=error is None)
+        runs_again = self._table.lose(job, node, reason, acted=acted, unexplained=error is None)
         if runs_again and not job.handle.over:
             return
         self._table.forget(job)

@@ -149,7 +149,7 @@ class JobTable:
         else:
             (self._lost if job.attempt else self._waiting).remove(job)
 
-    def lose(self, job: Job, node: Node, reason: str, *, acted: bool, blamed: bool) -> bool:
+    def lose(self, job: Job, node: Node, reason: str, *, acted: bool, unexplained: bool) -> bool:
         """Take note of an attempt without a result; return whether the rollout is run again.
 
         Args:
@@ -157,7 +157,7 @@ class JobTable:
             node: where it ran.
             reason: why it has no result.
             acted: its agent may have had a part in it, so the turns that it took stay used.
-            blamed: nothing else is known to have caused it.
+            unexplained: nothing else is known to have caused it.
         """
         del node.jobs[job.number]
         self.placement.counts[node.name].lost += 1
@@ -166,7 +166,7 @@ class JobTable:
         job.node = ""
         if acted:
             job.used_turns += job.turns
-            job.deaths += job.acting and blamed
+            job.deaths += job.acting and unexplained
         exhausted = acted and job.acting and job.remaining_turns <= 0
         job.acting, job.turns = False, 0
         self._lost.append(job)

@@ -36,7 +36,7 @@ def _lose(table: JobTable, node_id: str, *, acted: bool = True) -> list[tuple[Jo
     assert node is not None
     lost = []
     for job in list(node.jobs.values()):
-        again = table.lose(job, node, "gone", acted=acted, blamed=acted)
+        again = table.lose(job, node, "gone", acted=acted, unexplained=acted)
         if not again:
             table.forget(job)
         lost.append((job, again))
@@ -193,7 +193,7 @@ def test_each_rollout_has_one_end_whatever_happens(
             job = table.find(*(attempt := chance.choice(attempts)))
             if job is not None and draw < 0.25:
                 table.placement.release(attempt[2])
-                again = table.lose(job, table.nodes[attempt[2]], "", acted=False, blamed=False)
+                again = table.lose(job, table.nodes[attempt[2]], "", acted=False, unexplained=False)
                 if not again:
                     table.forget(job)
                 note([(job, again)])
