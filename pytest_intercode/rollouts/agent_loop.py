@@ -4,7 +4,7 @@ A client that a module makes once (``client = AsyncOpenAI()``) keeps connections
 loop, so all episodes need the same one. It runs on a thread of its own and only schedules: each
 step of a coroutine, from one ``await`` to the next, runs on the thread of the agent that it belongs
 to, while the loop waits for it. To asyncio that is one thread at a time, as ever. And yet an action
-lets the others go on although ``env.step`` is not a coroutine, an agent whose time is up is stopped in
+lets the others go on although ``env.step`` is not a coroutine, an agent whose time is up ends in
 a thread where nobody else is, and one that computes or sleeps instead of awaiting is known by name.
 
 Imports asyncio, so agents that are not async must not import it; see ``agent_thread.py``.
