@@ -85,7 +85,7 @@ class Settings(Options):
             programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
         )
 
-    @cached_property
+    @property
     def sandbox(self) -> SandboxSettings:
         """Where sandboxes come from."""
         return SandboxSettings(

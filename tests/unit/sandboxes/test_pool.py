@@ -27,7 +27,7 @@ A, B, C = (SandboxSpec(name) for name in "abc")
 class Box:
     """Stands for a sandbox."""
 
-    name, place = "box", ""
+    name, host = "box", ""
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
