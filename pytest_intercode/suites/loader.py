@@ -22,13 +22,13 @@ from pytest_intercode.core.suite_folder import OutsideSuite, SuiteFolder, SuiteP
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.environments.python.hidden_tests import check_tests
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.schema import (
     RowSource,
     SuiteModel,
     TaskFields,
     TaskModel,
-    build_task,
 )
 from pytest_intercode.suites.yaml_files import read_yaml
 

@@ -28,9 +28,8 @@ from pytest_intercode.core.task import (
     Step,
     Task,
     Verification,
-    task_from_json,
-    task_to_json,
 )
+from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import bundled_tasks
 
@@ -109,5 +108,5 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
     ],
 )
 def test_what_json_cannot_express_is_named(task: Task) -> None:
-    with pytest.raises(SuiteError, match=r"task 'a': .*datetime\.date.* is no JSON value"):
+    with pytest.raises(SuiteError, match=r"task 'a': .*datetime\.date.* is not a JSON value"):
         task_to_json(task)
