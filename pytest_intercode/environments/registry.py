@@ -7,10 +7,8 @@ import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.interpreter import InterpreterEnvironment
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.registered import (
@@ -19,15 +17,19 @@ from pytest_intercode.suites.registered import (
     environment_names,
 )
 
+if TYPE_CHECKING:
+    from pytest_intercode.environments.base import Environment
+
 __all__ = [
     "PROFILES",
+    "builtin_kinds",
     "environment_class",
     "environments_with",
     "kind_of",
     "register_environment",
 ]
 
-_Class = TypeVar("_Class", bound=type[Environment])
+_Class = TypeVar("_Class", bound="type[Environment]")
 
 PROFILES = ("strict", "paper")
 
@@ -80,6 +82,11 @@ def kind_of(name: str) -> EnvironmentKind:
         return _builtin_kind(name)
     cls = added_environment(name)
     return EnvironmentKind(name=name) if cls is None else _kind_of_class(cls, name)
+
+
+def builtin_kinds() -> tuple[EnvironmentKind, ...]:
+    """Return the kinds of our own environments."""
+    return tuple(map(_builtin_kind, _KINDS))
 
 
 @cache
@@ -135,11 +142,15 @@ def environment_class(env: str, profile: str) -> type[Environment]:
 
 def environments_with(profile: str) -> tuple[str, ...]:
     """Return those of our environments that can be run with a profile."""
-    return tuple(name for name in _KINDS if profile in kind_of(name).profiles)
+    return tuple(kind.name for kind in builtin_kinds() if profile in kind.profiles)
 
 
 def _check(cls: object) -> None:
     """Refuse what cannot be an environment."""
+    # Half of the package, which those who ask for a prompt or a tool do not need.
+    from pytest_intercode.environments.base import Environment
+    from pytest_intercode.environments.interpreter import InterpreterEnvironment
+
     if not (isinstance(cls, type) and issubclass(cls, Environment)):
         raise ConfigurationError(
             f"register_environment({cls!r:.80}): a subclass of pytest_intercode.Environment is "
