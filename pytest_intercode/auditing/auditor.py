@@ -193,11 +193,7 @@ class Auditor:
         wrong = wrong_answers(task, self.tasks)
         empty = kind_of(task.env).empty_answers(task, gold.state)
         for check, label, answers in (
-            (
-                "empty-answer-fails",
-                "an empty answer",
-                kind_of(task.env).empty_answers(task, gold.state),
-            ),
+            ("empty-answer-fails", "an empty answer", empty),
             ("wrong-answer-fails", "a wrong answer", [a for a in wrong if a.certain]),
             ("weak-check", "a changed gold", [a for a in wrong if not a.certain]),
         ):

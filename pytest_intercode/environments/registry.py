@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.suites.registered import (
+from pytest_intercode.environments.registered import (
     add_environment,
     added_environment,
     environment_names,
 )
+from pytest_intercode.errors import ConfigurationError, suggestion
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment

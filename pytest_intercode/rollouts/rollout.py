@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pytest_intercode.agents.loader import failing
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.task import Task
@@ -36,7 +37,6 @@ from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
 from pytest_intercode.sandboxes.images import ImageNotReady, without_waiting
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
 
 __all__ = [
     "Rollout",

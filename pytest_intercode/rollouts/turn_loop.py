@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, QuitRun
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation
@@ -24,7 +25,6 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, InfrastructureError, RolloutCancelled, TaskError
 from pytest_intercode.rollouts.agent_thread import AgentRun, SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.suites.digest import digest
 
 __all__ = ["Cancellation", "run_episode"]
 

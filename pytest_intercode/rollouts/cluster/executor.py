@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord, lost_on
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
@@ -70,7 +71,6 @@ from pytest_intercode.rollouts.executors.handle import (
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.rollout import failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
-from pytest_intercode.suites.digest import digest
 
 __all__ = ["ClusterExecutor", "ClusterHandle", "ClusterObserver"]
 
