@@ -54,6 +54,8 @@ class EnvironmentKind:
         profiles: the environment's class under each profile; text is ``module:class``, which is
             imported when it is needed.
         suite: the suite that is run where only the environment is named.
+        extra_fields: the fields of tasks that not every environment has, and this one does, of
+            ``alternatives``, ``database``, ``repository``, ``tests`` and ``verification``.
         language: what actions are written in, for models.
         labels: the names of the language behind a fence of a code block, ours first.
         suffix: the suffix of files in that language, which an editor highlights by.
@@ -77,12 +79,15 @@ class EnvironmentKind:
         idle_action: an action that changes nothing, for the audit; empty for none.
         siblings_are_wrong: the golds of other tasks on the same data are wrong answers.
         secret_gold: gold is never quoted.
+        intercode_dataset: the dataset that files of InterCode's are about, where they do not name
+            it.
         scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
     """
 
     name: str = ""
     profiles: Mapping[str, str | type[Any]] = {}
     suite: Path | None = None
+    extra_fields: tuple[str, ...] = ("tests", "verification", "repository")
     language: str = ""
     labels: tuple[str, ...] = ()
     suffix: str = ".txt"
@@ -105,6 +110,7 @@ class EnvironmentKind:
     siblings_are_wrong: bool = False
     secret_gold: bool = False
     scores_skipped: bool = False
+    intercode_dataset: str = ""
 
     def __init__(self, environment: type[Any] | None = None, name: str = "") -> None:
         def attribute(key: str) -> str:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.environments.registered import (
-    add_environment,
-    added_environment,
-    environment_names,
-)
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment
 
 __all__ = [
+    "BUILTIN_ENVIRONMENTS",
+    "GROUP",
     "PROFILES",
     "builtin_kinds",
     "environment_class",
+    "environment_names",
     "environments_with",
+    "is_environment",
     "kind_of",
     "register_environment",
+    "watch_environments",
 ]
 
 _Class = TypeVar("_Class", bound="type[Environment]")
@@ -41,7 +44,73 @@ _KINDS = {
     "ctf": "CtfKind",
     "swe": "SweKind",
 }
+BUILTIN_ENVIRONMENTS = tuple(_KINDS)
+"""The names of our own environments."""
+
+GROUP = "pytest_intercode.environments"
+"""The group of entry points: each is named as its environment, and names its class."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+_added: dict[str, type[Any]] = {}
+_watching: list[Callable[[str], None]] = []
+
+
+def add_environment(added: type[Any]) -> None:
+    """Register a class with a ``name`` and a ``suite``; it replaces an earlier one of that name."""
+    _added[added.name] = added
+    for call in _watching:
+        call(added.name)
+
+
+def watch_environments(call: Callable[[str], None]) -> None:
+    """Call a function with the name of every environment, now and as they are added."""
+    _watching.append(call)
+    for name in environment_names():
+        call(name)
+
+
+def added_environment(name: str) -> type[Any] | None:
+    """Return what was added under a name, from an entry point if need be.
+
+    Raises:
+        ConfigurationError: the entry point cannot be loaded.
+    """
+    if name in _added or name in _KINDS:
+        return _added.get(name)
+    point = _entry_points().get(name)
+    if point is None:
+        return None
+    try:
+        loaded: type[Any] = point.load()
+    except Exception as error:
+        raise ConfigurationError(
+            f"the environment {name!r} cannot be loaded from the entry point {point.value} "
+            f"({GROUP}): {type(error).__name__}: {error}"
+        ) from None
+    return loaded
+
+
+def is_environment(name: str) -> bool:
+    """Whether there is an environment of this name."""
+    return name in _KINDS or name in _added or name in _entry_points()
+
+
+def environment_names() -> tuple[str, ...]:
+    """Return all names: the built-in ones, then the added ones."""
+    return tuple(dict.fromkeys((*_KINDS, *sorted({*_added, *_entry_points()}))))
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return _entry_points_on(tuple(sys.path))
+
+
+# To look for them reads the metadata of every installed package: 8 ms, where tasks by the thousand
+# ask whether their tags name an environment. What is installed changes with the path, if at all.
+@cache
+def _entry_points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def register_environment(cls: _Class) -> _Class:

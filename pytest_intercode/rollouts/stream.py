@@ -27,8 +27,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.registered import added_environment
-from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
 from pytest_intercode.errors import (
     ConfigurationError,
     EngineUnavailable,
@@ -386,7 +385,7 @@ class _Specs(Iterator[RolloutSpec]):
 
     def _check(self, task: Task) -> None:
         environment = environment_class(task.env, self.profile)
-        if self._on_nodes and added_environment(task.env) is not None:
+        if self._on_nodes and task.env not in BUILTIN_ENVIRONMENTS:
             raise ConfigurationError(
                 f"{self._asked}: the environment {task.env} is registered in this process, and "
                 "nodes do not have it; leave cluster out"

@@ -13,8 +13,7 @@ from pathlib import Path
 from string import Template
 
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.environments.registered import is_environment
-from pytest_intercode.environments.registry import builtin_kinds
+from pytest_intercode.environments.registry import builtin_kinds, is_environment
 from pytest_intercode.errors import AgentLoadError, suggestion
 
 __all__ = ["PLACEHOLDERS", "Templates", "builtin_text", "load_templates"]
