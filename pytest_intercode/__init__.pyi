@@ -62,7 +62,7 @@ from pytest_intercode.results.files import read_records as read_records
 from pytest_intercode.results.files import read_results as read_results
 from pytest_intercode.rollouts.agent_thread import SharedLoop as SharedLoop
 from pytest_intercode.rollouts.cluster.connection import Cluster as Cluster
-from pytest_intercode.rollouts.cluster.schedule import NodeCounts as NodeCounts
+from pytest_intercode.rollouts.cluster.placement import NodeCounts as NodeCounts
 from pytest_intercode.rollouts.stream import RolloutStream as RolloutStream
 from pytest_intercode.rollouts.stream import run_rollouts as run_rollouts
 from pytest_intercode.rollouts.turn_loop import run_episode as run_episode
@@ -72,6 +72,7 @@ from pytest_intercode.sandboxes.protocol import Execution as Execution
 from pytest_intercode.sandboxes.protocol import Sandbox as Sandbox
 from pytest_intercode.sandboxes.protocol import SandboxSpec as SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider as SandboxProvider
+from pytest_intercode.suites.formats import SuiteFormat as SuiteFormat
 from pytest_intercode.suites.loader import Suite as Suite
 from pytest_intercode.suites.loader import load_suite as load_suite
 from pytest_intercode.suites.making import make as make

@@ -56,6 +56,8 @@ class EnvironmentKind:
         suite: the suite that is run where only the environment is named.
         extra_fields: the fields of tasks that not every environment has, and this one does, of
             ``alternatives``, ``database``, ``repository``, ``tests`` and ``verification``.
+        published_rows: rows of its tasks may have the form of a bundled dataset, which their
+            columns show.
         language: what actions are written in, for models.
         labels: the names of the language behind a fence of a code block, ours first.
         suffix: the suffix of files in that language, which an editor highlights by.
@@ -88,6 +90,7 @@ class EnvironmentKind:
     profiles: Mapping[str, str | type[Any]] = {}
     suite: Path | None = None
     extra_fields: tuple[str, ...] = ("tests", "verification", "repository")
+    published_rows: bool = False
     language: str = ""
     labels: tuple[str, ...] = ()
     suffix: str = ".txt"

@@ -136,7 +136,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
     published = None
-    if env == "swe":
+    if kind_of(env).published_rows:
         from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
 
         forms = {form: _read_published(form) for form in FORMS}

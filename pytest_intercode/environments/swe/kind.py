@@ -28,6 +28,7 @@ class SweKind(ShellKind):
         {"strict": "pytest_intercode.environments.swe.strict:SweEnvironment"}
     )
     extra_fields = ("verification", "repository")
+    published_rows = True
     example = "git log --oneline"
     graded = "The files are graded, by tests that are not shown."
     answer = "empty: the files are graded"

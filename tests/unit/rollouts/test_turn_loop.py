@@ -205,7 +205,7 @@ def test_timed_out_agent_that_never_answers() -> None:
     try:
         # The grace that an agent has to notice is long; it is not what is tested here.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pytest_intercode.rollouts.turn_loop._GRACE", 0.05)
+            patch.setattr("pytest_intercode.rollouts.turn_loop._ACTION_STOP_TIMEOUT", 0.05)
             episode = play(agent, environment, timeout=0.1)
     finally:
         left.set()

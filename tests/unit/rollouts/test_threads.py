@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.rollouts.executors.concurrent import Scheduler
 from pytest_intercode.rollouts.isolation import followed, owner, owning, threads_of
+from pytest_intercode.rollouts.threads import Scheduler
 
 
 class Work:
@@ -85,7 +85,7 @@ def test_nothing_begins_after_the_end() -> None:
 def test_an_idle_thread_asks_again_by_itself() -> None:
     there, over = threading.Event(), threading.Event()
     scheduler = Scheduler(
-        1, lambda: over.set if there.is_set() else None, name="test", patience=0.01
+        1, lambda: over.set if there.is_set() else None, name="test", interval=0.01
     )
     scheduler.wake()
     there.set()

@@ -1,4 +1,4 @@
-"""A node's player without Ray: told what to play in bytes, it answers in bytes."""
+"""A node's worker without Ray: what it plays comes in bytes, and leaves in bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_line
-from pytest_intercode.rollouts.cluster.files import Shelf, Store, with_paths
+from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, with_paths
 from pytest_intercode.rollouts.cluster.messages import decode, encode
-from pytest_intercode.rollouts.cluster.player import Player, differences, greeting
+from pytest_intercode.rollouts.cluster.node import differences, versions
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.worker import NodeWorker
 from pytest_intercode.rollouts.spec import Parameters, RolloutSpec, SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
 
@@ -38,35 +40,36 @@ class Learner:
 
 
 class Node:
-    """A player, and what it has said."""
+    """A worker, and what it has sent."""
 
     def __init__(self, folder: Path) -> None:
-        self.player = Player(Store(folder))
-        self.shelf = Shelf()
+        self.cache = FileCache(folder)
+        self.index = FileIndex()
         self.said: list[dict[str, Any]] = []
 
     def set_up(self, **more: Any) -> None:
-        sandbox = SandboxSettings("bubblewrap")
-        fields = NodeSettings(**{"agent": "oracle", "sandbox": sandbox, **more}).to_fields()
-        self.player.tell(encode({"what": "set_up", "settings": json.loads(json.dumps(fields))}))
+        settings = NodeSettings(
+            **{"agent": "oracle", "sandbox": SandboxSettings("bubblewrap"), **more}
+        )
+        self.worker = NodeWorker(NodeSettings.from_json(settings.to_json()), self.cache)
 
     def play(self, job: int, **more: Any) -> None:
         task = next(task for task in bundled_tasks("sql", "a test") if len(task.gold) > 1)
         spec = RolloutSpec(task, agent="oracle", **more)
         paths: set[Path] = set()
         with_paths((spec.task, spec.parameters), None, paths)
-        files = [[str(path), self.shelf.parcel(path)] for path in sorted(paths)]
+        files = [[str(path), self.index.ref(path)] for path in sorted(paths)]
         message = {"what": "play", "job": job, "attempt": 1, "files": files}
-        self.player.tell(encode(message, spec=spec.to_json()))
+        self.worker.handle(encode(message, spec=spec.to_json()))
 
     def until(self, what: str) -> dict[str, Any]:
         end = time.monotonic() + 20
         while time.monotonic() < end:
-            for message in decode(self.player.listen(0.1)):
+            for message in decode(self.worker.poll(0.1)):
                 self.said.append(message)
                 if message["what"] == "need":
-                    for piece in self.shelf.pieces(message["digest"]):
-                        self.player.receive(message["digest"], piece)
+                    digest = message["digest"]
+                    self.worker.receive(digest, self.index.pieces(digest))
             found = [message for message in self.said if message["what"] == what]
             if found:
                 return found[-1]
@@ -77,12 +80,13 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path / "store")
     yield made
-    made.player.close()
+    if hasattr(made, "worker"):
+        made.worker.close()
 
 
 def test_a_rollout_comes_as_bytes_and_leaves_as_a_line(node: Node) -> None:
     node.set_up()
-    assert node.until("ready")["backend"] == "bubblewrap"
+    assert node.worker.backend == "bubblewrap"
     node.play(7)
     ended = node.until("ended")
     record = from_line(ended["line"])
@@ -90,30 +94,25 @@ def test_a_rollout_comes_as_bytes_and_leaves_as_a_line(node: Node) -> None:
     assert {"prepare", "run"} <= ended["phases"].keys()
     order = [message["what"] for message in node.said]
     assert order.index("prepared") < order.index("turns") < order.index("ended")
-    assert not {"ask", "spend"} & set(order), "nothing is limited"
+    assert not {"begin_turn", "charge"} & set(order), "nothing is limited"
 
 
-def test_a_limited_run_takes_no_turn_that_it_was_not_leased(node: Node) -> None:
-    node.set_up(limited=["turns"])
+def test_a_limited_run_takes_no_turn_that_it_was_not_given(node: Node) -> None:
+    node.set_up(limited=True)
     node.play(1)
-    asked = node.until("ask")
-    assert asked["unused"] == [0, 0, 0.0]
-    answer = {"what": "granted", "call": asked["call"], "lease": [1, 0, 0.0], "spent": ""}
-    node.player.tell(encode(answer))
-    while node.until("ask") is asked:
-        pass
-    assert node.until("spend")["total"] == [1, 0, 0.0]
-    spent = "the run's 1 turns are used up"
-    answer = {"what": "granted", "call": node.until("ask")["call"], "lease": [0, 0, 0.0]}
-    node.player.tell(encode({**answer, "spent": spent}))
+    asked = node.until("begin_turn")
+    exhausted = "the run's 1 turns are used up"
+    answer = {"what": "answer", "call": asked["call"], "refused": "", "exhausted": exhausted}
+    node.worker.handle(encode(answer))
     record = from_line(node.until("ended")["line"])
     assert len(record.turns) == 1
+    assert [m["taken"] for m in node.said if m["what"] == "end_turn"] == [True]
     assert record.outcome == "out-of-budget"
-    assert record.reason.startswith(f"{spent}; ")
+    assert record.reason.startswith(f"{exhausted}; ")
 
 
 def test_what_differs_on_a_node_is_said() -> None:
-    own = greeting()
+    own = versions()
     assert own.keys() == {"pytest-intercode", "its files", "Python", "Ray"}
     assert differences(json.dumps(own).encode(), own) == ""
     other = {**own, "Python": "3.9.1", "Ray": "2.0.0"}
@@ -123,22 +122,22 @@ def test_what_differs_on_a_node_is_said() -> None:
     assert files == f"its files {'x' * 40}, here {own['its files']}"
     assert differences(b"{}", own).startswith("pytest-intercode unknown, here ")
     for nonsense in (b"", b"[]", b"\xff", b"null", b"[" * 100_000):
-        assert differences(nonsense, own) == "it does not say its versions"
+        assert differences(nonsense, own) == "it does not report its versions"
 
 
 def test_an_agent_travels_with_its_folder(node: Node, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
-    parcel = node.shelf.agent(tmp_path / "mine", "a test")
+    ref = node.index.agent(tmp_path / "mine", "a test")
     node.set_up(
         agent="mine/agent.py:Agent",
         agent_folder=Path("/nonexistent"),
-        agent_parcel=parcel,
-        agent_below="mine",
+        agent_archive=ref,
+        agent_subfolder="mine",
     )
     node.play(1)
     assert from_line(node.until("ended")["line"]).outcome == "failed"
-    assert [m["digest"] for m in node.said if m["what"] == "need"] == [parcel.digest]
+    assert [m["digest"] for m in node.said if m["what"] == "need"] == [ref.digest]
 
 
 def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
@@ -147,27 +146,29 @@ def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
     """A file is sent by its content, and removed again from where this process has put it."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(LEARNER)
-    parcel = node.shelf.agent(tmp_path / "mine", "a test")
-    node.set_up(agent="agent.py:Learner", agent_parcel=parcel, agent_arguments={"name": "n"})
+    ref = node.index.agent(tmp_path / "mine", "a test")
+    node.set_up(agent="agent.py:Learner", agent_archive=ref, agent_arguments={"name": "n"})
     for job in (1, 2):
         weights = tmp_path / f"{job}/weights"
         weights.parent.mkdir()
         weights.write_text(f"w{job}")
-        found = node.shelf.parcel(weights)
+        found = node.index.ref(weights)
         assert found is not None
         weights.unlink()  # a node on another machine does not see it
-        node.shelf._sources[found.digest] = f"w{job}".encode()
+        node.index._sources[found.digest] = f"w{job}".encode()
         node.play(job, parameters=Parameters(job, {"bias": [job]}, (("weights", weights),)))
         record = from_line(node.until("ended")["line"])
         assert record.turns[0].log == f"n [{job}] w{job} weights"
         assert record.parameters_version == job
         kept = tmp_path / "store" / found.digest
         assert kept.is_dir()
-        node.player.tell(encode({"what": "forget", "digest": found.digest}))
+        node.worker.handle(encode({"what": "forget", "digest": found.digest}))
         assert not kept.exists()
         node.said.clear()
-    node.player.tell(encode({"what": "forget", "digest": "0" * 64}))  # never sent: nothing of ours
-    assert (tmp_path / "store" / parcel.digest).is_dir()
+    node.worker.handle(
+        encode({"what": "forget", "digest": "0" * 64})
+    )  # never sent: nothing of ours
+    assert (tmp_path / "store" / ref.digest).is_dir()
 
 
 def test_an_agent_that_cannot_be_loaded_is_told(node: Node) -> None:
@@ -178,8 +179,8 @@ def test_an_agent_that_cannot_be_loaded_is_told(node: Node) -> None:
 
 
 def test_the_hosts_network_is_refused(node: Node) -> None:
-    node.set_up(network=True)
-    assert "would share the node's network" in node.until("unfit")["error"]["text"]
+    with pytest.raises(ConfigurationError, match="would share the node's network"):
+        node.set_up(network=True)
 
 
 def test_a_file_that_cannot_be_kept_is_a_fault_of_the_node_and_asked_for_again(
@@ -187,18 +188,18 @@ def test_a_file_that_cannot_be_kept_is_a_fault_of_the_node_and_asked_for_again(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
-    parcel = node.shelf.agent(tmp_path / "mine", "a test")
-    node.set_up(agent="agent.py:Agent", agent_parcel=parcel)
+    ref = node.index.agent(tmp_path / "mine", "a test")
+    node.set_up(agent="agent.py:Agent", agent_archive=ref)
     node.play(1)
-    node.player._files.folder.rename(tmp_path / "gone")
-    failed = node.until("failed")  # both pieces have come by then
-    assert failed["error"]["kind"] == "InfrastructureError"
+    node.cache.folder.rename(tmp_path / "gone")
+    failed = node.until("failed")
+    assert (failed["error"]["kind"], failed["declined"]) == ("InfrastructureError", True)
     assert "what the driver sends cannot be kept: " in failed["error"]["text"]
-    (tmp_path / "gone").rename(node.player._files.folder)
+    (tmp_path / "gone").rename(node.cache.folder)
     node.said.clear()
     node.play(2)
     assert from_line(node.until("ended")["line"]).outcome == "failed"
-    assert [m["digest"] for m in node.said if m["what"] == "need"] == [parcel.digest]
+    assert [m["digest"] for m in node.said if m["what"] == "need"] == [ref.digest]
 
 
 @pytest.mark.parametrize(
@@ -228,18 +229,17 @@ def test_a_node_that_lacks_something_says_what(
     elif settings.rootfs is None:  # it is another machine
         monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
         monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    node.set_up(sandbox=settings)
-    said = node.until("unfit")["error"]
-    assert said["kind"] == "ConfigurationError"
-    assert said["text"].startswith(message)
-    assert "\n" not in said["text"]
+    with pytest.raises(ConfigurationError) as raised:
+        node.set_up(sandbox=settings)
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
 
 
 def test_what_is_cancelled_while_its_files_come_does_not_begin(node: Node, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
-    node.set_up(agent="agent.py:Agent", agent_parcel=node.shelf.agent(tmp_path / "mine", "a test"))
+    node.set_up(agent="agent.py:Agent", agent_archive=node.index.agent(tmp_path / "mine", "a test"))
     node.play(1)
-    node.player.tell(encode({"what": "cancel", "job": 1, "attempt": 1, "reason": "enough"}))
+    node.worker.handle(encode({"what": "cancel", "job": 1, "attempt": 1, "reason": "enough"}))
     assert node.until("failed")["job"] == 1
     assert not any(message["what"] == "prepared" for message in node.said)
