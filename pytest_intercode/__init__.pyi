@@ -12,6 +12,7 @@ from pytest_intercode.agents.protocol import Agent as Agent
 from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
+from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord
 from pytest_intercode.core.record import FirstScore as FirstScore
 from pytest_intercode.core.record import Outcome as Outcome
@@ -48,7 +49,6 @@ from pytest_intercode.environments.base import Environment as Environment
 from pytest_intercode.environments.interpreter import (
     InterpreterEnvironment as InterpreterEnvironment,
 )
-from pytest_intercode.environments.making import make as make
 from pytest_intercode.environments.registry import register_environment as register_environment
 from pytest_intercode.environments.shell import ShellEnvironment as ShellEnvironment
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
@@ -74,4 +74,4 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec as SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider as SandboxProvider
 from pytest_intercode.suites.loader import Suite as Suite
 from pytest_intercode.suites.loader import load_suite as load_suite
-from pytest_intercode.suites.permissions import Permissions as Permissions
+from pytest_intercode.suites.making import make as make

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
@@ -31,7 +32,6 @@ from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
-from pytest_intercode.suites.permissions import requested_hosts
 
 __all__ = ["Startup", "start"]
 

@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pytest_intercode.agents.loader import factory_of, load_agent
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.environments.making import (
-    Reached,
-    permissions_of,
-    reached_hosts,
-    runnable,
-    runnable_of_endless,
-    shared_provider,
-    tasks_called,
-)
+from pytest_intercode.environments.registered import added_environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rollouts.agent_thread import SharedLoop
@@ -41,8 +34,15 @@ from pytest_intercode.rollouts.playback import Playback
 from pytest_intercode.rollouts.rollout import Services, fresh_agent
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.permissions import Permissions
-from pytest_intercode.suites.registered import added_environment
+from pytest_intercode.suites.making import (
+    Reached,
+    permissions_of,
+    reached_hosts,
+    runnable,
+    runnable_of_endless,
+    shared_provider,
+    tasks_called,
+)
 
 if TYPE_CHECKING:
     from pytest_intercode.rollouts.cluster.connection import Cluster, ClusterSession

@@ -19,6 +19,7 @@ import pytest_intercode
 from pytest_intercode import EpisodeRecord, Observation, RolloutStream, Task, run_rollouts
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.environments import registered
 from pytest_intercode.errors import (
     AgentLoadError,
     ConfigurationError,
@@ -26,7 +27,6 @@ from pytest_intercode.errors import (
     GoldError,
     SandboxError,
 )
-from pytest_intercode.suites import registered
 from tests.unit.rollouts.test_turn_loop import TASK, Counter
 
 PATIENCE = 20

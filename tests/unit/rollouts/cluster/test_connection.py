@@ -18,11 +18,11 @@ import pytest
 import pytest_intercode
 from benchmarks.sleeping_nodes import SleepingNodes
 from pytest_intercode import Cluster, Task, run_rollouts
+from pytest_intercode.environments import registered
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.cluster import connection
 from pytest_intercode.rollouts.cluster.messages import encode
 from pytest_intercode.rollouts.cluster.transport import Received, Transport
-from pytest_intercode.suites import registered
 from tests.unit.rollouts.test_stream import Adding
 
 POLICY = """\

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_intercode.core.hosts import parse_host
+from pytest_intercode.core.permissions import Permissions
+from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registered import environment_names
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -28,9 +31,6 @@ from pytest_intercode.suites.catalogue import (
     with_allowed_hosts,
     with_network,
 )
-from pytest_intercode.suites.permissions import Permissions
-from pytest_intercode.suites.registered import environment_names
-from pytest_intercode.suites.rows import is_row_file
 
 __all__ = [
     "Reached",

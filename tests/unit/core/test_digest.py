@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core import digest as module
+from pytest_intercode.core.digest import PARTS, digest
 from pytest_intercode.core.task import (
     Archive,
     CallTest,
@@ -30,8 +32,6 @@ from pytest_intercode.core.task import (
     task_from_json,
     task_to_json,
 )
-from pytest_intercode.suites import digest as module
-from pytest_intercode.suites.digest import PARTS, digest
 
 _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
 _NO_PART = {

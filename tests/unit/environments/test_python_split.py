@@ -11,11 +11,11 @@ import pytest
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.environments.python.expressions import TestError as CannotSplit
+from pytest_intercode.environments.python.hidden_tests import entry_of, split_tests
+from pytest_intercode.environments.python.split import Split, split_test
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
-from pytest_intercode.suites.python_expressions import TestError as CannotSplit
-from pytest_intercode.suites.python_split import Split, split_test
-from pytest_intercode.suites.python_tests import entry_of, split_tests
 
 
 def split(code: str, setup: str = "", mine: tuple[str, ...] = ("f", "g")) -> Split:

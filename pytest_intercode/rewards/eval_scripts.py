@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_intercode.suites.patches import Change
+    from pytest_intercode.core.patches import Change
 
 
 __all__ = [
@@ -252,7 +252,7 @@ def _script(*lines: str) -> str:
 
 def _heredoc(patch: str) -> str:
     if _HEREDOC in patch:
-        from pytest_intercode.suites.patches import PatchError
+        from pytest_intercode.core.patches import PatchError
 
         raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
     return f"{patch}\n{_HEREDOC}"

@@ -20,9 +20,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_intercode.suites.python_expressions import Chains, Step, TestError
-from pytest_intercode.suites.python_names import Names, bases, names_in
-from pytest_intercode.suites.python_ownership import Ownership, methods_of
+from pytest_intercode.environments.python.expressions import Chains, Step, TestError
+from pytest_intercode.environments.python.names import Names, bases, names_in
+from pytest_intercode.environments.python.ownership import Ownership, methods_of
 
 __all__ = ["Split", "split_test"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.suites.dockerfile import (
+from pytest_intercode.core.dockerfile import (
     base_names,
     find_images,
     read_instructions,

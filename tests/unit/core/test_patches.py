@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.suites import patches
-from pytest_intercode.suites.patches import PatchError, read_patch, reverse_patch
+from pytest_intercode.core import patches
+from pytest_intercode.core.patches import PatchError, read_patch, reverse_patch
 
 _EDIT = """\
 diff --git a/src/a.py b/src/a.py

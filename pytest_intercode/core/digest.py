@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from pytest_intercode.core.archives import build_archive, context_files
 from pytest_intercode.core.beneath import Item, Root
 from pytest_intercode.core.task import (
     Archive,
@@ -27,7 +28,6 @@ from pytest_intercode.core.task import (
     Task,
 )
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.files import build_archive, context_files
 
 __all__ = ["PARTS", "digest", "file_digest"]
 

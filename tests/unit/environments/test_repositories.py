@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core import archives as files
 from pytest_intercode.core.task import Repository
+from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites import files
-from pytest_intercode.suites.repositories import repository_layer
 
 
 @pytest.fixture(autouse=True)
@@ -344,7 +344,7 @@ def test_nothing_is_left_of_it_when_the_process_is_ended(
     (programs / "git").chmod(0o755)
     code = (
         "from pathlib import Path\nfrom pytest_intercode.core.task import Repository\n"
-        "from pytest_intercode.suites.repositories import repository_layer\n"
+        "from pytest_intercode.environments.swe.repositories import repository_layer\n"
         f"repository_layer(Repository(source=Path({str(source)!r})))\n"
     )
     process = subprocess.Popen(

@@ -7,7 +7,7 @@ can be replaced where it stands, whatever lines it goes over.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 __all__ = [
@@ -16,7 +16,9 @@ __all__ = [
     "base_names",
     "expand_variables",
     "find_images",
+    "find_substitutes",
     "parse_pairs",
+    "plain_base",
     "read_instructions",
     "reads_context",
     "replace_bases",
@@ -34,6 +36,13 @@ _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
 _CONTEXT_READERS = ("COPY", "ADD")
 _WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
+
+
+# The base images of Terminal-Bench 1 are these with tmux, asciinema and a directory.
+_TERMINAL_BENCH_BASES = {
+    r"(?:^|/)t-bench/ubuntu-24-04(?:[:@]|$)": "ubuntu:24.04",
+    r"(?:^|/)t-bench/python-3-13(?:[:@]|$)": "python:3.13-slim-bookworm",
+}
 
 
 @dataclass(frozen=True)
@@ -286,6 +295,33 @@ def replace_bases(
         elif name != image.name:
             spans.append((image.span, name))
     return replace_spans(text, spans), arguments, list(bases.items())
+
+
+def find_substitutes(
+    text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
+
+    They are made of plain images, which replace them where they are not there.
+
+    Args:
+        text: the Dockerfile.
+        replacements: base images to use instead of others.
+        is_there: whether there is an image.
+    """
+    plain = {name: plain_base(name) for name in base_names(text) if name not in replacements}
+    return {
+        name: replacements.get(base, base)
+        for name, base in plain.items()
+        if base and not is_there(name)
+    }
+
+
+def plain_base(name: str) -> str:
+    """Return the plain image that a base image of Terminal-Bench 1 is made of; empty of others."""
+    return next(
+        (base for pattern, base in _TERMINAL_BENCH_BASES.items() if re.search(pattern, name)), ""
+    )
 
 
 def replace_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:

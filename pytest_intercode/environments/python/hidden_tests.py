@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from pytest_intercode.core.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.environments.python.expressions import TestError
+from pytest_intercode.environments.python.ownership import methods_of
+from pytest_intercode.environments.python.split import Split, split_test
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.python_expressions import TestError
-from pytest_intercode.suites.python_ownership import methods_of
-from pytest_intercode.suites.python_split import Split, split_test
 
 __all__ = ["check_tests", "entry_of", "parse_code", "split_tests"]
 

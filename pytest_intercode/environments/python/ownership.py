@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pytest_intercode.suites.python_names import COMPREHENSIONS, bases, names_in
+from pytest_intercode.environments.python.names import COMPREHENSIONS, bases, names_in
 
 __all__ = ["Ownership", "methods_of", "root_of"]
 
