@@ -109,11 +109,8 @@ def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
 
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
-    if api is None:
-        return True
-    return isinstance(
-        body.get({"chat": "choices", "responses": "output", "messages": "content"}[api]), list
-    )
+    keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}
+    return api is None or isinstance(body.get(keys[api]), list)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.loop_thread import LoopThread
-from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.session import Session
@@ -26,7 +25,6 @@ __all__ = ["Gateway"]
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
 _STOP_TIMEOUT = 10.0  # seconds for what runs to end
 _CHECK_TIMEOUT = 45.0  # seconds for the servers to be asked; two connections may take 20 each
-_MAX_REFUSALS = 100  # lines that are kept
 
 
 class Gateway:
@@ -52,7 +50,6 @@ class Gateway:
         self._server: Server | None = None
         self._port = 0
         self._closed = False
-        self._refusals: list[str] = []
 
     def open(
         self,
@@ -105,11 +102,6 @@ class Gateway:
                 ) from None
         return session
 
-    @property
-    def refusals(self) -> list[str]:
-        """What was refused and belongs to no session: requests without a token; the first 100."""
-        return list(self._refusals)
-
     def close(self) -> None:
         """End all sessions, and stop listening; may be called twice."""
         if not self._process.is_this:
@@ -138,7 +130,7 @@ class Gateway:
         thread, server = self._thread, self._server
         if thread is None or server is None:
             return ""
-        future = thread.begin(server.outage())
+        future = thread.begin(server.upstream.outage())
         try:
             return future.result(_CHECK_TIMEOUT)
         except concurrent.futures.TimeoutError:
@@ -154,7 +146,7 @@ class Gateway:
         from pytest_intercode.gateway.server import Server
 
         thread = self._thread = LoopThread(_THREAD)
-        server = Server(self.settings, self._note)
+        server = Server(self.settings)
         try:
             self._port = thread.begin(server.start()).result()
         except OSError as error:
@@ -165,7 +157,3 @@ class Gateway:
             ) from None
         self._server = server
         return server, thread
-
-    def _note(self, line: str) -> None:
-        if len(self._refusals) < _MAX_REFUSALS:
-            self._refusals.append(one_line(line))

@@ -119,9 +119,7 @@ class Assembler(ABC):
 
 def assembler(api: Api) -> Assembler:
     """Return a new assembler for an API's streams."""
-    if api == "chat":
-        return _Chat()
-    return _Responses() if api == "responses" else _Messages()
+    return {"chat": _Chat, "responses": _Responses, "messages": _Messages}[api]()
 
 
 class _Chat(Assembler):

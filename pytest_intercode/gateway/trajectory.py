@@ -17,7 +17,7 @@ from typing import Any
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Exchange, TokenUsage
 
-__all__ = ["GatewayTurn", "TurnCounter", "count_calls", "final_message", "turns"]
+__all__ = ["GatewayTurn", "count_calls", "final_message", "turns"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I)
 _COMMANDS = ("command", "cmd", "commands", "script")
@@ -118,18 +118,6 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
 def count_calls(exchange: Exchange) -> int:
     """Return how many calls of tools an answer holds."""
     return len(_calls(exchange))
-
-
-class TurnCounter:
-    """Counts turns as exchanges come; each is looked at once."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-
-    def add(self, exchange: Exchange) -> int:
-        """Count the calls of a further exchange, and return the sum."""
-        self.turns += count_calls(exchange)
-        return self.turns
 
 
 # -- answers
