@@ -11,16 +11,14 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_intercode.databases.mysql.wire import Watch, failures
+from pymysql.connections import Connection
+
+from pytest_intercode.databases.mysql.server import MySqlServer
+from pytest_intercode.databases.mysql.wire import FAILURES, Watch
 from pytest_intercode.databases.protocol import Cell, State, Table
 from pytest_intercode.databases.scan import Definitions
-
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
-
-    from pytest_intercode.databases.mysql.server import MySqlServer
 
 __all__ = ["TooMuch", "read_state"]
 
@@ -71,7 +69,7 @@ def read_state(
             cursor.execute("SET SESSION lock_wait_timeout = 1")
         reader = _Reader(server, account, database, root, lambda: watch.cancelled)
         return reader.state(uncommitted)
-    except failures() as error:
+    except FAILURES as error:
         if watch.reason == "timeout":
             raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s") from error
         if watch.reason:
@@ -136,13 +134,12 @@ class _Reader:
 
     def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
         """Return what a view shows to the agent's account; None if it cannot be read soon."""
-        problems: tuple[type[Exception], ...] = (*failures(), UnicodeDecodeError)
         number = 0
         self._count(0, 0)
         watch = Watch(lambda what: self._server.kill(number, what))
         try:
             connection = self._server.connect(self._account, self._database, watch)
-        except problems:
+        except (*FAILURES, UnicodeDecodeError):
             return None
         try:
             number = int(connection.thread_id())  # type: ignore[no-untyped-call]
@@ -152,7 +149,7 @@ class _Reader:
                 rows = cursor.fetchall()
             self._count(len(rows), watch.received)
             return None if len(rows) > _MAX_ROWS or watch.stopped else tuple(rows)
-        except problems:
+        except (*FAILURES, UnicodeDecodeError):
             return None
         finally:
             watch.end()
