@@ -70,7 +70,7 @@ class ClusterExecution(ConcurrentExecution):
 
     def __init__(self, run: Run) -> None:
         self._began = time.monotonic()
-        super().__init__(run, run.settings.cluster_concurrency)
+        super().__init__(run, run.settings.requested_concurrency)
         try:
             self.backend = self._executor.wait_until_ready()
             self.nodes = self._executor.nodes_at_work
@@ -171,7 +171,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         agent_arguments=settings.agent_arguments,
         agent_folder=settings.agent_folder,
         sandbox=SandboxSettings(
-            settings.sandbox,
+            settings.backend,
             settings.rootfs,
             settings.base_images,
             settings.runtime,

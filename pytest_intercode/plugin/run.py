@@ -11,7 +11,6 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
+from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
@@ -41,7 +41,6 @@ from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.selection import Selection
 
 __all__ = ["SUITE_TASKS", "Run", "is_own_test", "keep_task", "run_of", "task_of"]
 
@@ -219,7 +218,7 @@ class Run:
                 base_images=settings.base_images,
                 progress=self._report,
                 verbosity=self.config.get_verbosity(),
-                sandbox=settings.sandbox,
+                sandbox=settings.backend,
                 rootfs=settings.rootfs,
                 runtime=settings.runtime,
                 docker_hosts=settings.docker_hosts,
@@ -244,8 +243,8 @@ class Run:
 
     def settle_backend(self, backend: str) -> None:
         """Take the backend that the nodes of a cluster have, where the user leaves it open."""
-        if self.settings.sandbox == "auto":
-            self.settings = replace(self.settings, sandbox=backend)
+        if self.settings.backend == "auto":
+            self.settings = self.settings.replace(backend=backend)
             if self._provider is not None:
                 self._provider.close()
                 self._provider = None

@@ -98,7 +98,7 @@ class Startup:
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
         if settings.cluster:
-            limit = settings.cluster_concurrency
+            limit = settings.requested_concurrency
             concurrency = f", concurrency {limit}" if limit else ""
             words.append(f"cluster {settings.cluster}{concurrency}")
         if settings.concurrency > 1:

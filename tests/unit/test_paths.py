@@ -22,7 +22,7 @@ _SYSTEM = {"os", "shutil", "glob", "io"}
 _RESOLVER = {"suites.suite_folder"}
 _READERS = sorted(
     {name for name in MODULES if name.startswith(("suites.", "environments.swe."))}
-    | {"sandboxes.overlay", "rescoring.tasks"}
+    | {"sandboxes.overlay", "sandboxes.walker", "rescoring.tasks"}
 )
 
 _NAMED = "the user names it"
@@ -64,7 +64,6 @@ _ALLOWED = {
         "_pack": _OURS,
     },
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
-    "suites.selection": {"_select": _OURS},
     "suites.swebench": {"_image": "a SuitePath"},
     "suites.swebench_verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
@@ -74,10 +73,11 @@ _ALLOWED = {
     "environments.swe.kit": dict.fromkeys(("holds", "make_kit", "add_set"), _OURS),
     "sandboxes.overlay": {
         "_unknown_feature": "the kernel's",
-        **dict.fromkeys(("_now", "_walk"), "the engine's own file"),
-        **dict.fromkeys(("_names", "_hidden"), _DESCRIPTOR),
+        **dict.fromkeys(("_current_entry", "_walk"), "the engine's own file"),
+        "_find_hidden": _DESCRIPTOR,
         "archive": "an archive in memory",
     },
+    "sandboxes.walker": {"_names": _DESCRIPTOR},
 }
 
 

@@ -26,7 +26,8 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
-from pytest_intercode.sandboxes.docker.images import build_context, one_builder
+from pytest_intercode.sandboxes.docker.context import build_context
+from pytest_intercode.sandboxes.docker.transfers import one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.dockerfile import read_instructions
 

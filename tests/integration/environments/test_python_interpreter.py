@@ -377,7 +377,7 @@ def test_flood_is_stopped(sandbox: AttachedSandbox) -> None:
 def test_flood_of_answers_does_not_fill_our_memory(sandbox: AttachedSandbox) -> None:
     flood = "import os\nwhile True:\n    _ = os.write(201, b'x' * 65536)"
     assert sandbox.run(flood, 60.0).ended == "flood"
-    assert len(sandbox._channel._answers) <= 1024**2
+    assert len(sandbox._channel._keeper.answers) <= 1024**2
     assert run(sandbox, "print('alive')").output == b"alive\n"
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.suites.catalogue import (
-    DataFolder,
     bundled_tasks,
     dataset_names,
     file_tasks,
@@ -23,60 +23,8 @@ from pytest_intercode.suites.catalogue import (
     with_network,
     with_shared_verifier,
 )
-from pytest_intercode.suites.permissions import Permissions
 
-__all__ = ["Selection", "SelectionSettings", "split_by_time"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionSettings:
-    """The options that say which tasks are run.
-
-    Attributes:
-        environments: ``--intercode-env``, with ``all`` replaced by the names that it means.
-        datasets: ``--intercode-dataset``.
-        dataset_folder: where relative paths of datasets start.
-        data: the folder of InterCode's data, or None.
-        limit: only the first N tasks of each suite, or None.
-        shard: which part of each suite (from 1), and of how many parts; or None.
-        durations: how long tasks take, by env, suite (or dataset) and id: the parts take the same
-            time, then. None for parts of the same size.
-        repeat: tries that each task gets.
-        network: sandboxes may reach the network, where their task does not say what they reach.
-        override_network: with ``network``, whatever their task says.
-        allow_host: hosts that they may reach without it.
-        allow_path: folders that suites may read, beyond their own.
-        pass_env: environment variables whose values suites may have.
-        verifier: ``shared`` where tests run in the agent's own sandbox if they can.
-        kit: whether tests have what they install of the verifier kit: ``always``, ``never``, or
-            ``auto``, where they have no network.
-    """
-
-    environments: tuple[str, ...]
-    datasets: tuple[str, ...]
-    dataset_folder: Path
-    data: DataFolder | None
-    limit: int | None
-    shard: tuple[int, int] | None
-    repeat: int
-    network: bool
-    allow_host: tuple[str, ...] = ()
-    override_network: bool = False
-    allow_path: tuple[Path, ...] = ()
-    pass_env: tuple[str, ...] = ()
-    verifier: str = "fresh"
-    kit: str = "auto"
-    durations: Mapping[tuple[str, str, str], float] | None = None
-
-    @property
-    def permissions(self) -> Permissions:
-        """What suites may use of this machine."""
-        return Permissions(
-            paths=self.allow_path,
-            variables=self.pass_env,
-            network=self.network,
-            hosts=self.allow_host,
-        )
+__all__ = ["Selection", "split_by_time"]
 
 
 class Selection:
@@ -91,7 +39,7 @@ class Selection:
             them that were asked for by their ids.
     """
 
-    def __init__(self, settings: SelectionSettings, modify: Callable[[list[Task]], None]) -> None:
+    def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
         self.settings = settings
         self._modify = modify
         self.whole_suites = True
@@ -221,7 +169,7 @@ class Selection:
         if self.settings.durations is None:
             part_tasks = part_tasks[part - 1 :: parts]
         else:
-            part_tasks = split_by_time(part_tasks, parts, self.settings.durations)[part - 1]
+            part_tasks = split_by_time(part_tasks, parts, self.settings.durations.seconds)[part - 1]
         repeats = range(1, self.settings.repeat + 1)
         return [replace(task, repeat=n) if n > 1 else task for task in part_tasks for n in repeats]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.suites.selection import split_by_time
+from pytest_intercode.plugin.selection import split_by_time
 
 
 def task(name: str, suite: str = "suite") -> Task:
