@@ -229,13 +229,7 @@ def _builtins(result: Rows, numbers: dict[Row, int] | None) -> dict[str, Any]:
         return list(row) if numbers is None else [numbers.setdefault(row, len(numbers))]
 
     runs = [[[encode(row) for row in rows] for rows in (run.rows, run.tied)] for run in result.runs]
-    return {
-        "width": result.width,
-        "runs": runs,
-        "ordered": result.ordered,
-        "truncated": result.truncated,
-        "problem": result.problem,
-    }
+    return {**vars(result), "runs": runs}
 
 
 def _from_builtins(state: Mapping[str, Any]) -> Rows:
@@ -246,4 +240,4 @@ def _from_builtins(state: Mapping[str, Any]) -> Rows:
         )
 
     runs = tuple(Run(decode(rows), decode(tied)) for rows, tied in state["runs"])
-    return Rows(state["width"], runs, state["ordered"], state["truncated"], state["problem"])
+    return Rows(**{**state, "runs": runs})

@@ -31,6 +31,7 @@ from pytest_intercode.databases.sqlite.worker import (
     REQUEST,
     RESULT,
     TRUNCATED,
+    write_all,
 )
 from pytest_intercode.errors import SandboxError
 
@@ -334,10 +335,7 @@ class SqliteProcess:
 
     def _send(self, *parts: bytes) -> None:
         try:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[os.write(self._fork.requests, view) :]
+            write_all(self._fork.requests, *parts)
         except OSError:
             raise Lost("itself") from None
 

@@ -100,15 +100,23 @@ class Rules:
         """Say whether SQLite may do a thing (its manual, "Authorizer Action Codes")."""
         if action in _HARMLESS:
             return _OK
-        if action == _FUNCTION:
-            return self._unless(str(two).lower() in _FUNCTIONS, f"the function {two}()")
-        if action == _PRAGMA:
-            return self._unless(not self._pragma(str(one).lower(), two), f"this PRAGMA {one}")
-        if action in (_ATTACH, _DETACH):
-            return self._unless(True, "ATTACH, DETACH and VACUUM")
-        if action == _CREATE_VTABLE and str(two).lower() not in _MODULES:
-            return self._unless(True, f"the module {two}")
-        if schema == "temp" or (action == _ALTER and one == "temp"):
+        feature = ""
+        if action == _FUNCTION and str(two).lower() in _FUNCTIONS:
+            feature = f"the function {two}()"
+        elif action == _PRAGMA and not self._pragma(str(one).lower(), two):
+            feature = f"this PRAGMA {one}"
+        elif action in (_ATTACH, _DETACH):
+            feature = "ATTACH, DETACH and VACUUM"
+        elif action == _CREATE_VTABLE and str(two).lower() not in _MODULES:
+            feature = f"the module {two}"
+        if feature:
+            self.denied = f"{feature} cannot be used here"
+            return _DENY
+        if (
+            action in (_FUNCTION, _PRAGMA)
+            or schema == "temp"
+            or (action == _ALTER and one == "temp")
+        ):
             return _OK
         if action in (_INSERT, _UPDATE, _DELETE) and one == "sqlite_master":
             return _OK  # SQLite's own doing; where it is not, SQLite refuses by itself
@@ -116,11 +124,6 @@ class Rules:
             return _OK
         self.denied = "the database is read-only: only queries and temporary tables are allowed"
         return _DENY
-
-    def _unless(self, denied: bool, feature: str) -> int:
-        if denied:
-            self.denied = f"{feature} cannot be used here"
-        return _DENY if denied else _OK
 
     def _pragma(self, name: str, value: Any) -> bool:
         if name == "database_list":
@@ -316,11 +319,12 @@ def _read(size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(*parts: bytes) -> None:
+def write_all(pipe: int, *parts: bytes) -> None:
+    """Write all of some parts."""
     for part in parts:
         view = memoryview(part)
         while view:
-            view = view[os.write(1, view) :]
+            view = view[os.write(pipe, view) :]
 
 
 def _watch(worker: Worker, control: int, gone: int | None) -> None:
@@ -370,7 +374,7 @@ def serve(control: int, gone: int | None) -> None:
         finally:
             worker.running = 0
         del payload
-        _write(ANSWER.pack(number, len(answer)), answer)
+        write_all(1, ANSWER.pack(number, len(answer)), answer)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import wraps
 from typing import TypeAlias
@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "Statuses",
     "by_line",
+    "by_pattern",
     "without_colours",
 ]
 
@@ -76,6 +77,18 @@ def by_line(rule: Rule) -> Parser:
             if result is not None:
                 statuses[result[0]] = result[1]
         return statuses
+
+    return parse
+
+
+def by_pattern(pattern: str, statuses: Mapping[str, Status]) -> Parser:
+    """Return a parser of lines that say a status, the pattern's first group, and then a name."""
+    form = re.compile(pattern)
+
+    @by_line
+    def parse(line: str) -> tuple[str, Status] | None:
+        match = form.fullmatch(line)
+        return (match[2], statuses[match[1]]) if match else None
 
     return parse
 
