@@ -111,8 +111,7 @@ class Call:
         def write() -> None:
             recorder.write(
                 self.number,
-                method=self.route.method,
-                path=self.route.path,
+                route=self.route,
                 request=self.body,
                 token=self.session.token,
                 answer=answer,

@@ -142,10 +142,14 @@ class Server:
         Raises:
             OSError: it cannot listen there.
         """
-        state = _State(session)
+        state = _State(session, socket=path)
         if path is not None:
-            state.listener = await self._listen(path, state)
-            state.socket = path
+            path.unlink(missing_ok=True)
+            loop = asyncio.get_running_loop()
+            state.listener = await loop.create_unix_server(
+                self._factory(state), path=path, backlog=256
+            )
+            path.chmod(0o666)  # sandboxes have accounts of their own
         self._states[digest_of(session.token)] = state
 
     async def remove(self, session: Session) -> None:
@@ -172,13 +176,6 @@ class Server:
                     protocol.transport.close()
 
     # -- connections
-
-    async def _listen(self, path: Path, owner: _State) -> asyncio.AbstractServer:
-        path.unlink(missing_ok=True)
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_unix_server(self._factory(owner), path=path, backlog=256)
-        path.chmod(0o666)  # sandboxes have accounts of their own
-        return listener
 
     def _factory(self, owner: _State | None) -> Callable[[], asyncio.BaseProtocol]:
         loop = asyncio.get_running_loop()
@@ -295,10 +292,10 @@ class Server:
             state.waiting -= 1
         try:
             await _check_open(request, route, session)  # it may be used up while this waited
-            if route.method == "POST" and (request.content_length or _LARGE_BODY) >= _LARGE_BODY:
-                async with state.large:
-                    return await self._read_and_answer(request, route, query, state)
-            return await self._read_and_answer(request, route, query, state)
+            size = request.content_length or _LARGE_BODY
+            is_large = route.method == "POST" and size >= _LARGE_BODY
+            async with state.large if is_large else contextlib.nullcontext():
+                return await self._read_and_answer(request, route, query, state)
         finally:
             state.slots.release()
 
@@ -352,9 +349,7 @@ class Server:
         session, route, vendor = call.session, call.route, call.vendor
         if session.replayer is not None:
             try:
-                recorded = session.replayer.answer(
-                    route.method, route.path, call.body, session.token
-                )
+                recorded = session.replayer.answer(route, call.body, session.token)
             except NotRecorded as missing:
                 session.fail(f"the recording lacks a request: {missing}")
                 status = stop_status(route.api)

@@ -113,7 +113,9 @@ class Assembler(ABC):
 
 def assembler(api: Api) -> Assembler:
     """Return a new assembler for an API's streams."""
-    return {"chat": _Chat, "responses": _Responses, "messages": _Messages}[api]()
+    if api == "chat":
+        return _Chat()
+    return _Responses() if api == "responses" else _Messages()
 
 
 class _Chat(Assembler):

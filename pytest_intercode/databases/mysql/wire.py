@@ -19,7 +19,7 @@ from pymysql.err import MySQLError
 
 __all__ = ["FAILURES", "Kill", "NoAnswer", "Watch", "connect"]
 
-FAILURES: tuple[type[Exception], ...] = (OSError, MySQLError)
+FAILURES = (OSError, MySQLError)
 """What a statement may raise: the errors of the connection, and those of the server."""
 
 Kill: TypeAlias = Callable[[Literal["QUERY", "CONNECTION"]], None]
