@@ -20,9 +20,8 @@ from pytest_intercode.errors import SandboxBroken, SandboxError, TaskError
 
 __all__ = ["MySqlSession"]
 
-_MAX_STATEMENT = (
-    4 * 1024**2 - 1024
-)  # bytes of a statement; max_allowed_packet of server.cnf has more
+# Bytes of a statement; max_allowed_packet of server.cnf has more.
+_MAX_STATEMENT = 4 * 1024**2 - 1024
 _CHUNK = 256  # rows
 _MAX_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
 _SYNC_TIMEOUT = 2.0  # seconds for the server to be ready for the next statement
@@ -270,14 +269,13 @@ class MySqlSession:
                 return State(unreadable=str(error))
             except FAILURES as error:
                 locked = error.args[:1] == (_LOCKED,)
-                if attempt == 2 and locked:
-                    return State(unreadable="it is locked")
-                if attempt == 2 and not self._server.gone():
-                    return State(
-                        unreadable=f"the server cannot read it: {_code_and_message(error)[1]}"
-                    )
                 if attempt == 2:
-                    raise SandboxError(f"the state cannot be read: {error}") from None
+                    if locked:
+                        return State(unreadable="it is locked")
+                    if self._server.gone():
+                        raise SandboxError(f"the state cannot be read: {error}") from None
+                    message = _code_and_message(error)[1]
+                    return State(unreadable=f"the server cannot read it: {message}")
             if locked and connection is not None:
                 self._unlock(connection)
             else:
