@@ -12,7 +12,6 @@ that gold changes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
+from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE, sha256
 from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = [
@@ -138,7 +137,7 @@ def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     def encode(facts: Mapping[str, int]) -> dict[str, int]:
         if not digested:
             return dict(facts)
-        return {hashlib.sha256(f.encode()).hexdigest()[:16]: n for f, n in facts.items()}
+        return {sha256(fact)[:16]: count for fact, count in facts.items()}
 
     sides = {
         name: {

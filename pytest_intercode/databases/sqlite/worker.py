@@ -327,6 +327,15 @@ def write_all(pipe: int, *parts: bytes) -> None:
             view = view[os.write(pipe, view) :]
 
 
+def _wait(pipe: int, gone: int | None) -> list[int]:
+    """Return which of both can be read; without ``gone`` it may be none, after a second."""
+    waiting = select.poll()
+    for number in (pipe, gone):
+        if number is not None:
+            waiting.register(number, select.POLLIN)
+    return [number for number, _ in waiting.poll(1000 if gone is None else None)]
+
+
 def _watch(worker: Worker, control: int, gone: int | None) -> None:
     """Interrupt requests on demand, and end with the client, even while the main thread is busy.
 
@@ -334,13 +343,9 @@ def _watch(worker: Worker, control: int, gone: int | None) -> None:
     itself is watched as well.
     """
     parent = os.getppid()  # which ends with the client, too
-    waiting = select.poll()
-    waiting.register(control, select.POLLIN)
-    if gone is not None:
-        waiting.register(gone, select.POLLIN)
     try:
         while True:
-            ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
+            ready = _wait(control, gone)
             if gone in ready or (gone is None and os.getppid() != parent):
                 return
             if control not in ready:
@@ -385,14 +390,9 @@ def main() -> None:
         gone: int | None = os.pidfd_open(client)
     except (AttributeError, OSError):
         gone = None
-    waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
-    if gone is not None:
-        waiting.register(gone, select.POLLIN)
     gc.freeze()
     while os.getppid() == client:
-        ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
-        if channel.fileno() not in ready:
+        if channel.fileno() not in _wait(channel.fileno(), gone):
             continue
         message, pipes, _, _ = socket.recv_fds(channel, 9, 3)
         if message[:1] == b"F" and len(pipes) == 3:
