@@ -12,6 +12,7 @@ from pytest_intercode.agents.protocol import Agent as Agent
 from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
+from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord
 from pytest_intercode.core.record import FirstScore as FirstScore
 from pytest_intercode.core.record import Outcome as Outcome
@@ -48,7 +49,6 @@ from pytest_intercode.environments.base import Environment as Environment
 from pytest_intercode.environments.interpreter import (
     InterpreterEnvironment as InterpreterEnvironment,
 )
-from pytest_intercode.environments.making import make as make
 from pytest_intercode.environments.registry import register_environment as register_environment
 from pytest_intercode.environments.shell import ShellEnvironment as ShellEnvironment
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
@@ -62,7 +62,7 @@ from pytest_intercode.results.files import read_records as read_records
 from pytest_intercode.results.files import read_results as read_results
 from pytest_intercode.rollouts.agent_thread import SharedLoop as SharedLoop
 from pytest_intercode.rollouts.cluster.connection import Cluster as Cluster
-from pytest_intercode.rollouts.cluster.schedule import NodeCounts as NodeCounts
+from pytest_intercode.rollouts.cluster.placement import NodeCounts as NodeCounts
 from pytest_intercode.rollouts.stream import RolloutStream as RolloutStream
 from pytest_intercode.rollouts.stream import run_rollouts as run_rollouts
 from pytest_intercode.rollouts.turn_loop import run_episode as run_episode
@@ -74,4 +74,4 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec as SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider as SandboxProvider
 from pytest_intercode.suites.loader import Suite as Suite
 from pytest_intercode.suites.loader import load_suite as load_suite
-from pytest_intercode.suites.permissions import Permissions as Permissions
+from pytest_intercode.suites.making import make as make

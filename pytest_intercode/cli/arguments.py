@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
+    from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.options.option import Option
     from pytest_intercode.sandboxes.provider import SandboxProvider
-    from pytest_intercode.suites.permissions import Permissions
 
 __all__ = [
     *("add_backend_argument", "add_data_argument", "add_docker_arguments", "add_option"),
@@ -91,7 +91,7 @@ def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
 
 def permissions_of(options: argparse.Namespace) -> Permissions:
     """Return what suites may use of this machine, as the arguments say."""
-    from pytest_intercode.suites.permissions import Permissions
+    from pytest_intercode.core.permissions import Permissions
 
     return Permissions(
         paths=tuple(options.allow_path),

@@ -31,9 +31,9 @@ from pytest_intercode.options.table import Options
 if TYPE_CHECKING:
     from pytest_intercode.auditing.findings import AuditedTask
     from pytest_intercode.auditing.report import Report
+    from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
-    from pytest_intercode.suites.permissions import Permissions
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -193,6 +193,7 @@ def _audit_all(
 
 
 def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
+    from pytest_intercode.environments.registered import environment_names
     from pytest_intercode.suites.catalogue import (
         bundled_tasks,
         data_folder,
@@ -201,7 +202,6 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
         is_suite_file,
         named_tasks,
     )
-    from pytest_intercode.suites.registered import environment_names
 
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")

@@ -96,9 +96,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
+    from pytest_intercode.core.dockerfile import base_names, find_substitutes
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.dockerfile import base_names
-    from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for group in sources for source in group}

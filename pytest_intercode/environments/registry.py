@@ -12,12 +12,12 @@ from typing import TypeVar
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.interpreter import InterpreterEnvironment
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.suites.registered import (
+from pytest_intercode.environments.registered import (
     add_environment,
     added_environment,
     environment_names,
 )
+from pytest_intercode.errors import ConfigurationError, suggestion
 
 __all__ = [
     "PROFILES",

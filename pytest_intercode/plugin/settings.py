@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
@@ -17,7 +18,6 @@ from pytest_intercode.options.table import OPTIONS, Options
 from pytest_intercode.plugin.options import folder_of, read_options
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
 from pytest_intercode.suites.catalogue import DataFolder, data_folder
-from pytest_intercode.suites.permissions import Permissions
 
 if TYPE_CHECKING:
     import pytest

@@ -118,5 +118,5 @@ def test_rewards_need_neither_pytest_nor_docker_nor_numbers() -> None:
 
 
 def test_the_engine_runs_without_pytest() -> None:
-    found = _loaded("pytest_intercode.environments.making", "pytest_intercode.rollouts.turn_loop")
+    found = _loaded("pytest_intercode.suites.making", "pytest_intercode.rollouts.turn_loop")
     assert not found & {"pytest", "_pytest", "docker", "openai"}

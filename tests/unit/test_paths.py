@@ -19,7 +19,7 @@ _OPENING = {
     *("exists", "is_file", "is_dir", "stat", "lstat", "readlink", "copy", "copyfile", "copytree"),
 }
 _SYSTEM = {"os", "shutil", "glob", "io"}
-_RESOLVER = {"suites.suite_folder"}
+_RESOLVER = {"core.suite_folder"}
 _READERS = sorted(
     {name for name in MODULES if name.startswith(("suites.", "environments.swe."))}
     | {"sandboxes.overlay", "sandboxes.walker", "rescoring.tasks"}
@@ -35,34 +35,34 @@ _ALLOWED = {
         **dict.fromkeys(("data_folder", "named_tasks", "dataset_tasks"), _NAMED),
         **dict.fromkeys(("bundled_tasks", "dataset_names"), _OURS),
     },
-    "suites.digest": dict.fromkeys(
+    "core.digest": dict.fromkeys(
         ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED
     ),
     "suites.download": dict.fromkeys(("workplace", "is_whole", "_get"), _OURS),
-    "suites.files": {
+    "core.archives": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
         **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
         "_copy_archive": "an archive that is being read",
         "unpack_archive": "a name that relative_path let pass, in a folder without links",
     },
-    "suites.harbor.requirements": {"_read": "a program in a sandbox"},
+    "environments.swe.requirements": {"_read": "a program in a sandbox"},
     "suites.harbor.writing": {
         **dict.fromkeys(("write_swe", "_copy_context", "_copy"), _PLACED),
         "write_terminal_bench": "a SuitePath",
     },
     "suites.loader": {
-        "bundled_folder": _OURS,
         "load_rows": _NAMED,
         "_tasks": "a SuitePath",
         **dict.fromkeys(("_check_files", "_suggest_file"), _PLACED),
     },
-    "suites.repositories": {
+    "environments.swe.repositories": {
         "repository_layer": _OURS,
         **dict.fromkeys(("_content", "_everything"), _PLACED),
         **dict.fromkeys(("archive", "_copy"), "a root"),
         "_pack": _OURS,
     },
+    "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
     "suites.swebench": {"_image": "a SuitePath"},
     "suites.swebench_verification": {

@@ -54,7 +54,7 @@ def test_public_names(name: str) -> None:
 
 # Of arguments that only the plugin gives, and of what streams alone ask a cluster.
 _INTERNAL = {"Cancellation", "Ledger", "RunBudget"}
-_INTERNAL |= {"ClusterSession", "NodeAgent", "SessionObserver", "Transport"}
+_INTERNAL |= {"ClusterSession", "NodeAgent", "Observer", "Playback", "Transport"}
 
 # Users hand these on as they are, so that what their own signatures mention is not needed.
 _OPAQUE = {"Agent", "SandboxProvider"}

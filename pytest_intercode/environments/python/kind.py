@@ -70,7 +70,7 @@ it.
 
     def gold_answer(self, task: Task) -> Answer:
         """Return gold, and the name that its tests call."""
-        from pytest_intercode.suites.python_tests import entry_of
+        from pytest_intercode.environments.python.hidden_tests import entry_of
 
         return Answer(tuple(task.gold), entry_of(task).partition(".")[0])
 
@@ -114,7 +114,7 @@ it.
         """Return the tree of gold's source."""
         import ast
 
-        from pytest_intercode.suites.python_tests import parse_code
+        from pytest_intercode.environments.python.hidden_tests import parse_code
 
         tree = parse_code("\n".join(task.gold))
         return super().normalise_gold(task) if tree is None else ast.dump(tree)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.environments.answer import Answer
-from pytest_intercode.suites.python_tests import entry_of, parse_code
+from pytest_intercode.environments.python.hidden_tests import entry_of, parse_code
 
 __all__ = ["change_gold", "constants", "empty_answer"]
 

@@ -71,11 +71,17 @@ def parse_vitest(line: str) -> tuple[str, Status] | None:
     return (_VITEST_TIME.sub("", result[2]), _MARKS[result[1]]) if result else None
 
 
-parse_jest_json = by_pattern(r"\[(PASSED|FAILED)\]\s(.+)", Status.__members__)
-"""Read ``[PASSED] suite > name``, into which jest's JSON is made."""
+parse_jest_json = by_pattern(
+    r"\[(PASSED|FAILED)\]\s(.+)",
+    Status.__members__,
+    "Read ``[PASSED] suite > name``, into which jest's JSON is made.",
+)
 
-parse_tap = by_pattern(r"(ok|not ok) \d+ (.+)", {"ok": Status.PASSED, "not ok": Status.FAILED})
-"""Read TAP, where what follows the number is the name, ``# SKIP`` included."""
+parse_tap = by_pattern(
+    r"(ok|not ok) \d+ (.+)",
+    {"ok": Status.PASSED, "not ok": Status.FAILED},
+    "Read TAP, where what follows the number is the name, ``# SKIP`` included.",
+)
 
 
 _FILE_TIMES = tuple(re.compile(rf"(.*)\s\([\d.]+{unit}\)") for unit in ("ms", r"\ss", "s"))

@@ -96,8 +96,9 @@ def _last_test(line: str) -> str:
     return ""
 
 
-parse_ant = by_pattern(r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)", _WORDS)
-"""Read ``[junit] [PASS] name``."""
+parse_ant = by_pattern(
+    r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)", _WORDS, "Read ``[junit] [PASS] name``."
+)
 
 
 def parse_gradle(log: str) -> Statuses:
@@ -207,11 +208,9 @@ def parse_redis(line: str) -> tuple[str, Status] | None:
     return name, status
 
 
-parse_jq = by_pattern(r"(PASS|FAIL):\s(.+)", _WORDS)
-"""Read ``PASS: name``."""
+parse_jq = by_pattern(r"(PASS|FAIL):\s(.+)", _WORDS, "Read ``PASS: name``.")
 
-parse_micropython = by_pattern(r"(pass|FAIL|skip)\s+(\S.*)", _WORDS)
-"""Read ``pass name``."""
+parse_micropython = by_pattern(r"(pass|FAIL|skip)\s+(\S.*)", _WORDS, "Read ``pass name``.")
 
 
 @by_line

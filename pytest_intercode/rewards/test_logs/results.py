@@ -81,7 +81,7 @@ def by_line(rule: Rule) -> Parser:
     return parse
 
 
-def by_pattern(pattern: str, statuses: Mapping[str, Status]) -> Parser:
+def by_pattern(pattern: str, statuses: Mapping[str, Status], doc: str) -> Parser:
     """Return a parser of lines that say a status, the pattern's first group, and then a name."""
     form = re.compile(pattern)
 
@@ -90,6 +90,7 @@ def by_pattern(pattern: str, statuses: Mapping[str, Status]) -> Parser:
         match = form.fullmatch(line)
         return (match[2], statuses[match[1]]) if match else None
 
+    parse.__doc__ = doc
     return parse
 
 

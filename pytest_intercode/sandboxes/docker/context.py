@@ -11,9 +11,9 @@ import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pytest_intercode.core.archives import context_files
+from pytest_intercode.core.dockerfile import read_instructions, replace_spans
 from pytest_intercode.errors import ImageError
-from pytest_intercode.suites.dockerfile import read_instructions, replace_spans
-from pytest_intercode.suites.files import context_files
 
 __all__ = ["add_file", "build_context", "copied_modes"]
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.docker.context import add_file, build_context, copied_modes
@@ -29,8 +30,6 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers, one_builder
-from pytest_intercode.suites.dockerfile import reads_context, replace_bases
-from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
 if TYPE_CHECKING:
     from docker import APIClient
