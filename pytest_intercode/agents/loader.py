@@ -27,20 +27,24 @@ _BUILT_IN = {
     "oracle": ("oracle", "oracle"),
     "replay": ("replay", "replay:FILE"),
     "human": ("human", "human"),
-    "command": ("program", "command:CMDLINE"),
-    "mcp": ("mcp", "mcp:CMDLINE"),
+    "command": ("program.agent", "command:CMDLINE"),
+    "mcp": ("mcp.agent", "mcp:CMDLINE"),
     "single-turn": ("chat", "single-turn"),
     "try-again": ("chat", "try-again"),
     "react": ("chat", "react"),
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
-    "installed": ("installed", "installed:RECIPE"),
+    "installed": ("installed.agent", "installed:RECIPE"),
     **{  # our own recipes
-        name: ("installed", name)
+        name: ("installed.agent", name)
         for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
 }
-_PROGRAMS = ("program", "mcp", "installed")  # the modules of what reaches models by itself
+_PROGRAMS = (
+    "program.agent",
+    "mcp.agent",
+    "installed.agent",
+)  # the modules of what reaches models by itself
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
@@ -80,7 +84,7 @@ def load_agent(
             raise AgentLoadError(f"--intercode-agent={name}: expected {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
         extra: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
-        if module_name == "installed" and progress is not None:
+        if module_name == "installed.agent" and progress is not None:
             extra["progress"] = progress
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **extra)
         return factory

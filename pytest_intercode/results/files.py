@@ -355,11 +355,7 @@ class ResultsFile:
         return file
 
     def _repair(self) -> list[str]:
-        """Cut a truncated last line off, and end the last whole one; say what was.
-
-        Raises:
-            ConfigurationError: it is not a results file, or cannot be written.
-        """
+        """Cut a truncated last line off, and end the last whole one; say what was."""
         warnings: list[str] = []
         read_records(self.path, warnings.append)
         try:
@@ -375,11 +371,7 @@ class ResultsFile:
         return warnings
 
     def _check_folder(self) -> None:
-        """See that another file can be made next to the one that is there.
-
-        Raises:
-            ConfigurationError: it cannot be.
-        """
+        """See that another file can be made next to the one that is there."""
         folder = Path(os.path.realpath(self.path)).parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigurationError(

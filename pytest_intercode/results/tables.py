@@ -11,6 +11,8 @@ from pytest_intercode.core.usage import UNSPENT
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
+    format_number,
+    format_percent,
     groups,
     rank_of_hardness,
     summarise,
@@ -74,11 +76,17 @@ def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
     heading += ["reward", "95% interval"]
     rows: list[Sequence[str]] = [heading]
     for grouping, value, summary in sections:
-        row = [grouping, value, str(summary.tasks), str(summary.graded), _percent(summary.rate)]
+        row = [
+            grouping,
+            value,
+            str(summary.tasks),
+            str(summary.graded),
+            format_percent(summary.rate),
+        ]
         row.append(_range(summary.rate_interval))
-        row += [_percent(summary.pass_at.get(k)) for k in shown_ks]
-        row += [_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
-        row += [_number(summary.reward, 3), _range(summary.reward_interval, percent=False)]
+        row += [format_percent(summary.pass_at.get(k)) for k in shown_ks]
+        row += [format_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
+        row += [format_number(summary.reward), _range(summary.reward_interval, percent=False)]
         rows.append(row)
     return format_columns(rows, labels=2)
 
@@ -123,12 +131,12 @@ def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]
         str(summary.tasks),
         str(summary.tries),
         str(summary.solved),
-        _percent(summary.rate),
+        format_percent(summary.rate),
         _range(summary.rate_interval),
-        _number(summary.reward, 3),
+        format_number(summary.reward),
         f"{len(actions) / n:.1f}" if n else "-",
         f"{actions.count(False) / len(actions):.1%}" if actions else "-",
-        _number(summary.seconds, 2),
+        format_number(summary.seconds, 2),
         f"{sum(record.usage.tokens for record in graded) / n:,.0f}" if n else "-",
         f"{sum(record.usage.cost or 0.0 for record in graded) / n:.4f}" if n else "-",
     )
@@ -158,14 +166,6 @@ def _bill(tries: list[EpisodeRecord]) -> str:
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"spent: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _range(interval: Interval | None, *, percent: bool = True) -> str:

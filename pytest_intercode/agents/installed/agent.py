@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
@@ -41,6 +40,7 @@ from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turn
 
 __all__ = ["make_factory"]
 
+_FORWARDER = Path(__file__).with_name("forward.pl")
 _GATEWAY_FOLDER = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
@@ -136,9 +136,8 @@ class _Shared:
         self._private = PrivateFolder()
         self.folder = self._private.make()
         self.folder.chmod(0o711)  # the user of a sandbox may be another one
-        forwarder = resources.files("pytest_intercode.agents.installed").joinpath("forward.pl")
-        (self.folder / "forward.pl").write_bytes(forwarder.read_bytes())
-        (self.folder / "forward.pl").chmod(0o644)
+        forwarder = shutil.copyfile(_FORWARDER, self.folder / _FORWARDER.name)
+        forwarder.chmod(0o644)
         try:
             self._gateway = Gateway(settings)
         except ConfigurationError as error:

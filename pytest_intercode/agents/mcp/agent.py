@@ -285,11 +285,7 @@ class _Episode:
             call.answer(reply)
 
     def _check_end(self, program: Program, endpoint: Endpoint, *, aborted: bool) -> None:
-        """Check how a program ended that ended, or was ended, before the episode did.
-
-        Raises:
-            AgentError: it failed, it never connected, or it called no tool.
-        """
+        """Refuse a program that failed, never connected, or called no tool, before its end."""
         status = 0 if aborted else program.wait(0) or 0
         output = program.last_lines()
         last = f"; its last output: {output}" if output else ""
