@@ -5,7 +5,7 @@
     python -m benchmarks.cluster growth --markdown docs/cluster.md --plot docs/cluster.svg
 
 ``simulate`` has the real driver and its real schedule, with nodes that only sleep: a tenth of them
-are killed or stopped on the way. ``thinking`` has a real Ray cluster on this machine, and an agent
+are killed on the way. ``thinking`` has a real Ray cluster on this machine, and an agent
 that thinks for a second before each of five turns. ``growth`` has the same over 1, 2 and 4 nodes
 and 16 to 256 episodes at a time, as a table and a plot; the limit is thinking alone.
 """
@@ -24,9 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
 
 from benchmarks.machine import facts
 from benchmarks.measuring import Scale
@@ -38,16 +36,14 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
-from pytest_intercode.rollouts.cluster.files import Shelf
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.local import LocalCluster
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
 
 __all__ = ["grown", "growth", "simulate", "thinking"]
-
-Result = TypeVar("Result")
 
 _TURNS = 5
 _THOUGHT = 1.0  # seconds before each turn
@@ -66,7 +62,7 @@ class Thinker:
 """
 
 
-class _Owner:
+class _Owner(Observer):
     """Counts what ends, and keeps nothing of it."""
 
     def __init__(self, episodes: int) -> None:
@@ -94,15 +90,6 @@ class _Owner:
     def failed(self, handle: Handle, error: BaseException) -> None:
         self._end(handle)
 
-    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
-        pass
-
-    def said(self, line: str) -> None:
-        pass
-
-    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
-        return future.result()
-
 
 def simulate(
     nodes: int, episodes: int, *, seconds: float = 1.0, faults: bool = True
@@ -113,7 +100,7 @@ def simulate(
         nodes: how many nodes, of 16 slots each.
         episodes: how many episodes.
         seconds: what an episode takes on average.
-        faults: kill or stop a tenth of the nodes on the way.
+        faults: kill a tenth of the nodes on the way.
 
     Returns:
         Wall and processor seconds, milliseconds of processor per episode, and mebibytes that the
@@ -132,22 +119,15 @@ def simulate(
         owner.refill,
         concurrency=None,
         run_budget=RunBudget(RunLimits()),
-        shelf=Shelf(),
-        stand_in=_no_environment,
+        files=FileIndex(),
+        substitute=_no_environment,
     )
     left = nodes // 10 if faults else 0
-    stopped: list[str] = []
     while not owner.over.wait(0.02):
         if left and len(owner.ends) > episodes * (1 - left / max(1, nodes // 10)) / 2:
             left -= 1
             node = transport.any(chance)
-            if chance.random() < 0.5:
-                transport.kill(node, process=False)
-            elif node not in stopped:
-                transport.pause(node)
-                stopped.append(node)
-                if len(stopped) > 5:
-                    transport.go_on(stopped.pop(0))
+            transport.kill(node, process=chance.random() < 0.5)
     wall, used = time.monotonic() - began, time.process_time() - processor
     after = _memory()
     owner.executor.close(1.0)
@@ -213,7 +193,7 @@ def thinking(
         rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert [row["outcome"] for row in rows] == ["solved"] * episodes, done.stdout
     phases = [row["phases"] for row in rows]
-    began = min(each["start"][0] for each in phases)
+    began = min(begin for each in phases for begin, _ in each.values())
     inside = max(map(_end_of, phases)) - began
     ideal = -(-episodes // concurrency) * _TURNS * _THOUGHT
     return {"whole run": whole, "seconds": inside, "ideal": ideal, "ratio": inside / ideal}

@@ -24,12 +24,13 @@ from benchmarks.machine import needs
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.runs import temporary_folder
 from benchmarks.table import Part, against
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Limits, Task
 from pytest_intercode.databases.mysql.engine import image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.catalogue import default_data
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.loader import load_suite
 
 
 def measure(scale: Scale) -> Part:

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from benchmarks.measuring import Scale, Unavailable, in_turn
 from benchmarks.table import Bound, Part, Row, duration
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway import Gateway, GatewaySettings
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.settings import GatewaySettings
 
 ROUTES = {
     "chat completions": "/v1/chat/completions",

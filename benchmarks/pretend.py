@@ -51,4 +51,4 @@ class Pretence(Environment):
 
 def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Environment:
     """Give every task such an environment."""
-    return Pretence(run_of(config).provider)
+    return Pretence(run_of(config).composition.provider)

@@ -11,13 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
-from pytest_intercode.rollouts.cluster.transport import Event, Gone, Heard, Joined, Said, Silent
+from pytest_intercode.rollouts.cluster.transport import Event, Gone, Joined, Received
 
 __all__ = ["SleepingNodes"]
 
@@ -26,8 +26,6 @@ __all__ = ["SleepingNodes"]
 class _Node:
     name: str
     weight: float
-    silent: bool = False
-    late: list[bytes] = field(default_factory=list)
 
 
 class SleepingNodes:
@@ -62,21 +60,20 @@ class SleepingNodes:
 
     # -- what the executor calls
 
-    def start(self, report: Callable[[Event], None]) -> None:
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
         """Let all nodes join."""
-        self._report = report
+        joined: list[Event] = []
+        self._report = joined.append
         threading.Thread(target=self._work, daemon=True).start()
         for number in range(self._wanted):
             self._join(f"node-{number}")
+        self._report = report
+        return [event for event in joined if isinstance(event, Joined)]
 
     def send(self, node: str, data: bytes) -> None:
         """Answer as a node does."""
         for message in decode(data):
-            if message["what"] == "set_up":
-                self._answer(node, 0.0, {"what": "ready", "backend": "bubblewrap"})
-            elif message["what"] == "close":
-                self._answer(node, 0.0, {"what": "closed"})
-            elif message["what"] == "play":
+            if message["what"] == "play":
                 self.begun += 1
                 named = {"job": message["job"], "attempt": message["attempt"]}
                 seconds = self._seconds()
@@ -89,14 +86,14 @@ class SleepingNodes:
                 error = {"kind": "RolloutCancelled", "text": message["reason"]}
                 self._answer(node, 0.0, {"what": "failed", "stage": "run", "error": error, **named})
 
-    def send_file(self, node: str, digest: str, pieces: Iterator[bytes]) -> None:
+    def send_file(self, node: str, digest: str, pieces: Callable[[], Iterator[bytes]]) -> None:
         """Take no files."""
 
     def replace(self, node: str) -> None:
         """Let a new process join on the same machine."""
         self._join(node.partition("#")[0])
 
-    def close(self) -> None:
+    def close(self, timeout: float) -> None:
         """End it."""
         with self._changed:
             self._closed = True
@@ -111,22 +108,6 @@ class SleepingNodes:
                 return
         self._report(Gone(node, "it was killed", process))
 
-    def pause(self, node: str) -> None:
-        """Let a node say nothing until it goes on."""
-        with self._changed:
-            self._nodes[node].silent = True
-        self._report(Silent(node, "no answer"))
-
-    def go_on(self, node: str) -> None:
-        """Let a node say what it had to say meanwhile."""
-        with self._changed:
-            state = self._nodes[node]
-            state.silent = False
-            late, state.late = state.late, []
-        self._report(Heard(node))
-        for data in late:
-            self._report(Said(node, data))
-
     def any(self, chance: random.Random) -> str:
         """Return the id of a node that is there."""
         with self._changed:
@@ -138,7 +119,7 @@ class SleepingNodes:
         node = f"{name}#{next(self._count)}"
         with self._changed:
             self._nodes[node] = _Node(name, self._weight)
-        self._report(Joined(node, name, self._weight))
+        self._report(Joined(node, name, self._weight, "bubblewrap"))
 
     def _answer(self, node: str, seconds: float, message: Message) -> None:
         data = encode(message)
@@ -160,10 +141,7 @@ class SleepingNodes:
                 state = self._nodes.get(node)
                 if state is None:
                     continue
-                if state.silent:
-                    state.late.append(data)
-                    continue
-            self._report(Said(node, data))
+            self._report(Received(node, data))
 
 
 def _record(turns: int) -> EpisodeRecord:

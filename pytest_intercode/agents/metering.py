@@ -22,7 +22,8 @@ from pytest_intercode.errors import (
 from pytest_intercode.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
-    from pytest_intercode.gateway import Gateway, Session
+    from pytest_intercode.gateway.gateway import Gateway
+    from pytest_intercode.gateway.session import Session
 
 __all__ = ["EpisodeMeter", "GatewayMeter", "episode_key"]
 
@@ -51,7 +52,7 @@ class GatewayMeter:
         self.priced: bool | None = None
         if settings is None or not settings.programs:
             return
-        from pytest_intercode.gateway import Gateway
+        from pytest_intercode.gateway.gateway import Gateway
 
         try:
             self._gateway = Gateway(settings)

@@ -9,8 +9,8 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.environments.swe.gold import gold_actions
-from pytest_intercode.suites.python_tests import entry_of
 
 __all__ = ["make_factory", "make_oracle"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
-from pytest_intercode.suites.registered import added_environment
+from pytest_intercode.environments.registered import added_environment
 
 __all__ = [
     "AddedEnvironment",

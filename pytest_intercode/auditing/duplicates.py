@@ -11,7 +11,7 @@ from typing import Any
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
 from pytest_intercode.databases.scan import Dialect, scan
-from pytest_intercode.suites.python_tests import parse_code
+from pytest_intercode.environments.python.hidden_tests import parse_code
 
 __all__ = ["data_of", "dialect_of", "find_duplicates", "normalised_gold"]
 

@@ -13,8 +13,8 @@ from pytest_intercode.auditing.duplicates import data_of, dialect_of, normalised
 from pytest_intercode.auditing.playing import Answer, Played
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.databases.scan import Token, is_word, scan
+from pytest_intercode.environments.python.hidden_tests import entry_of, parse_code
 from pytest_intercode.environments.swe.gold import gold_actions, is_patch
-from pytest_intercode.suites.python_tests import entry_of, parse_code
 
 __all__ = [
     "MAX_ANSWERS",

@@ -13,11 +13,11 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
+from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.python_tests import entry_of
 
 __all__ = ["Answer", "Played", "gold_answer", "play"]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.auditing.playing import Answer, play
+from pytest_intercode.core.patches import PatchError, read_patch
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import InfrastructureError, TaskError
 from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.patches import PatchError, read_patch
 
 __all__ = ["GOLD", "Graded", "gold_predictions", "grade", "report_line"]
 

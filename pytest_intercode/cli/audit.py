@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
+    add_backend_argument,
+    add_data_argument,
     add_docker_arguments,
+    add_option,
     add_permission_arguments,
     check_docker,
     count,
@@ -23,13 +26,14 @@ from pytest_intercode.cli.arguments import (
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.auditing.findings import AuditedTask
     from pytest_intercode.auditing.report import Report
+    from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
-    from pytest_intercode.suites.permissions import Permissions
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -59,16 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="audit the first N tasks of each suite"
     )
-    parser.add_argument(
-        "--sandbox",
-        choices=("auto", "docker", "bubblewrap"),
-        default="auto",
-        help="the backend (default: auto)",
-    )
-    parser.add_argument(
-        "--runtime",
-        metavar="NAME",
-        help="the runtime that Docker starts sandboxes with (default: the engine's own)",
+    add_backend_argument(parser)
+    add_option(
+        parser,
+        Options.runtime,
+        "the runtime that Docker starts sandboxes with (default: the engine's own)",
     )
     add_docker_arguments(parser)
     add_permission_arguments(parser)
@@ -79,13 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_CONCURRENCY,
         help=f"tasks at a time (default: {_CONCURRENCY})",
     )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        help="folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
-        "`pytest-intercode fetch` got)",
-    )
+    add_data_argument(parser)
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
     parser.add_argument(
         "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"
@@ -200,6 +193,7 @@ def _audit_all(
 
 
 def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
+    from pytest_intercode.environments.registered import environment_names
     from pytest_intercode.suites.catalogue import (
         bundled_tasks,
         data_folder,
@@ -208,7 +202,6 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
         is_suite_file,
         named_tasks,
     )
-    from pytest_intercode.suites.registered import environment_names
 
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")

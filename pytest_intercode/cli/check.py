@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.cli.arguments import add_base_image_argument
+from pytest_intercode.cli.arguments import add_option
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.core.task import ImageSource, Task
@@ -37,13 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a task folder, a folder of them, their registry (registry.json:NAME), or a dataset",
     )
-    add_base_image_argument(
-        parser, "another base image, as for --intercode-base-image (repeatable)"
+    add_option(
+        parser,
+        Options.base_images,
+        "another base image, as for --intercode-base-image (repeatable)",
     )
-    parser.add_argument(
-        "--network",
-        action="store_true",
-        help="as for --intercode-network: tests whose sandbox has the network need no kit",
+    add_option(
+        parser,
+        Options.network,
+        "as for --intercode-network: tests whose sandbox has the network need no kit",
     )
 
 
@@ -93,9 +96,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
+    from pytest_intercode.core.dockerfile import base_names, find_substitutes
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.dockerfile import base_names
-    from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for group in sources for source in group}

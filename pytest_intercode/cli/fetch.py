@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_base_image_argument,
     add_docker_arguments,
+    add_option,
     check_docker,
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
+from pytest_intercode.options.table import Options
 from pytest_intercode.suites.download import download, install, is_whole, workplace
 from pytest_intercode.suites.upstream import (
     DATASETS,
@@ -61,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of a mirror of the datasets' repositories (default: $INTERCODE_URL, else the "
         "repositories)",
     )
-    add_base_image_argument(
-        parser, "another base image for the sandbox that makes the file systems of nl2bash and alfa"
+    add_option(
+        parser,
+        Options.base_images,
+        "another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
     add_docker_arguments(parser)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_base_image_argument,
+    add_backend_argument,
     add_docker_arguments,
+    add_option,
     add_permission_arguments,
     check_docker,
     count,
@@ -22,6 +23,7 @@ from pytest_intercode.cli.arguments import (
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.auditing.predictions import Graded
@@ -49,11 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the tasks: a dataset such as swe-bench-verified, a suite (.yaml), or rows (.jsonl)",
     )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        help="the folder of the datasets' rows (default: $INTERCODE_DATA)",
+    add_option(
+        parser,
+        Options.data_path,
+        "the folder of the datasets' rows (default: $INTERCODE_DATA)",
     )
     parser.add_argument(
         "--task", metavar="ID", nargs="+", action="extend", default=[], help="grade these only"
@@ -61,16 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="grade the first N predictions only"
     )
-    parser.add_argument(
-        "--sandbox",
-        choices=("auto", "docker", "bubblewrap"),
-        default="auto",
-        help="the backend (default: auto)",
-    )
-    add_base_image_argument(parser, "another base image, for mirrors (repeatable)")
+    add_backend_argument(parser)
+    add_option(parser, Options.base_images, "another base image, for mirrors (repeatable)")
     add_docker_arguments(parser)
     add_permission_arguments(parser)
-    parser.add_argument("--network", action="store_true", help="let sandboxes reach the network")
+    add_option(parser, Options.network, "let sandboxes reach the network")
     parser.add_argument(
         "--concurrency",
         metavar="N",

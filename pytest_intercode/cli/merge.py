@@ -119,8 +119,7 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
     if merged.superseded:
         say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
     if summary.infrastructure_errors:
-        say(
-            f"{pluralize(summary.infrastructure_errors, 'try', 'tries')} with an infrastructure error"
-        )
+        tries = pluralize(summary.infrastructure_errors, "try", "tries")
+        say(f"{tries} with an infrastructure error")
     if summary.task_errors:
         say(f"{pluralize(summary.task_errors, 'try', 'tries')} with a task error")

@@ -6,11 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
+from pytest_intercode.cli.arguments import (
+    add_data_argument,
+    add_permission_arguments,
+    permissions_of,
+)
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.rescoring.rescored import Change, Rescored
@@ -30,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scoring = parser.add_mutually_exclusive_group()
     scoring.add_argument(
         "--profile",
-        choices=("strict", "paper"),
+        choices=Options.profile.allowed,
         help="the profile to score by (default: the one that the run had)",
     )
     scoring.add_argument(
@@ -47,13 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="suites of the tasks; their reward options of today count, not the recorded ones",
     )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        help="folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
-        "`pytest-intercode fetch` got)",
-    )
+    add_data_argument(parser)
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write the rows with their new rewards"
     )

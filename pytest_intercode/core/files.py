@@ -10,6 +10,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, Protocol, TypeAlias
 
@@ -18,6 +19,7 @@ from pytest_intercode.errors import ConfigurationError
 __all__ = [
     "RESULTS_BEGINNING",
     "Existing",
+    "bundled_folder",
     "cache_folder",
     "locked",
     "read_bounded",
@@ -34,6 +36,25 @@ Existing: TypeAlias = Literal["protect", "keep", "replace"]
 replaces what else there is; ``keep`` keeps it next to the new one, under a numbered name."""
 
 _CHUNK = 16 * 1024**2  # bytes read at a time
+
+
+@cache
+def bundled_folder(name: str) -> Path:
+    """Return where ``tasks`` or ``dockerfiles`` lie, in an installed or an editable package.
+
+    A wheel has them inside the package; a checkout has them next to it.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_data" / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    from importlib.metadata import PackageNotFoundError, distribution  # slow, and needed only here
+
+    try:
+        version = distribution("pytest-intercode").version
+    except PackageNotFoundError:
+        version = "unknown"
+    raise ConfigurationError(f"the installed package (version {version}) has no folder {name!r}")
 
 
 def cache_folder() -> Path:

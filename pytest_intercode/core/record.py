@@ -1,17 +1,20 @@
 """The record of one episode: what a rollout comes to, and what every report is made from.
 
-Immutable and typed. ``results/format.py`` writes it as one line of JSON and reads it back; nothing
-else knows the shape of that line.
+Immutable and typed. A field is declared here and nowhere else: its name, type and default, what it
+means (the section ``Attributes`` of its class), and how a line of a results file has it
+(:mod:`~pytest_intercode.core.line`). From that ``results/format.py`` makes the schema of the line,
+what reads it and what writes it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import clipped, escape_for_terminal
 from pytest_intercode.core.turn import Turn
@@ -71,30 +74,21 @@ class TaskRecord:
         digest: changes with anything that the agent gets or is graded by; empty if unknown.
     """
 
-    id: str
+    id: str = field(metadata=in_line("task_id"))
     query: str
-    env: str
+    env: str = field(metadata=in_line("environment"))
     suite: str = ""
     dataset: str = ""
     hardness: str = ""
     tags: tuple[str, ...] = ()
     repeat: int = 1
-    digest: str = ""
+    digest: str = field(default="", metadata=in_line("task_digest"))
 
     @classmethod
     def of(cls, task: Task, digest: str = "") -> TaskRecord:
         """Return what a record says of a task."""
-        return cls(
-            id=task.id,
-            query=task.query,
-            env=task.env,
-            suite=task.suite,
-            dataset=task.dataset,
-            hardness=task.hardness,
-            tags=task.tags,
-            repeat=task.repeat,
-            digest=digest,
-        )
+        names = [column.name for column in fields(cls) if column.name != "digest"]
+        return cls(**{name: getattr(task, name) for name in names}, digest=digest)
 
 
 @dataclass(frozen=True)
@@ -112,8 +106,8 @@ class ShardRecord:
     part: int
     parts: int
     items: int | None = None
-    durations: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    durations: str = field(default="", metadata=in_line(optional=True))
+    options: Mapping[str, str] = field(default_factory=dict, metadata=in_line(optional=True))
 
 
 @dataclass(frozen=True)
@@ -127,8 +121,8 @@ class FirstScore:
         file: the results file that it was read from.
     """
 
-    profile: str
-    reward: float
+    profile: str = ""
+    reward: float = 0.0
     outcome: str = ""
     file: str = ""
 
@@ -183,40 +177,55 @@ class EpisodeRecord:
         format_version: of the line that it was read from, or :data:`FORMAT_VERSION`.
     """
 
+    # -- of the rollout: written by rollouts/
     task: TaskRecord
     outcome: Outcome
     reward: float
     turns: tuple[Turn, ...]
-    max_turns: int
-    seconds: float
+    max_turns: int = field(metadata=in_line("summary.turns_max"))
+    seconds: float = field(metadata=in_line(digits=3))
     profile: str
     agent: str = ""
-    agent_arguments: Mapping[str, str] = field(default_factory=dict)
-    parameters_version: int = 0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    reason: str = ""
-    detail: str = ""
-    test_output: str = ""
-    attempts: tuple[str, ...] = ()
-    state: Mapping[str, Any] = field(default_factory=dict)
+    agent_arguments: Mapping[str, str] = field(
+        default_factory=dict, metadata=in_line(secrets=True, in_statistics=False)
+    )
+    parameters_version: int = field(default=0, metadata=in_line(optional=True))
+    parts: Mapping[str, float] = field(
+        default_factory=dict, metadata=in_line("reward_parts", in_statistics=False)
+    )
+    reason: str = field(default="", metadata=in_line(printed=True, in_statistics=False))
+    detail: str = field(default="", metadata=in_line(printed=True, long=True))
+    test_output: str = field(default="", metadata=in_line(optional=True, printed=True, long=True))
+    attempts: tuple[str, ...] = field(default=(), metadata=in_line(in_statistics=False))
+    state: Mapping[str, Any] = field(default_factory=dict, metadata=in_line("end_state", long=True))
     usage: Usage = UNSPENT
-    log: str = ""
-    left_behind: tuple[str, ...] = ()
-    refused_hosts: tuple[str, ...] = ()
-    sandbox: str = ""
-    image: str = ""
-    image_digest: str = ""
-    host: str = ""
-    phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    log: str = field(default="", metadata=in_line(printed=True, long=True))
+    left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
+    refused_hosts: tuple[str, ...] = field(
+        default=(), metadata=in_line(optional=True, printed=True, in_statistics=False)
+    )
+    sandbox: str = field(default="", metadata=in_line(in_statistics=False))
+    image: str = field(default="", metadata=in_line(in_statistics=False))
+    image_digest: str = field(
+        default="", metadata=in_line(optional=True, printed=True, in_statistics=False)
+    )
+    host: str = field(
+        default="", metadata=in_line(optional=True, printed=True, in_statistics=False)
+    )
+    phases: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict, metadata=in_line(optional=True, digits=3, in_statistics=False)
+    )
     node_id: str = ""
+    # -- of its item and its run: written by plugin/
     test_passed: bool | None = None
     item: int | None = None
-    run_name: str = ""
+    run_name: str = field(default="", metadata=in_line(optional=True, printed=True))
     shard: ShardRecord | None = None
+    # -- of files: written by results/ and rescoring/
     superseded: bool = False
     rescored_from: FirstScore | None = None
-    reward_function: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    reward_function: str = field(default="", metadata=in_line(optional=True))
+    extra: Mapping[str, Any] = field(default_factory=dict, metadata=in_line(long=True))
     format_version: int = FORMAT_VERSION
 
     @property
@@ -261,17 +270,7 @@ class EpisodeRecord:
 
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
-        turns = tuple(_BARE_TURNS[turn.executed] for turn in self.turns)
-        return replace(
-            self,
-            turns=turns,
-            state={},
-            extra={},
-            log="",
-            detail="",
-            test_output="",
-            left_behind=(),
-        )
+        return replace(self, turns=self._bare_turns(), **_empty(_LONG))
 
     def for_statistics(self) -> EpisodeRecord:
         """Return what tables, rates and comparisons need of it, as small as it can be.
@@ -280,9 +279,8 @@ class EpisodeRecord:
         where they were read from JSON.
         """
         task, alone = self.task, self.parts.get("gold_alone")
-        return replace(
-            self,
-            task=replace(
+        values: dict[str, Any] = {
+            "task": replace(
                 task,
                 env=_shared(task.env),
                 suite=_shared(task.suite),
@@ -290,28 +288,18 @@ class EpisodeRecord:
                 hardness=_shared(task.hardness),
                 tags=tuple(map(_shared, task.tags)),
             ),
-            turns=tuple(_BARE_TURNS[turn.executed] for turn in self.turns),
-            seconds=round(self.seconds, 3),  # as it is written
-            profile=_shared(self.profile),
-            agent=_shared(self.agent),
-            agent_arguments=_NOTHING,
-            parts=_NOTHING if alone is None else {"gold_alone": alone},
-            reason="",
-            attempts=(),
-            detail="",
-            test_output="",
-            log="",
-            left_behind=(),
-            state=_NOTHING,
-            usage=self.usage or UNSPENT,
-            refused_hosts=(),
-            sandbox="",
-            image="",
-            image_digest="",
-            host="",
-            phases=_NOTHING,
-            extra=_NOTHING,
-        )
+            "turns": self._bare_turns(),
+            "seconds": round(self.seconds, 3),  # as it is written
+            "profile": _shared(self.profile),
+            "agent": _shared(self.agent),
+            "usage": self.usage or UNSPENT,
+        }
+        if alone is not None:
+            values["parts"] = {"gold_alone": alone}
+        return replace(self, **{**_empty([*_LONG, *_NOT_IN_STATISTICS]), **values})
+
+    def _bare_turns(self) -> tuple[Turn, ...]:
+        return tuple(_BARE_TURNS[turn.executed] for turn in self.turns)
 
     def __repr__(self) -> str:  # a debugger's prompt shows it; the fields would fill the screen
         return f"<EpisodeRecord of {self.task.id}: {self.headline}>"
@@ -319,6 +307,19 @@ class EpisodeRecord:
 
 _BARE_TURNS = {executed: Turn("", "", executed) for executed in (True, False, None)}
 _NOTHING: Mapping[str, Any] = {}
+_LONG = [column.name for column in fields(EpisodeRecord) if LineField.of(column).long]
+_NOT_IN_STATISTICS = [
+    column.name for column in fields(EpisodeRecord) if not LineField.of(column).in_statistics
+]
+_EMPTY = {
+    column.name: _NOTHING if column.default is MISSING else column.default
+    for column in fields(EpisodeRecord)
+}
+
+
+def _empty(names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields without a value; their mappings are one object."""
+    return {name: _EMPTY[name] for name in names}
 
 
 def _shared(name: str) -> str:

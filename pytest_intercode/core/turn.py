@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from pytest_intercode.core.line import in_line
 from pytest_intercode.core.usage import UNSPENT, Usage
 
 __all__ = [
@@ -103,6 +104,8 @@ class SandboxInfo(NamedTuple):
 class Turn:
     """One turn of an episode as the trajectory records it.
 
+    A line of a results file has a list of each field, which has a member for each turn.
+
     Attributes:
         action: what the agent sent.
         observation: what it saw.
@@ -118,15 +121,17 @@ class Turn:
         answer: what was submitted, where the action's text does not say it exactly.
     """
 
-    action: str
-    observation: str
-    executed: bool | None
-    reward: float = 0.0
-    seconds: float = 0.0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    passed: bool = False
-    thought: str = ""
-    log: str = ""
-    usage: Usage = UNSPENT
-    agent_seconds: float = 0.0
-    answer: str | None = None
+    action: str = field(metadata=in_line("turn_history.actions", printed=True))
+    observation: str = field(metadata=in_line("turn_history.observations", printed=True))
+    executed: bool | None = field(metadata=in_line("turn_history.valid_action"))
+    reward: float = field(default=0.0, metadata=in_line("turn_history.rewards"))
+    seconds: float = field(default=0.0, metadata=in_line("turn_seconds", digits=4))
+    parts: Mapping[str, float] = field(default_factory=dict, metadata=in_line("turn_parts"))
+    passed: bool = field(default=False, metadata=in_line("turn_passed"))
+    thought: str = field(
+        default="", metadata=in_line("turn_history.thoughts", optional=True, printed=True)
+    )
+    log: str = field(default="", metadata=in_line("turn_logs", optional=True, printed=True))
+    usage: Usage = field(default=UNSPENT, metadata=in_line("turn_usage", optional=True))
+    agent_seconds: float = field(default=0.0, metadata=in_line("turn_agent_seconds", digits=4))
+    answer: str | None = field(default=None, metadata=in_line("turn_answers", printed=True))

@@ -20,6 +20,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.episode import Episode, reward_for_agent_fault
+from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import (
     CommandFailed,
@@ -58,6 +59,8 @@ class Environment(abc.ABC):
         example: an action, for models.
         in_order: whether an episode depends on those before it, so that a run takes them one at a
             time and in order, whatever its concurrency.
+        kind: everything else about the environment: prompts, the audit's wrong answers, how its
+            end states are shown and exported.
         episode: what has happened in the episode: its turns, rewards and end.
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
@@ -75,6 +78,7 @@ class Environment(abc.ABC):
     description: str = ""
     example: str = ""
     in_order: bool = False
+    kind: type[EnvironmentKind] = EnvironmentKind
 
     def __init__(
         self,

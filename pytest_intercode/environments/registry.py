@@ -1,40 +1,43 @@
-"""Which class runs which environment under which profile; and how others add theirs."""
+"""The kinds of environments, ours and those that others add; and which class runs which profile."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.interpreter import InterpreterEnvironment
-from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.suites.registered import (
+from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.environments.registered import (
     add_environment,
     added_environment,
     environment_names,
 )
+from pytest_intercode.errors import ConfigurationError, suggestion
 
-__all__ = ["PROFILES", "environment_class", "environments_with", "register_environment"]
+__all__ = [
+    "PROFILES",
+    "environment_class",
+    "environments_with",
+    "kind_of",
+    "register_environment",
+]
 
 _Class = TypeVar("_Class", bound=type[Environment])
 
 PROFILES = ("strict", "paper")
 
 # Imported when they are asked for: a run has one or two of them.
-_CLASSES = {
-    ("bash", "strict"): "BashEnvironment",
-    ("bash", "paper"): "PaperBashEnvironment",
-    ("ctf", "strict"): "CtfEnvironment",
-    ("ctf", "paper"): "PaperCtfEnvironment",
-    ("python", "strict"): "PythonEnvironment",
-    ("python", "paper"): "PaperPythonEnvironment",
-    ("sql", "strict"): "SqlEnvironment",
-    ("sql", "paper"): "PaperSqlEnvironment",
-    ("swe", "strict"): "SweEnvironment",
+_KINDS = {
+    "bash": "BashKind",
+    "sql": "SqlKind",
+    "python": "PythonKind",
+    "ctf": "CtfKind",
+    "swe": "SweKind",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -67,48 +70,72 @@ def register_environment(cls: _Class) -> _Class:
     return cls
 
 
+def kind_of(name: str) -> EnvironmentKind:
+    """Return the kind of an environment; a plain one for a name that is not known here.
+
+    Raises:
+        ConfigurationError: its entry point cannot be loaded.
+    """
+    if name in _KINDS:
+        return _builtin_kind(name)
+    cls = added_environment(name)
+    return EnvironmentKind(name=name) if cls is None else _kind_of_class(cls, name)
+
+
+@cache
+def _builtin_kind(name: str) -> EnvironmentKind:
+    module = import_module(f"pytest_intercode.environments.{name}.kind")
+    kind: EnvironmentKind = getattr(module, _KINDS[name])()
+    return kind
+
+
+_kinds_by_class: dict[type[Environment], EnvironmentKind] = {}
+
+
+def _kind_of_class(cls: type[Environment], name: str) -> EnvironmentKind:
+    if cls not in _kinds_by_class:
+        _check(cls)  # it may come from an entry point
+        _kinds_by_class[cls] = cls.kind(cls)
+    if cls.name != name:
+        raise ConfigurationError(
+            f"{_qualified_name(cls)}: its name is {cls.name!r}, and its entry point calls it "
+            f"{name!r}"
+        )
+    return _kinds_by_class[cls]
+
+
 def environment_class(env: str, profile: str) -> type[Environment]:
     """Return the class for an environment and a profile.
 
     Raises:
         ConfigurationError: there is none.
     """
-    if (env, profile) in _CLASSES:
-        module = import_module(f"pytest_intercode.environments.{env}.{profile}")
-        builtin: type[Environment] = getattr(module, _CLASSES[env, profile])
-        return builtin
-    if env in ENVIRONMENTS:
-        profiles = [name for name in PROFILES if (env, name) in _CLASSES]
+    kind = kind_of(env)
+    cls: type[Environment] | None = kind.environment_class(profile)
+    if cls is not None:
+        return cls
+    if env in _KINDS:
+        profiles = list(kind.profiles)
         raise ConfigurationError(
             f"the environment {env!r} cannot be run with the profile {profile!r}; allowed: "
             f"{', '.join(profiles)}.{suggestion(profile, profiles)}"
         )
-    registered = added_environment(env)
-    if registered is None:
+    if kind.environment is None:
         names = environment_names()
         raise ConfigurationError(
             f"the environment {env!r} cannot be run here: there is none of this name (one of "
             f"your own needs register_environment()); allowed are {', '.join(names)}."
             f"{suggestion(env, names)}"
         )
-    cls: type[Environment] = registered
-    _check(cls)  # it may come from an entry point
-    if cls.name != env:
-        raise ConfigurationError(
-            f"{_qualified_name(cls)}: its name is {cls.name!r}, and its entry point calls it "
-            f"{env!r}"
-        )
-    if cls.profile != profile:
-        raise ConfigurationError(
-            f"the environment {env!r} cannot be run with the profile {profile!r}; it has only "
-            f"{cls.profile!r}"
-        )
-    return cls
+    raise ConfigurationError(
+        f"the environment {env!r} cannot be run with the profile {profile!r}; it has only "
+        f"{kind.environment.profile!r}"
+    )
 
 
 def environments_with(profile: str) -> tuple[str, ...]:
     """Return those of our environments that can be run with a profile."""
-    return tuple(env for env in ENVIRONMENTS if (env, profile) in _CLASSES)
+    return tuple(name for name in _KINDS if profile in kind_of(name).profiles)
 
 
 def _check(cls: object) -> None:
@@ -128,7 +155,7 @@ def _check(cls: object) -> None:
             f"{location}: name: small letters, digits and _ are needed, such as 'perl'; found "
             f"{name!r}"
         )
-    if name in (*ENVIRONMENTS, "all"):
+    if name in (*_KINDS, "all"):
         raise ConfigurationError(f"{location}: name: {name!r} is ours; take another")
     if cls.profile not in PROFILES:
         raise ConfigurationError(

@@ -12,11 +12,11 @@ from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
 
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.making import make
 from pytest_intercode.errors import GoldRefused
 from pytest_intercode.gym.text import MAX_LENGTH, UnicodeText, clipped
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.suites.making import make
 
 if TYPE_CHECKING:
     from pytest_intercode.core.task import Task

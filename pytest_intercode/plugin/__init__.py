@@ -18,7 +18,7 @@ from pytest_intercode.plugin.fixtures import (
     intercode_episode,
     intercode_task,
 )
-from pytest_intercode.plugin.options import add_options, given, ini_values
+from pytest_intercode.plugin.options import add_options, ini_values, starts_run
 
 __all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
 
@@ -56,7 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
         add_suite_files(config, patterns)
     arguments = [*config.args, *config.getini("testpaths")]
-    requested = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in arguments)
+    requested = starts_run(config) or any(
+        "intercode/" in arg or _is_suite(arg) for arg in arguments
+    )
     if not requested:
         return
     from pytest_intercode.core.text import escape_for_terminal

@@ -16,7 +16,7 @@ import pytest
 from pytest_intercode.plugin.options import ini_values, on_command_line
 
 if TYPE_CHECKING:
-    from pytest_intercode.suites.selection import Selection
+    from pytest_intercode.plugin.selection import Selection
 
 __all__ = ["add_suite_files", "names_tasks", "take_arguments"]
 

@@ -19,7 +19,7 @@ def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding
     """What is wrong with the task; found in setup, so that a fault of the machine is an error."""
     suite: pytest.Module = request.node.getparent(pytest.Module)
     if _AUDITORS not in suite.stash:
-        provider = run_of(request.config).provider
+        provider = run_of(request.config).composition.provider
         suite.stash[_AUDITORS] = Auditor(suite.stash[SUITE_TASKS], provider)
     auditor = suite.stash[_AUDITORS]
     failure = ""

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.run import Run
-from pytest_intercode.rollouts.cluster.agents import why_not_on_nodes, with_agent_files
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
-from pytest_intercode.rollouts.cluster.files import Shelf
-from pytest_intercode.rollouts.cluster.leases import limited_kinds
-from pytest_intercode.rollouts.cluster.output import log_record
-from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.rollout import Services, default_environment
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.files import FileIndex
+from pytest_intercode.rollouts.cluster.settings import (
+    NodeSettings,
+    why_not_on_nodes,
+    with_agent_files,
+)
+from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.rollouts.rollout import default_environment
 from pytest_intercode.rollouts.spec import SandboxSettings
 
 __all__ = ["ClusterExecution", "check_cluster"]
@@ -37,22 +39,22 @@ def check_cluster(run: Run) -> None:
         ConfigurationError: an option or the agent does not go together with a cluster.
     """
     settings = run.settings
-    asked = f"--intercode-cluster={settings.cluster}"
+    source = f"--intercode-cluster={settings.cluster}"
     if getattr(run.config.option, "dist", "no") != "no":
         raise ConfigurationError(
-            f"{asked}: the nodes of the cluster take the place of xdist's workers; leave out -n"
+            f"{source}: the nodes of the cluster take the place of xdist's workers; leave out -n"
         )
     if settings.audit:
-        raise ConfigurationError(f"{asked}: an audit runs on one machine; leave the option out")
+        raise ConfigurationError(f"{source}: an audit runs on one machine; leave the option out")
     if settings.gateway.record or settings.gateway.replay:
         raise ConfigurationError(
-            f"{asked}: each node has a gateway of its own, which neither records nor replays; "
+            f"{source}: each node has a gateway of its own, which neither records nor replays; "
             "leave out --intercode-gateway-record and --intercode-gateway-replay"
         )
-    why = why_not_on_nodes(settings.agent or "")
-    if why:
+    reason = why_not_on_nodes(settings.agent or "")
+    if reason:
         raise AgentLoadError(
-            f"--intercode-agent={settings.agent}: {why}; leave --intercode-cluster out"
+            f"--intercode-agent={settings.agent}: {reason}; leave --intercode-cluster out"
         )
     for name in settings.cluster_env:
         if name not in os.environ:
@@ -69,71 +71,48 @@ class ClusterExecution(ConcurrentExecution):
     _executor: ClusterExecutor
 
     def __init__(self, run: Run) -> None:
+        super().__init__(run, run.settings.requested_concurrency)
+        self.backend = self._executor.backend
         self._began = time.monotonic()
-        super().__init__(run, run.settings.cluster_concurrency)
-        try:
-            self.backend = self._executor.wait_until_ready()
-            self.nodes = self._executor.nodes_at_work
-            self._began = time.monotonic()
-        except BaseException as error:
-            self._executor.close()
-            if isinstance(error, ConfigurationError):
-                raise ConfigurationError(f"--intercode-cluster: {error}") from None
-            raise
 
     def _make_executor(self) -> ClusterExecutor:
         # Imports Ray.
-        from pytest_intercode.rollouts.cluster.ray_transport import RayTransport
+        from pytest_intercode.rollouts.cluster.ray_nodes import RayNodes
 
-        run, shelf = self._run, Shelf()
-        settings = _node_settings(run, shelf)
+        run, files = self._run, FileIndex()
+        settings = _node_settings(run, files)
         assert run.settings.cluster is not None
-        transport = RayTransport(run.settings.cluster, insecure=run.settings.cluster_insecure)
-        try:
-            return ClusterExecutor(
-                transport,
-                settings,
-                self,
-                self._begin_next,
-                concurrency=self._concurrency,
-                run_budget=run.budget.budget,
-                shelf=shelf,
-                stand_in=lambda spec: default_environment(spec, run.provider),
-                patience=run.settings.cluster_wait,
-            )
-        except BaseException:
-            transport.close()
-            raise
-
-    def _inline_services(self) -> Services:
-        return replace(super()._inline_services(), run_budget=self._executor.own_budget)
+        return ClusterExecutor(
+            RayNodes(run.settings.cluster, insecure=run.settings.cluster_insecure),
+            settings,
+            self,
+            self._begin_next,
+            concurrency=self._concurrency,
+            run_budget=run.budget.budget,
+            files=files,
+            substitute=lambda spec: default_environment(spec, run.composition.provider),
+            timeout=run.settings.cluster_wait,
+        )
 
     # -- what the executor notifies of, on its own thread
 
-    def printed(self, handle: ClusterHandle, pieces: Iterable[Any]) -> None:
+    def printed(self, handle: Handle, pieces: list[Any]) -> None:
         """Keep what a rollout printed for its item's turn."""
-        output = self._of[handle].output
-        for piece in pieces:
-            output.phase, stream, text, *_ = piece
-            record = log_record(piece)
-            if record is not None:
-                output.log(record)
-            else:
-                output.write(stream, text)
+        self._of[handle].output.add_pieces(pieces)
 
-    def said(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""
-        self._run.lines.append(line)
+        self._run.progress.lines.append(line)
 
     # -- what pytest calls
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what does not run on nodes."""
-        here = sum(not self._order.may_begin_early(item) for item in items)
-        if not here:
+        count = sum(not self._order.may_begin_early(item) for item in items)
+        if not count:
             return []
-        need = "needs" if here == 1 else "need"
-        return [f"intercode: {pluralize(here, 'item')} {need} this process, and run in it in turn"]
+        need = "needs" if count == 1 else "need"
+        return [f"intercode: {pluralize(count, 'item')} {need} this process, and run in it in turn"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -158,20 +137,20 @@ class ClusterExecution(ConcurrentExecution):
             super().pytest_unconfigure()
 
 
-def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
-    """Return what nodes are told, with what the agent needs there.
+def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
+    """Return what nodes get first, with what the agent needs there.
 
     Raises:
         ConfigurationError: the agent's folder cannot be sent.
     """
     settings = run.settings
     gateway = settings.gateway
-    made = NodeSettings(
+    node_settings = NodeSettings(
         agent=settings.agent or "",
         agent_arguments=settings.agent_arguments,
         agent_folder=settings.agent_folder,
         sandbox=SandboxSettings(
-            settings.sandbox,
+            settings.backend,
             settings.rootfs,
             settings.base_images,
             settings.runtime,
@@ -185,7 +164,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
             "allowed": gateway.allowed,
             "programs": gateway.programs,
         },
-        limited=limited_kinds(settings.run_limits),
+        limited=settings.run_limits != RunLimits(seconds=settings.run_limits.seconds),
         network=bool(settings.network),
     )
-    return with_agent_files(made, shelf, f"--intercode-agent={made.agent}")
+    return with_agent_files(node_settings, files, f"--intercode-agent={node_settings.agent}")

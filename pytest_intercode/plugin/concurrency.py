@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -25,9 +24,9 @@ from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.plugin.execution import InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
-from pytest_intercode.plugin.output import Output, Router
-from pytest_intercode.plugin.reporter import Reporter, reporter_of
-from pytest_intercode.plugin.run import Run, is_own_test, task_of
+from pytest_intercode.plugin.output import Router, replay
+from pytest_intercode.plugin.reporter import reporter_of
+from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
     may_be_tried_again,
@@ -35,22 +34,20 @@ from pytest_intercode.plugin.workarounds import (
 )
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.results.format import to_line
-from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentObserver
-from pytest_intercode.rollouts.executors.handle import BackgroundHandle, Handle, PhaseName
+from pytest_intercode.rollouts.executor import BackgroundExecutor, Handle, Observer, PhaseName
+from pytest_intercode.rollouts.feed import LookAhead
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
-from pytest_intercode.rollouts.rollout import Services
-
-if TYPE_CHECKING:
-    from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.output import CapturedOutput
+from pytest_intercode.rollouts.threads import ThreadsExecutor
 
 __all__ = ["ConcurrentExecution"]
 
 Result = TypeVar("Result")
-_GLANCE = 0.2  # seconds between two looks at what runs, while pytest waits
-_PATIENCE = 10.0  # seconds for cancelled rollouts to close their sandboxes
-_LOOK_AHEAD = 64  # items whose sandboxes the pool may think of
+_REFRESH_INTERVAL = 0.2  # seconds between two looks at what runs, while pytest waits
+_CLOSE_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
+_MAX_LOOK_AHEAD = 64  # items whose sandboxes the pool may think of
 _PHASES: dict[str, PhaseName] = {"setup": "prepare", "call": "run", "teardown": "close"}
-_WHEN = {phase: when for when, phase in _PHASES.items()}
+_PYTEST_PHASES = {phase: pytest_phase for pytest_phase, phase in _PHASES.items()}
 
 
 @dataclass(eq=False)
@@ -65,12 +62,21 @@ class _Running:
     """
 
     item: pytest.Item
-    handle: BackgroundHandle
-    output: Output
+    handle: Handle
+    output: CapturedOutput
     waited: dict[str, float] = field(default_factory=dict)
 
+    def retime(self, report: pytest.TestReport, when: str) -> None:
+        """Have a report say how long the rollout took, not how long pytest waited for it."""
+        phase = self.handle.phases.get(_PHASES[when])  # the report may be of another, as an error
+        if phase is not None:  # what is more than waiting is the user's own fixtures
+            fixture_seconds = report.duration - self.waited.get(when, 0.0)
+            report.start = phase.began
+            report.duration = phase.seconds + max(0.0, fixture_seconds)
+            report.stop = report.start + report.duration
 
-class ConcurrentExecution(ConcurrentObserver):
+
+class ConcurrentExecution(Observer):
     """Runs the rollouts of this process concurrently; also a pytest plugin.
 
     Args:
@@ -90,31 +96,28 @@ class ConcurrentExecution(ConcurrentObserver):
         self._when = ""
         self._reported: _Running | None = None
         self._unreported: list[EpisodeRecord] = []
-        self._hopeless = False
-        self._expecting = threading.Lock()
+        self._exhausted = False
         self._stack = contextlib.ExitStack()
         self._router = Router()
         # Threads write to it, and only one of them could make it.
-        self._reporter: Reporter | None = None
-        if not is_worker(self._config):
-            self._reporter = reporter_of(self._config)
+        self._reporter = None if is_worker(self._config) else reporter_of(self._config)
+        self._look_ahead = LookAhead(
+            lambda: run.composition.provider, self._upcoming, run.settings.profile
+        )
         self._executor = self._make_executor()
         run.progress.running = self._count_running
-        self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
+        inline_services = replace(run.composition.services, isolate=self._isolate)
+        self._inline = InlineExecution(run, inline_services, lambda: self._pending)
 
-    def _make_executor(self) -> ConcurrentExecutor | ClusterExecutor:
+    def _make_executor(self) -> BackgroundExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
-        return ConcurrentExecutor(
-            replace(self._run.services, isolate=lambda: self._process.episode(owner())),
+        return ThreadsExecutor(
+            replace(self._run.composition.services, isolate=lambda: self._process.episode(owner())),
             self,
             self._concurrency or 1,
             self._begin_next,
-            patience=_GLANCE if is_worker(self._config) else None,
+            interval=_REFRESH_INTERVAL if is_worker(self._config) else None,
         )
-
-    def _inline_services(self) -> Services:
-        """Return what rollouts work with that run in their items' turns."""
-        return replace(self._run.services, isolate=self._isolate)
 
     # -- what the fixtures ask
 
@@ -133,7 +136,7 @@ class ConcurrentExecution(ConcurrentObserver):
         self._reported = running
         return running.handle
 
-    def wait(self, handle: BackgroundHandle, future: Future[Result]) -> Result:
+    def wait(self, handle: Handle, future: Future[Result]) -> Result:
         """Return what a rollout came to, or raise what it raised; show what runs meanwhile."""
         running = self._of.get(handle)
         if running is None:  # its turn is over: a plugin kept its fixtures from ending in it
@@ -143,9 +146,9 @@ class ConcurrentExecution(ConcurrentObserver):
             with self._run.progress.waiting():
                 while not future.done():
                     with contextlib.suppress(NotYet):
-                        future.exception(_GLANCE)
-                    if self._run.lines:
-                        self._run.show_progress()
+                        future.exception(_REFRESH_INTERVAL)
+                    if self._run.progress.lines:
+                        self._run.progress.show_lines()
                     self._run.progress.show_now_and_then()
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
@@ -156,9 +159,9 @@ class ConcurrentExecution(ConcurrentObserver):
         finally:
             waited = time.monotonic() - began
             running.waited[self._when] = running.waited.get(self._when, 0.0) + waited
-            running.output.give_out(self._when)
+            replay(running.output, self._when)
         if not self._pending:
-            self._run.budget.stop_if_spent(running.item.session)
+            self._run.budget.stop_if_exhausted(running.item.session)
         return future.result()
 
     @property
@@ -169,14 +172,14 @@ class ConcurrentExecution(ConcurrentObserver):
 
     @contextlib.contextmanager
     def _isolate(self) -> Iterator[list[str]]:
-        """Keep the process as it is for a rollout that runs inline, alone or beside others."""
+        """Keep the process as it is for a rollout that runs inline, alone or while others run."""
         if not self._running:
-            with isolated() as left:
-                yield left
+            with isolated() as leftovers:
+                yield leftovers
             return
-        mine = object()
-        with owning(mine), self._process.episode(mine) as left:
-            yield left
+        episode = object()
+        with owning(episode), self._process.episode(episode) as leftovers:
+            yield leftovers
 
     # -- pytest's hooks
 
@@ -198,7 +201,7 @@ class ConcurrentExecution(ConcurrentObserver):
         """Know whose turn it is."""
         self._inline.pytest_runtest_protocol(nextitem)
         with self._executor.lock:
-            self._order.come_to(item)
+            self._order.set_current(item)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -225,12 +228,12 @@ class ConcurrentExecution(ConcurrentObserver):
             with self._executor.lock:
                 running = self._running.pop(item, None)
                 self._failed.discard(item)
-                self._order.note(item)
+                self._order.mark_begun(item)
             if running is not None:
-                running.output.give_out("teardown", last=True)
+                replay(running.output, "teardown", last=True)
                 if not running.handle.asked:  # the item was skipped in its turn
                     running.handle.cancel("its item was not run")
-                    self._give_up([running])
+                    self._keep_records([running])
                 if running.handle.over:  # else its thread asks for it yet
                     del self._of[running.handle]
             self._executor.wake()
@@ -243,13 +246,7 @@ class ConcurrentExecution(ConcurrentObserver):
         report = yield
         running = self._reported
         if running is not None and running.item is item:
-            # the report may be of another phase, as an error is
-            phase = running.handle.phases.get(_PHASES[call.when])
-            if phase is not None:  # what is more than waiting is the user's own fixtures
-                own = report.duration - running.waited.get(call.when, 0.0)
-                report.start = phase.began
-                report.duration = phase.seconds + max(0.0, own)
-                report.stop = report.start + report.duration
+            running.retime(report, call.when)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -257,15 +254,15 @@ class ConcurrentExecution(ConcurrentObserver):
         """Report the rollouts of a run that is over before their items' turns."""
         self._end_all_but(None)
         with self._executor.lock:
-            left = [self._running[item] for item in self._order.mine(self._running)]
-        self._give_up(left)
-        ended = sum(running.handle.cancelled for running in left)
-        if self._unreported or ended:
+            unfinished = [self._running[item] for item in self._order.own_items_of(self._running)]
+        self._keep_records(unfinished)
+        cancelled = sum(running.handle.cancelled for running in unfinished)
+        if self._unreported or cancelled:
             if self._reporter is not None:
-                self._reporter.take_unreported(self._unreported, ended)
+                self._reporter.take_unreported(self._unreported, cancelled)
             else:
                 lines = [to_line(record) for record in self._unreported]
-                unreported = {"lines": lines, "ended": ended}
+                unreported = {"lines": lines, "ended": cancelled}
                 vars(self._config)["workeroutput"]["intercode_unreported"] = unreported
 
     def pytest_unconfigure(self) -> None:
@@ -276,10 +273,11 @@ class ConcurrentExecution(ConcurrentObserver):
         """Begin nothing more, and end what runs, but for the rollout of one item."""
         with self._executor.lock:
             self._executor.stop()
-            begun = [running for each, running in self._running.items() if each is not item]
-        for running in begun:
-            running.handle.cancel("the run is over")
-        self._executor.join(_PATIENCE)
+            rollouts = list(self._running.values())
+        for running in rollouts:
+            if running.item is not item:
+                running.handle.cancel("the run is over")
+        self._executor.join(_CLOSE_TIMEOUT)
 
     def _phase(self, when: str) -> Iterator[None]:
         self._when = when
@@ -303,10 +301,10 @@ class ConcurrentExecution(ConcurrentObserver):
         """Whether nothing may be begun, as the run will not get as far."""
         current = self._order.current
         session = current.session if current is not None else None
-        if session is None or session.shouldstop or session.shouldfail or self._hopeless:
+        if session is None or session.shouldstop or session.shouldfail or self._exhausted:
             return True
-        most = self._config.getvalue("maxfail")
-        if most and session.testsfailed + len(self._failed) >= most:
+        max_failures = self._config.getvalue("maxfail")
+        if max_failures and session.testsfailed + len(self._failed) >= max_failures:
             return True
         return bool(self._run.budget.budget.charge())
 
@@ -317,12 +315,12 @@ class ConcurrentExecution(ConcurrentObserver):
             return
         task = task_of(item)
         assert task is not None
-        self._order.note(item)
-        output = Output()
+        self._order.mark_begun(item)
+        output = CapturedOutput()
         try:
-            spec = self._run.spec(task, item.nodeid)
+            spec = spec_of(item, task)
         except ConfigurationError:  # the agent cannot be loaded: the item says so in its turn
-            self._hopeless = True
+            self._exhausted = True
             return
         handle = self._executor.submit(spec)
         self._running[item] = self._of[handle] = _Running(item, handle, output)
@@ -330,48 +328,38 @@ class ConcurrentExecution(ConcurrentObserver):
     # -- what rollouts report, on their own threads
 
     @contextlib.contextmanager
-    def surrounding(self, handle: BackgroundHandle) -> Iterator[None]:
+    def surrounding(self, handle: Handle) -> Iterator[None]:
         """Keep what a rollout prints and logs for its item's turn."""
         with self._executor.lock:  # it may begin before _begin_next has noted it
             output = self._of[handle].output
         with owning(output):
             yield
 
-    def entering(self, handle: BackgroundHandle, phase: PhaseName) -> None:
+    def entering(self, handle: Handle, phase: PhaseName) -> None:
         """Note the phase that what is printed belongs to."""
-        self._of[handle].output.phase = _WHEN[phase]
+        self._of[handle].output.phase = _PYTEST_PHASES[phase]
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """Have the sandboxes started of what will be begun next; an image may be built for them."""
-        ours = self._run.provides(environment) and self._run.provider.lacks
-        if ours and self._expecting.acquire(blocking=False):
-            try:
-                self._run.provider.background(self._expect)
-            except BaseException:
-                self._expecting.release()
-                raise
+        if self._run.composition.provider.lacks:
+            self._look_ahead.look(environment)
 
-    def _expect(self) -> None:
-        try:
-            with self._executor.lock:
-                waiting = (
-                    [] if self._refused() else itertools.islice(self._order.waiting(), _LOOK_AHEAD)
-                )
-                upcoming = [task for task in map(task_of, waiting) if task is not None]
-            self._run.expect(upcoming)
-        finally:
-            self._expecting.release()
+    def _upcoming(self) -> list[Task]:
+        with self._executor.lock:
+            waiting = () if self._refused() else self._order.waiting()
+            items = itertools.islice(waiting, _MAX_LOOK_AHEAD)
+            return [task for task in map(task_of, items) if task is not None]
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Count a record, and write it to the results file at once."""
         item = self._of[handle].item
         with self._executor.lock:
-            again = may_be_tried_again(item)
-            forgiven = again or item.get_closest_marker("xfail")
+            retried = may_be_tried_again(item)
+            forgiven = retried or item.get_closest_marker("xfail")
             own_test = is_own_test(item)  # its verdict is known when it has run
             if not (own_test or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
-        if not again:  # else the record may be superseded
+        if not retried:  # else the record may be superseded
             self._run.progress.note(record)
             if self._reporter is not None and not own_test:
                 self._reporter.write_early(record)
@@ -382,9 +370,9 @@ class ConcurrentExecution(ConcurrentObserver):
         unmade = running is not None and not running.handle.has_agent
         of_all = (EngineUnavailable, ConfigurationError) if unmade else (EngineUnavailable,)
         if isinstance(error, of_all) and not isinstance(error, HookError):
-            self._hopeless = True
+            self._exhausted = True
 
-    def _give_up(self, left: list[_Running]) -> None:
+    def _keep_records(self, unreported: list[_Running]) -> None:
         """Keep the records of rollouts that will not be reported."""
-        records = (running.handle.result for running in left)
+        records = (running.handle.result for running in unreported)
         self._unreported += [record for record in records if record is not None]

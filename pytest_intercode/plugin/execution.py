@@ -20,12 +20,12 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, keep_task, run_of, task_of
+from pytest_intercode.plugin.run import Run, run_of, set_task, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.executors.handle import Handle
-from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.rollout import Rollout, Services
 
 __all__ = ["Execution", "InlineExecution", "handle_of", "play_yourself", "set_execution"]
@@ -58,7 +58,7 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
         run = run_of(item.config)
         if _EXECUTION not in item.config.stash:
             set_execution(item.config, InlineExecution(run))
-        keep_task(item, task)
+        set_task(item, task)
         item.stash[_HANDLE] = item.config.stash[_EXECUTION].handle(item, task)
         item.addfinalizer(lambda: item.stash.__delitem__(_HANDLE))  # a rerun gets another
     return item.stash[_HANDLE]
@@ -84,9 +84,15 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
             yield lambda line: show(f"{line} (your own; the test's result stays)")
 
     spec = replace(
-        run.spec(task, ""), agent="human", agent_arguments=arguments, timeout=None, budget=Budget()
+        run.composition.spec(task),
+        agent="human",
+        agent_arguments=arguments,
+        timeout=None,
+        budget=Budget(),
     )
-    rollout = Rollout(spec, replace(run.services, stage=stage, run_budget=RunBudget(RunLimits())))
+    rollout = Rollout(
+        spec, replace(run.composition.services, stage=stage, run_budget=RunBudget(RunLimits()))
+    )
     try:
         environment = rollout.make_environment()
         rollout.prepare(environment)
@@ -97,7 +103,7 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
         rollout.close()
 
 
-class InlineExecution:
+class InlineExecution(Observer):
     """Runs rollouts in their items' turns, and has the next items' sandboxes started meanwhile.
 
     Args:
@@ -110,16 +116,16 @@ class InlineExecution:
         self, run: Run, services: Services | None = None, pending: Callable[[], bool] | None = None
     ) -> None:
         self._run = run
-        self._executor = InlineExecutor(services or run.services, self, run.progress.waiting)
+        self._executor = InlineExecutor(services or run.composition.services, self)
         self._pending = pending or (lambda: False)
         self._item: pytest.Item | None = None
         self._next: pytest.Item | None = None
-        self._places: dict[pytest.Item, int] | None = None
+        self._positions: dict[pytest.Item, int] | None = None
 
     def handle(self, item: pytest.Item, task: Task) -> Handle:
         """Return a handle that runs a phase when it is asked for it."""
         self._item = item
-        return self._executor.submit(self._run.spec(task, item.nodeid))
+        return self._executor.submit(spec_of(item, task))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
@@ -128,16 +134,20 @@ class InlineExecution:
 
     # -- what the executor notifies of
 
+    def surrounding(self, handle: Handle) -> contextlib.AbstractContextManager[None]:
+        """Show how far the run is while a phase takes long."""
+        return self._run.progress.waiting()
+
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """Begin no episode when the run's budget is used up."""
         item = self._item
         assert item is not None
-        spent = self._run.budget.stop_if_spent(item.session)
-        if spent and getattr(item, "execution_count", 1) > 1:
-            pytest.fail(f"no second try: {spent}", pytrace=False)  # the first one has failed
-        elif spent:
-            pytest.skip(spent)
-        if self._places is None:  # else what is next was expected while the one before ran
+        exhausted = self._run.budget.stop_if_exhausted(item.session)
+        if exhausted and getattr(item, "execution_count", 1) > 1:
+            pytest.fail(f"no second try: {exhausted}", pytrace=False)  # the first one has failed
+        elif exhausted:
+            pytest.skip(exhausted)
+        if self._positions is None:  # else what is next was expected while the one before ran
             self._expect_next(environment, started=False)
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
@@ -148,13 +158,10 @@ class InlineExecution:
         """End the run if its budget is used up."""
         assert self._item is not None
         if not self._pending():
-            self._run.budget.stop_if_spent(self._item.session)
-
-    def failed(self, handle: Handle, error: BaseException) -> None:
-        """Leave it to the item to report."""
+            self._run.budget.stop_if_exhausted(self._item.session)
 
     def _expect_next(self, environment: Environment, *, started: bool) -> None:
-        if not self._run.provides(environment) or self._pending():
+        if not self._run.composition.owns(environment) or self._pending():
             return
         following = [
             item
@@ -164,7 +171,7 @@ class InlineExecution:
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        self._run.expect([task for task in map(task_of, following) if task is not None])
+        self._run.composition.expect([task for task in map(task_of, following) if task is not None])
 
     def _following(self) -> list[pytest.Item]:
         """Return the present item and those that are run after it, as far as that is known."""
@@ -172,7 +179,8 @@ class InlineExecution:
         assert item is not None
         if is_worker(self._run.config):
             return [item] if self._next is None else [item, self._next]
-        if self._places is None:
-            self._places = {item: at for at, item in enumerate(item.session.items)}
-        at = self._places.get(item, len(item.session.items))
-        return item.session.items[at : at + 1 + _LOOK_AHEAD]
+        items = item.session.items
+        if self._positions is None:
+            self._positions = {item: position for position, item in enumerate(items)}
+        position = self._positions.get(item, len(items))
+        return items[position : position + 1 + _LOOK_AHEAD]

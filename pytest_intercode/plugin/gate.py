@@ -18,7 +18,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
-from pytest_intercode.plugin.options import FailUnder
+from pytest_intercode.options.table import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.results.summary import summarise

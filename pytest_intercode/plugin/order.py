@@ -20,7 +20,7 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.resume import resumed_of
 from pytest_intercode.plugin.run import Run, run_of, task_of
-from pytest_intercode.plugin.xdist import is_worker, queued
+from pytest_intercode.plugin.xdist import is_worker, queued_items
 
 __all__ = ["ItemOrder", "in_order"]
 
@@ -46,7 +46,7 @@ class ItemOrder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._items: list[pytest.Item] = []
-        self._places: dict[pytest.Item, int] = {}
+        self._positions: dict[pytest.Item, int] = {}
         self._cursor = 0  # no item before it is still to be begun
         self._group: Hashable | None = None  # of what may be begun now
         self._begun: set[pytest.Item] = set()
@@ -55,9 +55,9 @@ class ItemOrder:
     def collected(self, items: Iterable[pytest.Item]) -> None:
         """Take the items in their order."""
         self._items = list(items)
-        self._places = {item: place for place, item in enumerate(self._items)}
+        self._positions = {item: position for position, item in enumerate(self._items)}
 
-    def come_to(self, item: pytest.Item) -> None:
+    def set_current(self, item: pytest.Item) -> None:
         """Note whose turn it is; what its predecessor had in common with others may be gone."""
         self.current = item
         if _concurrency_group(item) != self._group:
@@ -66,10 +66,10 @@ class ItemOrder:
     def open_from(self, item: pytest.Item) -> bool:
         """Let an item be begun, and those after it that are of its group, if it has one."""
         self._group = _concurrency_group(item)
-        self._cursor = self._places.get(item, len(self._items))
+        self._cursor = self._positions.get(item, len(self._items))
         return self._group is not None
 
-    def note(self, item: pytest.Item) -> None:
+    def mark_begun(self, item: pytest.Item) -> None:
         """Note that an item was begun, or has had its turn."""
         self._begun.add(item)
 
@@ -96,18 +96,18 @@ class ItemOrder:
         """Whether an item may begin before its turn; one of the user's own tests may not."""
         return task_of(item) is None or _concurrency_group(item) is not None
 
-    def mine(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    def own_items_of(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Return those items that no other worker of xdist's has been given instead."""
         if not is_worker(self._config):
             return list(items)
-        known = {self.current, *queued(self._config, self._items)}
-        return [item for item in items if item in known]
+        own_items = {self.current, *queued_items(self._config, self._items)}
+        return [item for item in items if item in own_items]
 
     def _upcoming(self) -> Iterable[pytest.Item]:
         """Return the items from the present one on, as far as they are known, in order."""
         if is_worker(self._config):
             present = [self.current] if self.current is not None else []
-            return [*present, *queued(self._config, self._items, kept=True)]
+            return [*present, *queued_items(self._config, self._items, only_own=True)]
         while self._cursor < len(self._items) and self._items[self._cursor] in self._begun:
             self._cursor += 1
         return itertools.islice(self._items, self._cursor, None)
@@ -176,8 +176,8 @@ def _find_group(item: pytest.Item) -> Hashable | None:
 def _can_travel(item: pytest.Item, task: Task) -> bool:
     """Whether nothing of this process is needed to run an item's episode on another machine."""
     hooks = (item.ihook.pytest_intercode_make_agent, item.ihook.pytest_intercode_make_environment)
-    made_here = (found.plugin for hook in hooks for found in hook.get_hookimpls())
-    return task.env in ENVIRONMENTS and all(isinstance(each, Run) for each in made_here)
+    plugins = (implementation.plugin for hook in hooks for implementation in hook.get_hookimpls())
+    return task.env in ENVIRONMENTS and all(isinstance(plugin, Run) for plugin in plugins)
 
 
 def _unconditional(item: pytest.Item) -> bool:
@@ -190,8 +190,8 @@ def _unconditional(item: pytest.Item) -> bool:
 def _prepares_items(item: pytest.Item) -> bool:
     """Whether a ``conftest.py`` does something of its own for each item."""
     hooks = (getattr(item.ihook, name).get_hookimpls() for name in _HOOKS)
-    plugins = (found.plugin for each in hooks for found in each)
-    files = (getattr(each, "__file__", None) or "" for each in plugins)
+    plugins = (implementation.plugin for hook in hooks for implementation in hook)
+    files = (getattr(plugin, "__file__", None) or "" for plugin in plugins)
     return "conftest.py" in map(os.path.basename, files)
 
 
@@ -199,5 +199,7 @@ def _plugins(config: pytest.Config) -> frozenset[str]:
     """Return the modules of installed plugins, the user's ``conftest.py`` not among them."""
     if _PLUGINS not in config.stash:
         installed = (plugin for plugin, _ in config.pluginmanager.list_plugin_distinfo())
-        config.stash[_PLUGINS] = frozenset(str(getattr(each, "__name__", "")) for each in installed)
+        config.stash[_PLUGINS] = frozenset(
+            str(getattr(plugin, "__name__", "")) for plugin in installed
+        )
     return config.stash[_PLUGINS]

@@ -10,81 +10,43 @@ agents print is escaped on its way.
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any
 
 import pytest
 
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
+from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
-__all__ = ["EscapedStreams", "LiveLine", "Output", "Router"]
+__all__ = ["EscapedStreams", "LiveLine", "Router", "replay"]
 
-_MOST = 16 * 1024 * 1024  # characters of an episode; pytest would keep all, but not of all at once
-_CUT = "\n[... more was not kept ...]\n"
-_BEGUN = 200  # characters; no command of a CI server begins longer
-_GIVING_OUT = object()  # owns what an item prints of what its rollout had printed
-_FORMATTER = logging.Formatter()
-_Piece: TypeAlias = tuple[str, str, "str | logging.LogRecord"]  # phase, stream, what
+_MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
+_REPLAY = object()  # owns what an item prints of what its rollout had printed
 
 
-class Output:
-    """What one rollout prints and logs before its item's turn.
+def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:
+    """Print and log, in the calling thread, what was kept; in setup only what belongs there.
 
-    Attributes:
-        phase: the phase of its item that the episode is in.
-        over: its item was reported. What its threads print now is nothing of the item's: it may be
-            a thread that several episodes use.
+    Args:
+        output: what a rollout has printed.
+        phase: the phase that pytest is in.
+        last: nothing is kept from now on.
     """
-
-    def __init__(self) -> None:
-        # A collection of garbage may come while it is held, and print.
-        self._lock = threading.RLock()
-        self._kept: list[_Piece] = []
-        self._size = 0
-        self.phase = "setup"
-        self.over = False
-
-    def write(self, stream: Literal["stdout", "stderr"], text: str) -> int:
-        """Keep a text; return its length, as streams do."""
-        with self._lock:
-            if self._size <= _MOST:
-                self._size += len(text)
-                self._kept.append((self.phase, stream, text if self._size <= _MOST else _CUT))
-        return len(text)
-
-    def log(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
-        with self._lock:
-            if self._size <= _MOST:
-                self._size += len(record.msg)
-                self._kept.append((self.phase, "log", record))
-
-    def give_out(self, phase: str, *, last: bool = False) -> None:
-        """Print and log, in the calling thread, what was kept; in setup only what belongs there.
-
-        Args:
-            phase: the phase that pytest is in.
-            last: keep nothing from now on.
-        """
-        with self._lock:
-            self.over = last
-            present = [piece for piece in self._kept if phase != "setup" or piece[0] == "setup"]
-            self._kept = self._kept[len(present) :]
-        with owning(_GIVING_OUT):
-            for _, where, what in present:
-                if isinstance(what, str):
-                    getattr(sys, where).write(what)
-                    continue
-                for handler in _pytests_handlers():
-                    if what.levelno >= handler.level:
-                        handler.handle(what)
+    entries = output.take(phase, last=last)
+    with owning(_REPLAY):
+        for _, stream, value in entries:
+            if isinstance(value, str):
+                getattr(sys, stream).write(value)
+                continue
+            for handler in _pytest_handlers():
+                if value.levelno >= handler.level:
+                    handler.handle(value)
 
 
 class EscapedStreams:
@@ -108,17 +70,17 @@ class EscapedStreams:
         write = stream.write
 
         def write_escaped(text: str) -> int:
-            ours = threading.current_thread() is threading.main_thread()
+            on_main_thread = threading.current_thread() is threading.main_thread()
             with self._lock:
-                shown = text
-                if not self._lent and (not ours or owner() is _GIVING_OUT):
-                    begun = escape_for_terminal(self._line)
+                escaped = text
+                if not self._lent and (not on_main_thread or owner() is _REPLAY):
+                    beginning = escape_for_terminal(self._line)
                     # Other programs write, too, so that each piece may be at a line's beginning.
-                    shown = escape_for_terminal(
-                        escape_for_terminal(self._line + text)[len(begun) :]
+                    escaped = escape_for_terminal(
+                        escape_for_terminal(self._line + text)[len(beginning) :]
                     )
-                self._line = (self._line + text).rpartition("\n")[2][-_BEGUN:]
-                write(shown)
+                self._line = (self._line + text).rpartition("\n")[2][-_MAX_BEGINNING:]
+                write(escaped)
             return len(text)
 
         try:
@@ -150,7 +112,7 @@ class Router:
         self._streams: list[Any] = []
         self._before: dict[int, Any] = {}
         self._handlers: list[logging.Handler] = []
-        self._all = _Keeper()
+        self._all = CapturingHandler()
         self._filter = _NotConcurrent()
 
     def route(self) -> None:
@@ -158,10 +120,10 @@ class Router:
         logging.getLogger().addHandler(self._all)  # once, however often this is called
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
-            self._streams = [each for each in self._streams if not each.closed]
-            if stream is not None and not any(stream is known for known in self._streams):
+            self._streams = [routed for routed in self._streams if not routed.closed]
+            if stream is not None and not any(stream is routed for routed in self._streams):
                 self._replace(name, stream)
-        for handler in _pytests_handlers():
+        for handler in _pytest_handlers():
             if handler not in self._handlers:
                 handler.addFilter(self._filter)
                 self._handlers.append(handler)
@@ -172,8 +134,8 @@ class Router:
             self._before[id(stream)] = write
 
         def write_routed(text: str) -> int:
-            store = _store()
-            return int(write(text)) if store is None else store.write(name, text)
+            output = current_output()
+            return int(write(text)) if output is None else output.write(name, text)
 
         try:
             stream.write = write_routed
@@ -196,32 +158,13 @@ class _NotConcurrent(logging.Filter):
     """Keeps records of other rollouts from the handlers of the present item."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return _store() is None
+        return current_output() is None
 
 
-class _Keeper(logging.Handler):
-    """Gives records of concurrent rollouts to their stores."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        store = _store()
-        if store is not None:
-            kept = copy.copy(record)  # as it is now: what it was given may change until its turn
-            kept.msg, kept.args = record.getMessage(), None
-            if record.exc_info and not record.exc_text:
-                kept.exc_text = _FORMATTER.formatException(record.exc_info)
-            store.log(kept)
-
-
-def _store() -> Output | None:
-    """Return where the output of the present thread is kept; None if it is not."""
-    found = owner()
-    return found if isinstance(found, Output) and not found.over else None
-
-
-def _pytests_handlers() -> list[logging.Handler]:
+def _pytest_handlers() -> list[logging.Handler]:
     """Return the root logger's handlers that pytest has put there for the present item."""
     handlers = logging.getLogger().handlers
-    return [each for each in handlers if type(each).__module__.startswith("_pytest.")]
+    return [h for h in handlers if type(h).__module__.startswith("_pytest.")]
 
 
 class LiveLine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ from pytest_intercode.plugin.output import LiveLine
 
 __all__ = ["Progress"]
 
-_REFRESH = 0.2  # seconds between two looks at what runs
-_INTERVAL = 60.0  # seconds between two lines where none can be replaced
+_REFRESH_INTERVAL = 0.2  # seconds between two looks at what runs
+_LINE_INTERVAL = 60.0  # seconds between two lines where none can be replaced
 
 
 class Progress:
@@ -31,9 +32,13 @@ class Progress:
 
     Attributes:
         running: returns how many episodes run now; None where they run one at a time.
+        concurrent: several episodes run at a time, so that only the main thread may print.
+        lines: further lines, which wait for it; see :meth:`show_lines`.
     """
 
     def __init__(self, config: pytest.Config) -> None:
+        self.concurrent = False
+        self.lines: deque[str] = deque()
         self.running: Callable[[], int] | None = None
         self._config = config
         self._live: LiveLine | None = None
@@ -103,6 +108,25 @@ class Progress:
 
     # -- where it is shown
 
+    def report(self, line: str) -> None:
+        """Print a line past pytest's capturing, at once or when the main thread next looks."""
+        self.lines.append(line)
+        if not self.concurrent or threading.current_thread() is threading.main_thread():
+            self.show_lines()
+
+    def show_lines(self) -> None:
+        """Print the lines that wait."""
+        manager = self._config.pluginmanager
+        terminal: Any = manager.get_plugin("terminalreporter")
+        capture = manager.get_plugin("capturemanager")
+        if terminal is None:
+            self.lines.clear()
+        captured = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+        with self.hidden(), captured:
+            while self.lines:
+                terminal.ensure_newline()
+                terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
         """Take hold of the terminal, while pytest captures nothing."""
@@ -146,7 +170,7 @@ class Progress:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if usable or reporter is None or self._config.get_verbosity() < -1:
             return
-        if time.monotonic() - self._last_line < _INTERVAL:
+        if time.monotonic() - self._last_line < _LINE_INTERVAL:
             return
         self._last_line = time.monotonic()
         capture = self._config.pluginmanager.get_plugin("capturemanager")
@@ -160,9 +184,9 @@ class Progress:
         live = self._live
         assert live is not None
         while live.usable:
-            if self._waits.wait(_REFRESH):
+            if self._waits.wait(_REFRESH_INTERVAL):
                 live.show(str(self), self._waits.is_set)
-                time.sleep(_REFRESH)
+                time.sleep(_REFRESH_INTERVAL)
 
     def pause(self) -> None:
         """Show no line that is replaced any more: somebody talks to the user."""

@@ -17,9 +17,9 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
-from pytest_intercode.plugin.run import is_own_test, run_of, task_of
+from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
-from pytest_intercode.rollouts.rollout import failure_record
+from pytest_intercode.rollouts.records import RecordBuilder
 
 __all__ = ["WITHOUT_AGENT", "complete", "detach_episode", "keep_episode", "reported_episode"]
 
@@ -149,7 +149,7 @@ def _attach_failure(
     task = task_of(item)
     if task is None:
         return
-    episode = failure_record(run_of(item.config).spec(task, item.nodeid), error)
+    episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
     _attach_episode(report, episode)
     report.longrepr = episode.headline

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
-from pytest_intercode.plugin.run import Run, is_own_test, task_of
+from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
-from pytest_intercode.rollouts.rollout import sandbox_of
-from pytest_intercode.suites.digest import digest
+from pytest_intercode.rollouts.records import sandbox_of
 
 __all__ = ["Resumed", "resumed_of"]
 
@@ -55,8 +55,8 @@ class Resumed:
             if record is not None:
                 task = task_of(item)
                 assert task is not None
-                environment = self._run.environment(task)
-                identity = sandbox_of(environment, task, self._run.provider)
+                environment = self._run.composition.environment(spec_of(item, task))
+                identity = sandbox_of(environment, task, self._run.composition.provider)
                 record = record if identity == (record.sandbox, record.image) else None
             item.stash[_RECORD] = record
         return item.stash[_RECORD]

@@ -1,75 +1,42 @@
-"""What the user asked for: the values of all options, typed and checked once."""
+"""What the user asked for: the values of all options, and what follows from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
+from pytest_intercode.options.table import OPTIONS, Options
+from pytest_intercode.plugin.options import folder_of, read_options
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
-from pytest_intercode.suites.catalogue import data_folder
-from pytest_intercode.suites.selection import SelectionSettings
+from pytest_intercode.suites.catalogue import DataFolder, data_folder
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_intercode.core.turn import Feedback, Profile
     from pytest_intercode.results.durations import Durations
-    from pytest_intercode.sandboxes.hosts import DockerHost
 
 __all__ = ["Settings"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(SelectionSettings):
-    """The options of a run; :class:`SelectionSettings` has those that select its tasks.
+class Settings(Options):
+    """The options of a run, and what follows from them.
 
-    Where no comment says otherwise, a field is the value of the option with its name, and None
-    means that it is not given.
+    Attributes:
+        agent_folder: where relative paths and modules of the agent are looked for.
+        dataset_folder: where relative paths of datasets start.
     """
 
-    agent: str | None
-    agent_arguments: Mapping[str, str]
-    agent_folder: Path  # where relative paths and modules of the agent are looked for
-    profile: Profile
-    feedback: Feedback | None  # None for the one that the agent is made for
-    max_turns: int | None
-    timeout: float | None  # of an episode; see episode_timeout
-    action_timeout: float | None
-    budget: Budget  # of an episode
-    run_limits: RunLimits  # of the whole run
-    concurrency: int  # in this process, or in those of xdist
-    cluster: str | None
-    cluster_concurrency: int | None  # on all nodes; None for as many as there is room for
-    cluster_env: tuple[str, ...]
-    cluster_wait: float
-    cluster_insecure: bool
-    results: Path | None
-    predictions: Path | None
-    resume: bool
-    baseline: Path | None
-    gate: str
-    fail_under: FailUnder | None
-    html: Path | None
-    run_name: str | None
-    audit: bool
-    sandbox: str
-    rootfs: Path | None
-    runtime: str | None
-    docker_hosts: tuple[DockerHost, ...]
-    registry: str | None
-    durations_digest: str  # of the file that durations come from; empty for none
-    base_images: Mapping[str, str]
-    gateway: GatewaySettings
+    agent_folder: Path
+    dataset_folder: Path
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
@@ -78,50 +45,83 @@ class Settings(SelectionSettings):
         Raises:
             ConfigurationError: a value is wrong, or two options do not go together.
         """
-        values = read_options(config)
-        take = values.pop
-        every = environments_with(values["profile"])
-        environments = [
-            name for value in take("env") for name in (every if value == "all" else (value,))
+        folders = {f"{name}_folder": folder_of(config, name) for name in ("agent", "dataset")}
+        settings = cls(read_options(config) | folders)
+        _ = settings.gateway, settings.durations, settings.data  # what is wrong is reported now
+        return settings
+
+    @cached_property
+    def environments(self) -> tuple[str, ...]:
+        """The environments of ``--intercode-env``, with the names that ``all`` means."""
+        bundled = environments_with(self.profile)
+        names = [
+            name
+            for value in self.requested_environments
+            for name in (bundled if value == "all" else (value,))
         ]
-        record, replay = take("gateway_record"), take("gateway_replay")
-        gateway = GatewaySettings.of_environment(
-            models=take("gateway_model"),
-            prices=take("gateway_price"),
-            hosted_tools=take("gateway_hosted_tools"),
-            allowed=take("gateway_allow"),
-            record=record,
-            replay=replay,
-            programs=bool(take("gateway") or record or replay),
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def data(self) -> DataFolder | None:
+        """The folder of InterCode's data, or None."""
+        return data_folder(self.data_path, "--intercode-data")
+
+    @cached_property
+    def durations(self) -> Durations | None:
+        """How long tasks take, by an earlier run, or None."""
+        return _durations(self.durations_path)
+
+    @cached_property
+    def gateway(self) -> GatewaySettings:
+        """How programs reach models."""
+        return GatewaySettings.of_environment(
+            models=self.gateway_models,
+            prices=self.gateway_prices,
+            hosted_tools=self.gateway_hosted_tools,
+            allowed=self.gateway_allowed,
+            record=self.gateway_record,
+            replay=self.gateway_replay,
+            programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
         )
-        concurrency, cluster = take("concurrency"), values["cluster"]
-        durations = _durations(take("durations"))
-        repeat = take("repeat")
-        repeat = 1 if values["audit"] else repeat
-        return cls(
-            agent_arguments=take("agent_arg"),
-            agent_folder=folder_of(config, "agent"),
-            environments=tuple(dict.fromkeys(environments)),
-            datasets=take("dataset"),
-            dataset_folder=folder_of(config, "dataset"),
-            data=data_folder(take("data"), "--intercode-data"),
-            budget=Budget(tokens=take("max_tokens"), cost=take("max_cost")),
-            run_limits=RunLimits(
-                turns=take("run_max_turns"),
-                tokens=take("run_max_tokens"),
-                cost=take("run_max_cost"),
-                seconds=take("run_timeout"),
-            ),
-            concurrency=1 if cluster else concurrency or 1,
-            cluster_concurrency=concurrency,
-            repeat=repeat,
-            gate=take("gate") or ("verdict" if repeat > 1 else "tasks"),
-            docker_hosts=take("docker_host"),
-            durations=None if durations is None else durations.seconds,
-            durations_digest="" if durations is None else durations.digest,
-            base_images=take("base_image"),
-            gateway=gateway,
-            **values,
+
+    @property
+    def repeat(self) -> int:
+        """How many tries each task gets; an audit needs one."""
+        return 1 if self.audit else self.requested_repeat
+
+    @property
+    def concurrency(self) -> int:
+        """How many episodes run at a time in this process, or in those of xdist."""
+        return 1 if self.cluster else self.requested_concurrency or 1
+
+    @property
+    def gate(self) -> str:
+        """What of a comparison fails the run."""
+        return self.requested_gate or ("verdict" if self.repeat > 1 else "tasks")
+
+    @property
+    def budget(self) -> Budget:
+        """What an episode may use up."""
+        return Budget(tokens=self.max_tokens, cost=self.max_cost)
+
+    @property
+    def run_limits(self) -> RunLimits:
+        """What all episodes together may use up."""
+        return RunLimits(
+            turns=self.run_max_turns,
+            tokens=self.run_max_tokens,
+            cost=self.run_max_cost,
+            seconds=self.run_timeout,
+        )
+
+    @property
+    def permissions(self) -> Permissions:
+        """What suites may use of this machine."""
+        return Permissions(
+            paths=self.allow_path,
+            variables=self.pass_env,
+            network=self.network,
+            hosts=self.allow_host,
         )
 
     def shard_record(self, items: int | None) -> ShardRecord | None:
@@ -132,25 +132,19 @@ class Settings(SelectionSettings):
         """
         if self.shard is None:
             return None
-        common: dict[str, object] = {
-            "env": ",".join(self.environments),
-            "dataset": ",".join(Path(name).name for name in self.datasets),
-            "feedback": self.feedback,
-            "max-turns": self.max_turns,
-            "max-tokens": self.budget.tokens,
-            "max-cost": self.budget.cost,
-            "timeout": self.timeout,
-            "action-timeout": self.action_timeout,
-            "limit": self.limit,
-            "repeat": self.repeat if self.repeat > 1 else None,
-            "network": self.network or None,
-            "override-network": self.override_network or None,
-            "allow-host": ",".join(self.allow_host),
-            "verifier": self.verifier if self.verifier != "fresh" else None,
-            "kit": self.kit if self.kit != "auto" else None,
+        values = vars(self) | {
+            "requested_environments": self.environments,
+            "datasets": [Path(name).name for name in self.datasets],
+            "requested_repeat": self.repeat,
         }
-        options = {name: str(value) for name, value in common.items() if value}
-        return ShardRecord(*self.shard, items, self.durations_digest, options)
+        options = {}
+        for option in (option for option in OPTIONS if option.same_in_parts):
+            value = values[option.attribute]
+            text = ",".join(value) if isinstance(value, (tuple, list)) else str(value or "")
+            if text not in ("", option.default):
+                options[option.name] = text
+        digest = "" if self.durations is None else self.durations.digest
+        return ShardRecord(*self.shard, items, digest, options)
 
     def episode_timeout(self, task: Task, *, at_terminal: bool = False) -> float | None:
         """Return the seconds that an episode has, or None for no limit.

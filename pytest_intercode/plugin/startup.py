@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
@@ -31,7 +32,6 @@ from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
-from pytest_intercode.suites.permissions import requested_hosts
 
 __all__ = ["Startup", "start"]
 
@@ -86,7 +86,7 @@ class Startup:
         words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
         if settings.audit:
             words = ["audit of the tasks, profile strict"]
-        if not run.config.option.collectonly and run.feedback == "reward":
+        if not run.config.option.collectonly and run.composition.feedback == "reward":
             words.append("rewards as feedback")
         if settings.network:
             words.append("with network")
@@ -98,7 +98,7 @@ class Startup:
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
         if settings.cluster:
-            limit = settings.cluster_concurrency
+            limit = settings.requested_concurrency
             concurrency = f", concurrency {limit}" if limit else ""
             words.append(f"cluster {settings.cluster}{concurrency}")
         if settings.concurrency > 1:
@@ -108,7 +108,9 @@ class Startup:
         resumed = resumed_of(run.config)
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
-        lines = [one_line(f"intercode: {', '.join(words)}, sandbox {run.provider.choice}")]
+        lines = [
+            one_line(f"intercode: {', '.join(words)}, sandbox {run.composition.provider.choice}")
+        ]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
         dist = getattr(run.config.option, "dist", "no")
         if dist != "no":  # nothing else is collected here
@@ -129,7 +131,7 @@ class Startup:
         if is_worker(config):  # whose error would be a crash for the controller
             return
         if settings.agent and not settings.audit and not config.option.collectonly:
-            _check_environments(self._run.factory(), session.items)
+            _check_environments(self._run.composition.factory(), session.items)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
@@ -180,14 +182,14 @@ def _check(run: Run) -> None:
 
         check_cluster(run)
     if settings.runtime:
-        run.provider.check_runtime("--intercode-runtime")
-    run.provider.check_hosts("--intercode-docker-host")
+        run.composition.provider.check_runtime("--intercode-runtime")
+    run.composition.provider.check_hosts("--intercode-docker-host")
     if not settings.cluster:  # its nodes ask it
-        run.provider.check_registry("--intercode-registry")
+        run.composition.provider.check_registry("--intercode-registry")
     if run.baseline is not None:
         _protect(settings, run.baseline.path, "the baseline")
     if settings.agent:
-        _check_agent(run.factory(), settings, run.config)
+        _check_agent(run.composition.factory(), settings, run.config)
 
 
 def _protect(settings: Settings, path: Path, label: str) -> None:
@@ -258,9 +260,9 @@ def _choose_execution(run: Run) -> None:
     if run.settings.cluster:
         from pytest_intercode.plugin.cluster import ClusterExecution
 
-        run.concurrent = True
+        run.progress.concurrent = True
         execution = ClusterExecution(run)
-        run.settle_backend(execution.backend)
+        run.composition.use_backend(execution.backend)
         set_execution(run.config, execution)
         return
     requested = run.settings.concurrency
@@ -268,7 +270,7 @@ def _choose_execution(run: Run) -> None:
     if requested > 1 and (is_worker(run.config) or not distributed):
         concurrency = run.workers.share(requested)
         if concurrency > 1:
-            run.concurrent = True
+            run.progress.concurrent = True
             set_execution(run.config, ConcurrentExecution(run, concurrency))
 
 

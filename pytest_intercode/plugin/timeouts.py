@@ -19,8 +19,8 @@ import pytest
 
 from pytest_intercode.errors import RolloutCancelled
 from pytest_intercode.plugin.reports import keep_episode
-from pytest_intercode.rollouts.executors.handle import Handle
-from pytest_intercode.rollouts.rollout import failure_record
+from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.rollouts.records import RecordBuilder
 
 __all__ = ["cancel_on_timeout", "set_timer"]
 
@@ -62,7 +62,7 @@ def cancel_on_timeout(item: pytest.Item, handle: Handle, *, acting: bool) -> Ite
         if not timer.message:
             raise
         if acting:
-            record = failure_record(handle.spec, cancelled)
+            record = RecordBuilder(handle.spec).failure(cancelled)
             record = replace(record, outcome="timed-out", seconds=timer.seconds)
             keep_episode(item, record)
         raise pytest.fail.Exception(timer.message, pytrace=False) from None

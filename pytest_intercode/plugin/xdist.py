@@ -18,7 +18,7 @@ __all__ = [
     "is_worker",
     "make_ordered_scheduler",
     "make_scheduler",
-    "queued",
+    "queued_items",
 ]
 
 
@@ -38,7 +38,7 @@ class _SharedFile:
         os.close(self._descriptor)
 
 
-def _opened(path: str) -> Path:
+def _open_shared(path: str) -> Path:
     """Open the controller's file in a worker, and return a path of its own for it.
 
     Raises:
@@ -65,18 +65,18 @@ class Workers:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        given: dict[str, Any] = getattr(config, "workerinput", {})
-        path = given.get("intercode_slots")
-        self.processes = max(1, int(given.get("workercount", 1)))
-        self.slots = _opened(path) if path else None
-        self._number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
-        self._made: _SharedFile | None = None
+        worker_input: dict[str, Any] = getattr(config, "workerinput", {})
+        path = worker_input.get("intercode_slots")
+        self.processes = max(1, int(worker_input.get("workercount", 1)))
+        self.slots = _open_shared(path) if path else None
+        self._number = int("".join(filter(str.isdigit, str(worker_input.get("workerid", "")))) or 0)
+        self._file: _SharedFile | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker where the file is, and how xdist shares out the items."""
-        self._made = self._made or _SharedFile("intercode-slots")
-        node.workerinput["intercode_slots"] = self._made.path
+        """Let a worker know the file, and how xdist shares out the items."""
+        self._file = self._file or _SharedFile("intercode-slots")
+        node.workerinput["intercode_slots"] = self._file.path
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
 
     def share(self, concurrency: int) -> int:
@@ -84,13 +84,13 @@ class Workers:
 
         ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
         """
-        most, over = divmod(concurrency, self.processes)
-        return max(1, most + (self._number % self.processes < over))
+        episodes, remainder = divmod(concurrency, self.processes)
+        return max(1, episodes + (self._number % self.processes < remainder))
 
     def pytest_unconfigure(self) -> None:
         """Let go of the file."""
-        if self._made is not None:
-            self._made.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class SharedBudget:
@@ -105,34 +105,33 @@ class SharedBudget:
     """
 
     def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
-        self._made: _SharedFile | None = None
-        given = getattr(config, "workerinput", {}).get("intercode_budget")
-        began, path = given or (None, "")
-        self.budget = RunBudget(limits, began=began, path=_opened(path) if path else None)
+        self._file: _SharedFile | None = None
+        began, path = getattr(config, "workerinput", {}).get("intercode_budget") or (None, "")
+        self.budget = RunBudget(limits, began=began, path=_open_shared(path) if path else None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Let an xdist worker draw on the one budget."""
         if not self.budget.limits:
             return
-        self._made = self._made or _SharedFile("intercode-budget")
-        node.workerinput["intercode_budget"] = (self.budget.began, self._made.path)
+        self._file = self._file or _SharedFile("intercode-budget")
+        node.workerinput["intercode_budget"] = (self.budget.began, self._file.path)
 
-    def stop_if_spent(self, session: pytest.Session) -> str:
+    def stop_if_exhausted(self, session: pytest.Session) -> str:
         """End the run after this item if its budget is used up; return the reason."""
-        spent = self.budget.charge()
-        if spent:
-            session.shouldstop = f"{spent}: no further episode is begun"
-        return spent
+        exhausted = self.budget.charge()
+        if exhausted:
+            session.shouldstop = f"{exhausted}: no further episode is begun"
+        return exhausted
 
     def pytest_unconfigure(self) -> None:
         """Let go of the workers' file."""
-        if self._made is not None:
-            self._made.close()
+        if self._file is not None:
+            self._file.close()
 
 
-def queued(
-    config: pytest.Config, items: list[pytest.Item], *, kept: bool = False
+def queued_items(
+    config: pytest.Config, items: list[pytest.Item], *, only_own: bool = False
 ) -> list[pytest.Item]:
     """Return what a worker was given to run after the present item, in order.
 
@@ -142,7 +141,7 @@ def queued(
     Args:
         config: pytest's.
         items: all items of the run.
-        kept: only what will hardly be taken away again; ``--dist worksteal`` gives the second
+        only_own: only what will hardly be taken away again; ``--dist worksteal`` gives the second
             half of a queue to another worker.
     """
     for plugin in config.pluginmanager.get_plugins():
@@ -151,7 +150,7 @@ def queued(
         if hasattr(queue, "lock") and isinstance(following, int):
             with queue.lock() as indices:
                 numbers = [following, *indices]
-            if kept and vars(config)["workerinput"].get("intercode_dist") == "worksteal":
+            if only_own and vars(config)["workerinput"].get("intercode_dist") == "worksteal":
                 numbers = numbers[: len(numbers) // 2 + 1]
             return [items[number] for number in numbers if isinstance(number, int)]
     return []

@@ -14,6 +14,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions, Task
 from pytest_intercode.core.turn import Turn
+from pytest_intercode.environments.registered import added_environment
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.rewards.bash_paper import bash_paper_reward_again
@@ -25,7 +26,6 @@ from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 from pytest_intercode.rewards.sql_strict import sql_rows_reward_again
 from pytest_intercode.rewards.swe import swe_reward_again
-from pytest_intercode.suites.registered import added_environment
 
 __all__ = ["NotRecorded", "played_profile", "score", "state_of", "unsubmitted"]
 

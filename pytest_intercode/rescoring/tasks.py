@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_intercode.core.beneath import OutsideError, Root
+from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registered import is_environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.recorded import RecordedRun, is_ours, one_line
 from pytest_intercode.suites.catalogue import (
@@ -21,9 +24,6 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     is_suite_file,
 )
-from pytest_intercode.suites.permissions import NOTHING, Permissions
-from pytest_intercode.suites.registered import is_environment
-from pytest_intercode.suites.rows import is_row_file
 
 __all__ = ["TaskFinder", "task_among"]
 

@@ -28,9 +28,9 @@ from pytest_intercode.core.files import (
     replace_and_keep,
 )
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.rows import json_problem
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
-from pytest_intercode.suites.rows import json_problem
 
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 

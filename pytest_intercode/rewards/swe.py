@@ -18,8 +18,8 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
 from pytest_intercode.core.text import clipped, one_line, pluralize
 from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.eval_scripts import END, EXIT_STATUS, START
 from pytest_intercode.rewards.test_logs import Status, Statuses, junit_name, parse
-from pytest_intercode.suites.eval_scripts import END, EXIT_STATUS, START
 
 __all__ = [
     "SweReport",

@@ -4,7 +4,7 @@ A client that a module makes once (``client = AsyncOpenAI()``) keeps connections
 loop, so all episodes need the same one. It runs on a thread of its own and only schedules: each
 step of a coroutine, from one ``await`` to the next, runs on the thread of the agent that it belongs
 to, while the loop waits for it. To asyncio that is one thread at a time, as ever. And yet an action
-lets the others go on although ``env.step`` is no coroutine, an agent whose time is up is stopped in
+lets the others go on although ``env.step`` is not a coroutine, an agent whose time is up ends in
 a thread where nobody else is, and one that computes or sleeps instead of awaiting is known by name.
 
 Imports asyncio, so agents that are not async must not import it; see ``agent_thread.py``.
@@ -19,7 +19,6 @@ import inspect
 import os
 import queue
 import sys
-import sysconfig
 import threading
 import time
 import types
@@ -28,18 +27,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
-from pathlib import Path
 from typing import Any, Literal
+
+from pytest_intercode.rollouts.isolation import thread_location
 
 __all__ = ["AgentLoop", "AgentTasks", "TasksGone"]
 
-_SLOW = 1.0  # seconds that a step may take before it is said to block the loop
-_CLOSING = 5.0  # seconds for the loop to end
+_SLOW_STEP = 1.0  # seconds that a step may take before it is said to block the loop
+_CLOSE_TIMEOUT = 5.0  # seconds for the loop to end
 
 _Step = Callable[[], Any]
 _Kind = Literal["yielded", "returned", "raised", "acting"]
 _Reply = tuple[_Kind, Any]
-_MINE: ContextVar[AgentTasks | None] = ContextVar("intercode_tasks", default=None)
+_AGENT_TASKS: ContextVar[AgentTasks | None] = ContextVar("intercode_tasks", default=None)
 
 
 class TasksGone(BaseException):
@@ -68,9 +68,9 @@ class AgentLoop:
             if self._loop is None or self._process != os.getpid():  # a fork has no such thread
                 self._start()
             assert self._loop is not None
-            made = AgentTasks(self, self._loop, name)
-            self._live.add(made)
-        return made
+            agent_tasks = AgentTasks(self, self._loop, name)
+            self._live.add(agent_tasks)
+        return agent_tasks
 
     def close(self) -> None:
         """Cancel what is left, and end the loop and its thread; it may be started again."""
@@ -83,11 +83,11 @@ class AgentLoop:
         for tasks in list(self._live):  # those of a run that was interrupted
             tasks.abandon()
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(_end_all(loop), loop).result(_CLOSING)
+            asyncio.run_coroutine_threadsafe(_end_all(loop), loop).result(_CLOSE_TIMEOUT)
         self._ending.set()
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(loop.stop)
-        thread.join(_CLOSING)
+        thread.join(_CLOSE_TIMEOUT)
 
     def _start(self) -> None:
         ending = self._ending = threading.Event()
@@ -118,16 +118,16 @@ class AgentLoop:
 
     def _unblock(self) -> None:
         assert self._blocked is not None
-        tasks, began, where = self._blocked
+        tasks, began, location = self._blocked
         seconds = time.monotonic() - began
         with self._lock:
-            others = self._live - {tasks}
-        for other in others:
-            other._waited(seconds, tasks.name, where)
-        if others:
+            waiting = self._live - {tasks}
+        for agent_tasks in waiting:
+            agent_tasks._waited(seconds, tasks.name, location)
+        if waiting:
             tasks.blocked.append(
-                f"a blocked event loop: {len(others)} other async agent"
-                f"{'s' * (len(others) > 1)} waited {seconds:.1f} s for {where}"
+                f"a blocked event loop: {len(waiting)} other async agent"
+                f"{'s' * (len(waiting) > 1)} waited {seconds:.1f} s for {location}"
             )
         self._blocked = None
 
@@ -186,7 +186,7 @@ class AgentTasks:
             self._root.add_done_callback(lambda _: self._steps.put("done"))
 
         context = copy_context()
-        context.run(_MINE.set, self)
+        context.run(_AGENT_TASKS.set, self)
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
         asyncio._set_running_loop(self._loop)
@@ -229,27 +229,27 @@ class AgentTasks:
         if not self._stepping or threading.get_ident() != self._thread_id:
             yield
             return
-        done = self._loop.create_future()
+        acted = self._loop.create_future()
         self._stepping = False
-        self._replies.put(("acting", done))
+        self._replies.put(("acting", acted))
         try:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has been closed
-                self._loop.call_soon_threadsafe(_resolve, done)
+                self._loop.call_soon_threadsafe(_resolve, acted)
             if self._steps.get() == "gone" or self._gone:
                 raise TasksGone
             self._stepping = True
 
     def _serve(self) -> None:
         while True:
-            got = self._steps.get()
-            if got == "gone" or self._gone:
+            item = self._steps.get()
+            if item == "gone" or self._gone:
                 raise TasksGone
-            if got == "done":
+            if item == "done":
                 return
-            assert not isinstance(got, str)
-            step, task = got
+            assert not isinstance(item, str)
+            step, task = item
             self._stepping = True
             with _entered(self._loop, task):
                 reply = _reply_of(step)
@@ -261,23 +261,23 @@ class AgentTasks:
             self._loop.call_soon_threadsafe(self._loop.create_task, generator.aclose())
 
     async def _end_others(self, wait: bool) -> None:
-        others = self._alive - {asyncio.current_task()}
-        for task in others:
+        unfinished = self._alive - {asyncio.current_task()}
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
         closing = [generator.aclose() for generator in list(self._generators)]
         await asyncio.gather(*closing, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None and wait:
-            ended = self._loop.create_future()
+            pool_end = self._loop.create_future()
 
             def shut_down() -> None:
                 pool.shutdown()
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(_resolve, ended)
+                    self._loop.call_soon_threadsafe(_resolve, pool_end)
 
             threading.Thread(target=shut_down, name="intercode-loop-wait", daemon=True).start()
-            await ended
+            await pool_end
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -299,16 +299,19 @@ class AgentTasks:
 
     def delay(self) -> str:
         """Say in a few words who blocked the loop, or nothing."""
-        seconds, who, where = self._delayed
+        seconds, name, location = self._delayed
         blocked = self._shared._blocked
         if blocked is not None:
-            tasks, began, at = blocked
+            tasks, began, present_location = blocked
             if tasks is self:
-                return f"it has blocked for {time.monotonic() - began:.1f} s at {at}"
-            seconds, who, where = seconds + time.monotonic() - began, tasks.name, at
-        if not who:
+                return f"it has blocked for {time.monotonic() - began:.1f} s at {present_location}"
+            seconds += time.monotonic() - began
+            name, location = tasks.name, present_location
+        if not name:
             return ""
-        return f"the event loop was blocked for {seconds:.1f} s by the agent of {who} at {where}"
+        return (
+            f"the event loop was blocked for {seconds:.1f} s by the agent of {name} at {location}"
+        )
 
     def pool(self) -> ThreadPoolExecutor:
         """Return the threads of this agent, for what it runs in threads."""
@@ -331,50 +334,51 @@ class AgentTasks:
     ) -> Generator[Any, Any, Any]:
         """Run a coroutine step by step on the agent's thread, as a task does on the loop's."""
         proceed: Callable[[Any], Any] = coroutine.send
-        given: Any = None
+        argument: Any = None
         cancelled: BaseException | None = None
         while True:
-            here = threading.get_ident() == self._thread_id  # a loop that was run inside of a step
-            while not here:
+            # It is where a loop was run inside of a step.
+            on_own_thread = threading.get_ident() == self._thread_id
+            while not on_own_thread:
                 try:
                     yield from self._turn.acquire().__await__()
                     break
                 except asyncio.CancelledError as error:
-                    proceed, given = coroutine.throw, error
-            step = _bound(context, proceed, given)
+                    proceed, argument = coroutine.throw, error
+            step = _bound(context, proceed, argument)
             try:
-                kind, got = _reply_of(step) if here else self._hand_over(step)
+                kind, result = _reply_of(step) if on_own_thread else self._hand_over(step)
                 while kind == "acting":  # it is not cancelled in an action, but after it
-                    while not got.done():
+                    while not result.done():
                         try:
-                            yield from asyncio.shield(got).__await__()
+                            yield from asyncio.shield(result).__await__()
                         except asyncio.CancelledError as error:
                             cancelled = error
-                    kind, got = self._resume()
+                    kind, result = self._resume()
             finally:
-                if not here:
+                if not on_own_thread:
                     self._turn.release()
             if kind == "returned":
-                return got
+                return result
             if kind == "raised":
-                if isinstance(got, (SystemExit, KeyboardInterrupt)):  # would end the loop
-                    self._left = got
+                if isinstance(result, (SystemExit, KeyboardInterrupt)):  # would end the loop
+                    self._left = result
                     self._cancel()
                     raise asyncio.CancelledError
-                raise got
+                raise result
             if cancelled is not None:
-                if getattr(got, "_asyncio_future_blocking", False):
-                    got._asyncio_future_blocking = False
-                proceed, given, cancelled = coroutine.throw, cancelled, None
+                if getattr(result, "_asyncio_future_blocking", False):
+                    result._asyncio_future_blocking = False
+                proceed, argument, cancelled = coroutine.throw, cancelled, None
                 continue
             try:
-                given = yield got
+                argument = yield result
                 proceed = coroutine.send
             except GeneratorExit:
                 coroutine.close()
                 raise
             except BaseException as error:
-                proceed, given = coroutine.throw, error
+                proceed, argument = coroutine.throw, error
 
     def _hand_over(self, step: _Step) -> _Reply:
         if not self._gone:
@@ -392,10 +396,10 @@ class AgentTasks:
             return "raised", asyncio.CancelledError()
         began = time.monotonic()
         try:
-            return self._replies.get(timeout=_SLOW)
+            return self._replies.get(timeout=_SLOW_STEP)
         except queue.Empty:
             pass
-        self._shared._block(self, began, _where(self._thread_id))
+        self._shared._block(self, began, thread_location(self._thread_id))
         reply = self._replies.get()
         self._shared._unblock()
         return reply
@@ -405,10 +409,10 @@ class _Executors(ThreadPoolExecutor):
     """The default executor of the loop: each agent's threads are its own."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ThreadFuture[Any]:
-        mine = _MINE.get()
-        if mine is None or mine._gone:
+        agent_tasks = _AGENT_TASKS.get()
+        if agent_tasks is None or agent_tasks._gone:
             return super().submit(fn, *args, **kwargs)
-        return mine.pool().submit(fn, *args, **kwargs)
+        return agent_tasks.pool().submit(fn, *args, **kwargs)
 
 
 def _make_task(
@@ -419,18 +423,18 @@ def _make_task(
 ) -> asyncio.Task[Any]:
     """Make a task; one of an agent's runs on its thread, in the context that it was made in."""
     options.pop("eager_start", None)
-    mine = _MINE.get() if context is None else context.get(_MINE)
-    if mine is None or mine._gone or not inspect.isawaitable(coroutine):
+    agent_tasks = _AGENT_TASKS.get() if context is None else context.get(_AGENT_TASKS)
+    if agent_tasks is None or agent_tasks._gone or not inspect.isawaitable(coroutine):
         if context is not None:
             options["context"] = context
         return asyncio.Task(coroutine, loop=loop, **options)
-    own = copy_context() if context is None else context
+    task_context = copy_context() if context is None else context
     options.setdefault("name", None)
-    task = asyncio.Task(_driven(mine, coroutine, own), loop=loop, **options)
-    mine._alive.add(task)
+    task = asyncio.Task(_driven(agent_tasks, coroutine, task_context), loop=loop, **options)
+    agent_tasks._alive.add(task)
 
     def over(task: asyncio.Task[Any]) -> None:
-        mine._alive.discard(task)
+        agent_tasks._alive.discard(task)
         _forget(coroutine)
 
     task.add_done_callback(over)
@@ -451,7 +455,7 @@ async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    await asyncio.wait(tasks, timeout=_CLOSING / 2) if tasks else None
+    await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT / 2) if tasks else None
     await loop.shutdown_asyncgens()
     # Connections that were kept alive by a client that nobody closed.
     for transport in list(getattr(loop, "_transports", {}).values()):
@@ -489,30 +493,3 @@ def _entered(loop: asyncio.AbstractEventLoop, task: Any) -> Iterator[None]:
         yield
     finally:
         asyncio.tasks._leave_task(loop, task)
-
-
-def _where(thread_id: int) -> str:
-    """Return the place in the agent's own code where its thread is, and the library's below it."""
-    frame = sys._current_frames().get(thread_id)
-    places: list[tuple[bool, str]] = []
-    while frame is not None:
-        code = frame.f_code
-        path = Path(code.co_filename)
-        shown = path.name
-        with contextlib.suppress(ValueError, OSError):
-            shown = str(path.relative_to(Path.cwd()))
-        places.append(
-            (code.co_filename.startswith(_LIBRARIES), f"{shown}:{frame.f_lineno} in {code.co_name}")
-        )
-        frame = frame.f_back
-    if not places:
-        return "an unknown place"
-    own = next((place for library, place in places if not library), places[0][1])
-    return own if own == places[0][1] else f"{own} ({places[0][1]})"
-
-
-_LIBRARIES = (
-    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-    "<frozen",
-    f"{Path(__file__).parents[1]}/",
-)

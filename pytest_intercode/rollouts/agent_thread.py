@@ -2,7 +2,7 @@
 
 The turn loop (``turn_loop.py``) starts it and watches it from another thread. Python cannot end a
 thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
-tasks are cancelled, an exception is raised in its thread. One that is deaf to all of that
+tasks are cancelled, an exception is raised in its thread. One that reacts to none of them
 waits in code that is not Python, and is left behind.
 """
 
@@ -39,14 +39,14 @@ __all__ = ["AgentRun", "SharedLoop"]
 
 Result = TypeVar("Result")
 
-_LAST_SECONDS = 5.0  # that a command of the agent's own has, once a budget is used up
-_LOGGED = 4000  # characters of a command's output that the trajectory keeps
+_COMMAND_STOP_TIMEOUT = 5.0  # seconds of the agent's own command, once a budget is used up
+_MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
-_REFUSALS = 5
-_DEAF = 10_000  # times after which an agent that is sent off is not taken for one that goes
+_MAX_REFUSALS = 5  # then the agent is interrupted: it goes on for ever
+_MAX_INTERRUPTS = 10_000  # then the agent is detached: it swallows them all
 
 
-class _CalledOff(BaseException):
+class _Stopped(BaseException):
     """Leaves an agent whose time is up, past its own ``except Exception``."""
 
 
@@ -76,184 +76,62 @@ class SharedLoop:
             self._loop.close()
 
 
-class AgentRun:
-    """One agent at work; lives on the agent's thread, and is watched from another.
+class AgentActions:
+    """What an agent does in its environment: one action at a time, within its budgets.
+
+    Args:
+        environment: the environment, after its reset.
+        ledger: what the agent reports and may use up.
+        run_budget: what the whole run has left.
 
     Attributes:
-        failure: what the agent raised, if it did.
-        spoiled: what broke under an action, whatever the agent has made of it.
+        sandbox_fault: what broke in an action, however the agent has reacted.
         done: set when the agent has ended.
         in_environment: whether an action of it runs.
-        parked: it swallowed whatever it was refused with, and waits for ever.
+        detached: it swallowed whatever it was refused with, and waits for ever.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        environment: Environment,
-        first: Observation,
-        ledger: Ledger,
-        run_budget: RunBudget,
-        shared_loop: SharedLoop,
-    ) -> None:
-        self.failure: BaseException | None = None
-        self.spoiled: InfrastructureError | TaskError | None = None
+    def __init__(self, environment: Environment, ledger: Ledger, run_budget: RunBudget) -> None:
+        self.sandbox_fault: InfrastructureError | TaskError | None = None
         self.done = threading.Event()
         self.in_environment = False
-        self.parked = False
-        self._agent = agent
+        self.detached = False
         self._environment = environment
-        self._first = first
         self._ledger = ledger
         self._run_budget = run_budget
-        self._called_off = False
+        self._stopped = False
         self._gate = threading.Lock()  # nothing is raised in the thread while an action runs
         self._turnstile = threading.RLock()  # an agent's threads take turns
         self._thread_id = 0
-        self._deaf = False
-        self._dismissed = False
-        self._refused = self._sent_off = 0
+        self._unresponsive = False
+        self._interrupted = False
+        self._refused = self._interrupts = 0
         self._since = time.monotonic()
-        self._shared_loop = shared_loop
         self._tasks: AgentTasks | None = None
         self._in_command = False
-        self._last_seconds: threading.Timer | None = None
-
-    def __call__(self) -> None:
-        """Play the episode, to its end or to the agent's."""
-        self._thread_id = threading.get_ident()
-        try:
-            try:
-                self._play()
-            except _CalledOff:
-                pass
-            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
-                expected = self._dismissed or _only_of_the_end(error)
-                ended_well = self._environment.over and expected
-                if isinstance(error, NeverActed) or not (ended_well or self._called_off):
-                    self.failure = error
-            finally:
-                if self._tasks is not None:
-                    self._tasks.end(wait=not self._called_off)
-        except _CalledOff:  # it may come anywhere
-            pass
-        except BaseException as error:
-            if not self._called_off:
-                self.failure = self.failure or error
-        finally:
-            self._deaf = True
-            if self._tasks is not None:
-                self._tasks.leave()
-            self.done.set()
-
-    # -- what the watching thread calls
-
-    def call_off(self, reason: str) -> None:
-        """Let no further action run, stop the one that runs, and ask the agent to end."""
-        self._called_off = True
-        self._environment.stop_actions(reason)
-        with contextlib.suppress(Exception):
-            self._agent.abort()
-        if self._tasks is not None:
-            self._tasks.cancel()
+        self._command_timer: threading.Timer | None = None
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget is used up; from any thread.
 
         A command of the agent's own has a few seconds left: it may be a whole agent, which was
-        told to stop, and need not listen.
+        asked to stop, and need not react.
         """
         self._environment.exhaust()
         with self._gate:
-            if self._in_command and self._last_seconds is None:
-                self._last_seconds = threading.Timer(_LAST_SECONDS, self._stop_command)
-                self._last_seconds.daemon = True
-                self._last_seconds.start()
+            if self._in_command and self._command_timer is None:
+                self._command_timer = threading.Timer(_COMMAND_STOP_TIMEOUT, self._stop_command)
+                self._command_timer.daemon = True
+                self._command_timer.start()
 
     def _stop_command(self) -> None:
         with self._gate:
             if self._in_command:
                 self._environment.stop_actions("budget")
 
-    def cancel(self, reason: str) -> None:
-        """End it without waiting: the turn loop goes on although the agent may not react."""
-        self.call_off(reason)
-        self.done.set()
-        self.send_away(0)
-
-    def send_away(self, patience: float) -> bool:
-        """Raise an exception in the agent's thread; return whether it has ended.
-
-        It takes effect at the next instruction of Python, so not while the thread waits in C.
-
-        Args:
-            patience: seconds to wait for the end.
-        """
-        with self._gate:
-            if not self.in_environment and not self._deaf:
-                import ctypes
-
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_CalledOff)
-                )
-        if self._tasks is not None:
-            self._tasks.abandon()
-        return self.done.wait(patience)
-
-    def blocked(self) -> tuple[str, ...]:
-        """Say when it kept other async agents waiting, a line each."""
-        return tuple(self._tasks.blocked) if self._tasks is not None else ()
-
-    def delay(self) -> str:
-        """Say who blocked the event loop while it was to act, itself included, or nothing."""
-        return self._tasks.delay() if self._tasks is not None else ""
-
-    def last_words(self) -> str:
-        """Return what the agent said after its last action."""
-        note = self._ledger.take()
-        return "\n".join(part for part in (note.thought, note.log) if part)
-
-    # -- the agent's thread
-
-    def _play(self) -> None:
-        task = self._environment.task
-        assert task is not None
-        agent, environment = self._agent, self._environment
-        view = task.view(environment.max_turns)
-        try:
-            if self._called_off:  # before it began
-                return
-            self._since = time.monotonic()
-            if agent.style == "loop":
-                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
-                return
-            self._await(agent.reset(view))
-            observation = self._first
-            while not environment.over and not self._called_off:
-                action = self._await(agent.act(observation))
-                if not isinstance(action, str):
-                    raise AgentError(
-                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
-                        "an action is a str, and 'submit' ends the episode"
-                    )
-                observation = self.step(action)[0]
-        finally:
-            self._await(agent.close())
-
-    def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on the run's event loop."""
-        if not inspect.isawaitable(value):
-            return value
-        if self._tasks is None:
-            task = self._environment.task
-            self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
-        return self._tasks.finish(value)
-
-    # -- what the agent's environment passes on
-
     def over(self) -> bool:
         """Whether every action would be refused."""
-        return self._called_off or bool(self._environment.over)
+        return self._stopped or bool(self._environment.over)
 
     def step(self, action: str) -> StepResult:
         """Run one action."""
@@ -269,9 +147,9 @@ class AgentRun:
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
         """Take a turn that runs nothing."""
-        for given in (action, observation):
-            if not isinstance(given, str):
-                raise AgentError(f"env.pass_turn() was called with {_named(given)}; it takes texts")
+        for text in (action, observation):
+            if not isinstance(text, str):
+                raise AgentError(f"env.pass_turn() was called with {_named(text)}; it takes texts")
         return self._counted(lambda: self._environment.pass_turn(action, observation))
 
     def record_turn(self, turn: Turn) -> None:
@@ -279,9 +157,9 @@ class AgentRun:
         with self._turnstile:
             self._environment.record_turn(turn)
             self._ledger.attribute(turn.usage)
-            spent = self._run_budget.charge(turns=1)
-            if spent:
-                self._ledger.exhaust(spent)
+            exhausted = self._run_budget.charge(turns=1)
+            if exhausted:
+                self._ledger.exhaust(exhausted)
 
     def sandbox(self) -> SandboxInfo:
         """Return where the agent's sandbox is."""
@@ -301,14 +179,14 @@ class AgentRun:
             finally:
                 with self._gate:
                     self._in_command = False
-                    if self._last_seconds is not None:
-                        self._last_seconds.cancel()
+                    if self._command_timer is not None:
+                        self._command_timer.cancel()
 
-        done = self._counted(act, takes_turn=command.counts_as_turn)
+        result = self._counted(act, takes_turn=command.counts_as_turn)
         if not command.counts_as_turn:
-            status = "no status" if done.status is None else f"status {done.status}"
-            self._ledger.log(f"$ {text}\n{_clipped(done.output)}[{status}]\n")
-        return done
+            status = "no status" if result.status is None else f"status {result.status}"
+            self._ledger.log(f"$ {text}\n{_clipped(result.output)}[{status}]\n")
+        return result
 
     def upload(self, path: Path, at: str) -> None:
         """Copy a file or a folder into the agent's sandbox."""
@@ -357,30 +235,30 @@ class AgentRun:
     def _acted(self, act: Callable[[], Result], takes_turn: bool) -> Result:
         with self._turnstile:
             with self._gate:
-                called_off = self._called_off
-                self.in_environment = not called_off
-            if called_off:
-                self._send_off()
-            before = len(self._environment.turns)
-            took = time.monotonic() - self._since
-            begun = False
+                stopped = self._stopped
+                self.in_environment = not stopped
+            if stopped:
+                self._raise_stopped()
+            turn_count = len(self._environment.turns)
+            agent_seconds = time.monotonic() - self._since
+            counts = False
             try:
-                begun = takes_turn and self._begin_turn()
+                counts = takes_turn and self._begin_turn()
                 return act()
             except BudgetExhausted:
-                if self._refused >= _REFUSALS:  # it swallows that, and would go on for ever
+                if self._refused >= _MAX_REFUSALS:  # it swallows that, and would go on for ever
                     self.in_environment = False
-                    self._send_off()
+                    self._raise_stopped()
                 self._refused += 1
                 raise
             except (InfrastructureError, TaskError) as error:
-                if not self._called_off:
-                    self.spoiled = error
+                if not self._stopped:
+                    self.sandbox_fault = error
                 raise
             finally:
-                if begun:
-                    self._run_budget.end_turn(len(self._environment.turns) > before)
-                self._write_down(before, took)
+                if counts:
+                    self._run_budget.end_turn(len(self._environment.turns) > turn_count)
+                self._annotate_turn(turn_count, agent_seconds)
                 self._since = time.monotonic()
                 self.in_environment = False
 
@@ -388,34 +266,181 @@ class AgentRun:
         """Take a turn of the run's budget; without one left, the action will be refused."""
         if self._environment.over:
             return False
-        spent = self._run_budget.begin_turn()
-        if spent:
-            self._ledger.exhaust(spent)
-        return not spent
+        exhausted = self._run_budget.begin_turn()
+        if exhausted:
+            self._ledger.exhaust(exhausted)
+        return not exhausted
 
-    def _send_off(self) -> NoReturn:
-        """Take the agent out of its loop; one that does not let itself be taken is held there."""
-        self._dismissed = True
+    def _raise_stopped(self) -> NoReturn:
+        """Raise in the agent's loop that it has to end; one that swallows that is held there."""
+        self._interrupted = True
         if self._tasks is not None:  # a framework may keep what is raised here from its own loop
             self._tasks.cancel()
-        self._sent_off += threading.get_ident() == self._thread_id
-        if self._sent_off > _DEAF:
-            self.parked = self._deaf = True
+        self._interrupts += threading.get_ident() == self._thread_id
+        if self._interrupts > _MAX_INTERRUPTS:
+            self.detached = self._unresponsive = True
             self.done.set()
             threading.Event().wait()
-        raise _CalledOff from None
+        raise _Stopped from None
 
-    def _write_down(self, before: int, took: float) -> None:
+    def _annotate_turn(self, index: int, agent_seconds: float) -> None:
         """Put on the turn that was just taken what belongs to it, and see what is left."""
-        if len(self._environment.turns) > before:
+        if len(self._environment.turns) > index:
             note = self._ledger.take()
             self._environment.amend_turn(
-                before, thought=note.thought, log=note.log, usage=note.usage, agent_seconds=took
+                index,
+                thought=note.thought,
+                log=note.log,
+                usage=note.usage,
+                agent_seconds=agent_seconds,
             )
-            over = self._environment.over in ("submitted", "solved")
-            spent = "" if over else self._run_budget.charge()
-            if spent:
-                self._ledger.exhaust(spent)
+            finished = self._environment.over in ("submitted", "solved")
+            exhausted = "" if finished else self._run_budget.charge()
+            if exhausted:
+                self._ledger.exhaust(exhausted)
+
+
+class AgentRun(AgentActions):
+    """One agent at work; lives on the agent's thread, and is watched from another.
+
+    Args:
+        agent: the agent.
+        environment: the environment, after its reset.
+        first: the observation that the reset returned.
+        ledger: what the agent reports and may use up.
+        run_budget: what the whole run has left.
+        shared_loop: the event loop of async agents.
+
+    Attributes:
+        failure: what the agent raised, if it did.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        environment: Environment,
+        first: Observation,
+        ledger: Ledger,
+        run_budget: RunBudget,
+        shared_loop: SharedLoop,
+    ) -> None:
+        super().__init__(environment, ledger, run_budget)
+        self.failure: BaseException | None = None
+        self._agent = agent
+        self._first = first
+        self._shared_loop = shared_loop
+
+    def __call__(self) -> None:
+        """Play the episode, to its end or to the agent's."""
+        self._thread_id = threading.get_ident()
+        try:
+            try:
+                self._play()
+            except _Stopped:
+                pass
+            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
+                expected = self._interrupted or _only_of_the_end(error)
+                ended_well = self._environment.over and expected
+                if isinstance(error, NeverActed) or not (ended_well or self._stopped):
+                    self.failure = error
+            finally:
+                if self._tasks is not None:
+                    self._tasks.end(wait=not self._stopped)
+        except _Stopped:  # it may come anywhere
+            pass
+        except BaseException as error:
+            if not self._stopped:
+                self.failure = self.failure or error
+        finally:
+            self._unresponsive = True
+            if self._tasks is not None:
+                self._tasks.leave()
+            self.done.set()
+
+    # -- what the watching thread calls
+
+    def stop(self, reason: str) -> None:
+        """Let no further action run, stop the one that runs, and ask the agent to end."""
+        self._stopped = True
+        self._environment.stop_actions(reason)
+        with contextlib.suppress(Exception):
+            self._agent.abort()
+        if self._tasks is not None:
+            self._tasks.cancel()
+
+    def cancel(self, reason: str) -> None:
+        """End it without waiting: the turn loop goes on although the agent may not react."""
+        self.stop(reason)
+        self.done.set()
+        self.interrupt(0)
+
+    def interrupt(self, timeout: float) -> bool:
+        """Raise an exception in the agent's thread; return whether it has ended.
+
+        It takes effect at the next instruction of Python, so not while the thread waits in C.
+
+        Args:
+            timeout: seconds to wait for the end.
+        """
+        with self._gate:
+            if not self.in_environment and not self._unresponsive:
+                import ctypes
+
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_Stopped)
+                )
+        if self._tasks is not None:
+            self._tasks.abandon()
+        return self.done.wait(timeout)
+
+    def blocked(self) -> tuple[str, ...]:
+        """Say when it kept other async agents waiting, a line each."""
+        return tuple(self._tasks.blocked) if self._tasks is not None else ()
+
+    def delay(self) -> str:
+        """Say who blocked the event loop while it was to act, itself included, or nothing."""
+        return self._tasks.delay() if self._tasks is not None else ""
+
+    def trailing_notes(self) -> str:
+        """Return what the agent said after its last action."""
+        note = self._ledger.take()
+        return "\n".join(part for part in (note.thought, note.log) if part)
+
+    # -- the agent's thread
+
+    def _play(self) -> None:
+        task = self._environment.task
+        assert task is not None
+        agent, environment = self._agent, self._environment
+        view = task.view(environment.max_turns)
+        try:
+            if self._stopped:  # before it began
+                return
+            self._since = time.monotonic()
+            if agent.style == "loop":
+                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
+                return
+            self._await(agent.reset(view))
+            observation = self._first
+            while not environment.over and not self._stopped:
+                action = self._await(agent.act(observation))
+                if not isinstance(action, str):
+                    raise AgentError(
+                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
+                        "an action is a str, and 'submit' ends the episode"
+                    )
+                observation = self.step(action)[0]
+        finally:
+            self._await(agent.close())
+
+    def _await(self, value: Any) -> Any:
+        """Finish what an async agent returned, on the run's event loop."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._tasks is None:
+            task = self._environment.task
+            self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
+        return self._tasks.finish(value)
 
 
 def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
@@ -423,18 +448,18 @@ def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
 
     It may come from several tasks at once, and in exceptions that a framework raised from it.
     """
-    if isinstance(error, (BudgetExhausted, _CalledOff)):
+    if isinstance(error, (BudgetExhausted, _Stopped)):
         return True
     inner = getattr(error, "exceptions", None)
     if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
-        return all(_only_of_the_end(each, depth) for each in inner)
+        return all(_only_of_the_end(member, depth) for member in inner)
     cause = error.__cause__  # causes may go in a circle
     return cause is not None and depth > 0 and _only_of_the_end(cause, depth - 1)
 
 
 def _clipped(text: str) -> str:
-    if len(text) > _LOGGED:
-        text = f"{text[:_LOGGED]}\n[... {len(text) - _LOGGED} characters ...]"
+    if len(text) > _MAX_LOGGED:
+        text = f"{text[:_MAX_LOGGED]}\n[... {len(text) - _MAX_LOGGED} characters ...]"
     return text if not text or text.endswith("\n") else text + "\n"
 
 

@@ -81,11 +81,11 @@ class RunBudget:
         """
         if not self.limits:
             return ""
-        with self._shared() as used:
-            spent = self.used_up(used)
-            if not spent:
-                self._used = used.plus(Amounts(turns=1))
-        return spent
+        with self._shared() as amounts:
+            exhausted = self.used_up(amounts)
+            if not exhausted:
+                self._used = amounts.plus(Amounts(turns=1))
+        return exhausted
 
     def end_turn(self, taken: bool) -> None:
         """Give back the turn of :meth:`begin_turn` if it came to nothing.
@@ -112,15 +112,15 @@ class RunBudget:
         """Add amounts, of which those below 0 are given back; return as :meth:`charge` does."""
         if not self.limits:
             return ""
-        with self._shared() as used:
-            self._used = used.plus(more)
+        with self._shared() as amounts:
+            self._used = amounts.plus(more)
             return self.used_up(self._used)
 
     @property
     def used(self) -> Amounts:
         """What is used up so far."""
-        with self._shared() as used:
-            return used
+        with self._shared() as amounts:
+            return amounts
 
     def used_up(self, used: Amounts) -> str:
         """Say which budget of the run these amounts would finish, or nothing."""
@@ -147,7 +147,7 @@ class RunBudget:
                 text = file.read()
                 self._used = Amounts(*json.loads(text)) if text else NOTHING
                 yield self._used
-                after = json.dumps(self._used)
-                if after != text.rstrip():
+                new_text = json.dumps(self._used)
+                if new_text != text.rstrip():
                     file.seek(0)
-                    file.write(after.ljust(len(text)))
+                    file.write(new_text.ljust(len(text)))

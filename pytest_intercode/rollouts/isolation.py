@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import sysconfig
 import threading
 import time
 import warnings
@@ -34,6 +35,7 @@ __all__ = [
     "isolated",
     "owner",
     "owning",
+    "thread_location",
     "threads_of",
 ]
 
@@ -44,8 +46,8 @@ _WORKERS = {("concurrent.futures.thread", "_worker"), ("anyio._backends._asyncio
 """Modules and functions of the workers of pools, which libraries keep for the whole process."""
 
 _UMASK = re.compile(rb"^Umask:\s+([0-7]+)", re.MULTILINE)
-_ENDING = 0.1  # seconds for a thread that is about to end
-_MOST_NAMES = 5
+_EXIT_TIMEOUT = 0.1  # seconds for a thread that is about to end
+_MAX_NAMES = 5
 
 
 @contextlib.contextmanager
@@ -76,20 +78,20 @@ def isolated() -> Iterator[list[str]]:
     Returns:
         A list, filled when the episode is over: a line for each thing that the agent left.
     """
-    left: list[str] = []
+    leftovers: list[str] = []
     keepers = (_Directory(), _Variables(), _ImportPath(), _Streams(), _Umask(), _Logging())
     threads = set(threading.enumerate())
     try:
         with warnings.catch_warnings():  # not reported: many a library adds one when it is imported
-            yield left
+            yield leftovers
     finally:
         for keeper in keepers:
-            said = keeper.changed()
-            if said:
+            difference = keeper.changed()
+            if difference:
                 keeper.set_back()
-                left.append(f"{said} (set back)")
+                leftovers.append(f"{difference} (set back)")
             keeper.close()
-        left += _still_running(set(threading.enumerate()) - threads)
+        leftovers += _still_running(set(threading.enumerate()) - threads)
 
 
 class SharedProcess:
@@ -117,40 +119,40 @@ class SharedProcess:
         Returns:
             A list, filled when the episode is over: a line for each thing that was left.
         """
-        left: list[str] = []
+        leftovers: list[str] = []
         with self._lock:
             if not self._running:
                 self._keepers = [_Directory(), _Variables(), _ImportPath(), _Umask(), _Handlers()]
                 self._reported.clear()
             self._running += 1
         try:
-            yield left
+            yield leftovers
         finally:
             with self._lock:
                 self._running -= 1
                 for keeper in self._keepers:
-                    left += self._look(keeper)
-            left += _still_running(set(threads_of(owner)))
+                    leftovers += self._look(keeper)
+            leftovers += _still_running(set(threads_of(owner)))
 
     def _look(self, keeper: _Keeper) -> Iterator[str]:
-        said = keeper.changed()
-        if said and said not in self._reported:
-            self._reported.add(said)
-            beside = f"{self._running} other episode{'s' if self._running > 1 else ''} running"
-            yield f"{said} ({f'seen with {beside}' if self._running else 'set back'})"
+        difference = keeper.changed()
+        if difference and difference not in self._reported:
+            self._reported.add(difference)
+            running = f"{self._running} other episode{'s' if self._running > 1 else ''} running"
+            yield f"{difference} ({f'seen with {running}' if self._running else 'set back'})"
         if not self._running:
-            if said:
+            if difference:
                 keeper.set_back()
             keeper.close()
 
 
 def _still_running(threads: set[threading.Thread]) -> list[str]:
-    theirs = [each for each in threads if not each.name.startswith(OUR_THREADS)]
-    busy = [each for each in theirs if not _is_idle(each)]
-    until = time.monotonic() + _ENDING
-    for each in busy:
-        each.join(max(0.0, until - time.monotonic()))
-    names = [each.name for each in busy if each.is_alive()]
+    agent_threads = [thread for thread in threads if not thread.name.startswith(OUR_THREADS)]
+    busy = [thread for thread in agent_threads if not _is_idle(thread)]
+    deadline = time.monotonic() + _EXIT_TIMEOUT
+    for busy_thread in busy:
+        busy_thread.join(max(0.0, deadline - time.monotonic()))
+    names = [thread.name for thread in busy if thread.is_alive()]
     return [f"threads that still run: {_names(names)}"] if names else []
 
 
@@ -167,8 +169,8 @@ def _is_idle(thread: threading.Thread) -> bool:
 
 
 def _names(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+    suffix = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(sorted(names)[:_MAX_NAMES]) + suffix
 
 
 class _Keeper(ABC):
@@ -193,10 +195,10 @@ class _Directory(_Keeper):
 
     def changed(self) -> str:
         try:
-            now: Path | str = Path.cwd()
+            folder: Path | str = Path.cwd()
         except OSError:
-            now = "a folder that is gone"
-        return "" if now == self._name else f"the working directory {now}"
+            folder = "a folder that is gone"
+        return "" if folder == self._name else f"the working directory {folder}"
 
     def set_back(self) -> None:
         os.fchdir(self._folder)
@@ -210,8 +212,8 @@ class _Variables(_Keeper):
         self._before = _variables()
 
     def _different(self) -> list[str]:
-        before, now = self._before, _variables()
-        changed = {name for name, _ in before.items() ^ now.items()}
+        variables, present = self._before, _variables()
+        changed = {name for name, _ in variables.items() ^ present.items()}
         return sorted(map(os.fsdecode, changed - {b"PYTEST_CURRENT_TEST"}))
 
     def changed(self) -> str:
@@ -220,9 +222,9 @@ class _Variables(_Keeper):
 
     def set_back(self) -> None:
         for name in self._different():
-            before = self._before.get(os.fsencode(name))
-            if before is not None:
-                os.environ[name] = os.fsdecode(before)
+            value = self._before.get(os.fsencode(name))
+            if value is not None:
+                os.environ[name] = os.fsdecode(value)
             else:
                 os.environ.pop(name, None)
 
@@ -240,8 +242,8 @@ class _ImportPath(_Keeper):
         self._path, self._words = list(sys.path), list(sys.argv)
 
     def changed(self) -> str:
-        same = sys.path == self._path and sys.argv == self._words
-        return "" if same else "another sys.path or sys.argv"
+        unchanged = sys.path == self._path and sys.argv == self._words
+        return "" if unchanged else "another sys.path or sys.argv"
 
     def set_back(self) -> None:
         sys.path[:], sys.argv[:] = self._path, self._words
@@ -252,8 +254,10 @@ class _Streams(_Keeper):
         self._before = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
 
     def changed(self) -> str:
-        other = [name for name, stream in self._before.items() if getattr(sys, name) is not stream]
-        return f"another {' and '.join(f'sys.{name}' for name in other)}" if other else ""
+        replaced = [
+            name for name, stream in self._before.items() if getattr(sys, name) is not stream
+        ]
+        return f"another {' and '.join(f'sys.{name}' for name in replaced)}" if replaced else ""
 
     def set_back(self) -> None:
         for name, stream in self._before.items():
@@ -265,9 +269,9 @@ class _Umask(_Keeper):
         self._before = _present_umask()
 
     def changed(self) -> str:
-        now = _present_umask()
-        known = self._before is not None and now is not None
-        return f"the umask {now:04o}" if known and now != self._before else ""
+        umask = _present_umask()
+        comparable = self._before is not None and umask is not None
+        return f"the umask {umask:04o}" if comparable and umask != self._before else ""
 
     def set_back(self) -> None:
         if self._before is not None:
@@ -279,10 +283,10 @@ def _present_umask() -> int | None:
     with contextlib.suppress(OSError):
         file = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            found = _UMASK.search(os.read(file, 4096))
+            match = _UMASK.search(os.read(file, 4096))
         finally:
             os.close(file)
-        return int(found[1], 8) if found else None
+        return int(match[1], 8) if match else None
     return None
 
 
@@ -296,8 +300,8 @@ class _Logging(_Keeper):
 
     def changed(self) -> str:
         root = self._root
-        same = (root.level, root.manager.disable) == (self._level, self._disabled)
-        return "" if same and self._same_handlers() else "another set-up of the root logger"
+        unchanged = (root.level, root.manager.disable) == (self._level, self._disabled)
+        return "" if unchanged and self._same_handlers() else "another set-up of the root logger"
 
     def _same_handlers(self) -> bool:
         return self._root.handlers == self._handlers
@@ -312,24 +316,24 @@ class _Handlers(_Logging):
     """The same, but for pytest's own handlers and level, which change from item to item."""
 
     def changed(self) -> str:
-        same = self._root.manager.disable == self._disabled and self._same_handlers()
-        return "" if same else "another set-up of the root logger"
+        unchanged = self._root.manager.disable == self._disabled and self._same_handlers()
+        return "" if unchanged else "another set-up of the root logger"
 
     def _same_handlers(self) -> bool:
         return _foreign(self._root.handlers) == _foreign(self._handlers)
 
     def set_back(self) -> None:
         logging.disable(self._disabled)
-        kept = _foreign(self._handlers)
+        handlers = _foreign(self._handlers)
         for handler in _foreign(self._root.handlers):
-            if handler not in kept:
+            if handler not in handlers:
                 self._root.removeHandler(handler)
-        for handler in kept:
+        for handler in handlers:
             self._root.addHandler(handler)  # does nothing for one that is there
 
 
 def _foreign(handlers: list[logging.Handler]) -> list[logging.Handler]:
-    return [each for each in handlers if not type(each).__module__.startswith("_pytest.")]
+    return [handler for handler in handlers if not type(handler).__module__.startswith("_pytest.")]
 
 
 # -- which thread works for which episode
@@ -341,17 +345,19 @@ _LOCK = threading.RLock()  # a collection of garbage may come while it is held, 
 
 def owner() -> object | None:
     """Return the owner of what runs now; None for what belongs to no episode."""
-    found = _OWNER.get()
-    if found is None and _STARTED:  # empty in most processes, and this is asked for every print
+    someone = _OWNER.get()
+    if someone is None and _STARTED:  # empty in most processes, and this is asked for every print
         with _LOCK:
-            found = _STARTED.get(threading.current_thread())
-    return found
+            someone = _STARTED.get(threading.current_thread())
+    return someone
 
 
 def threads_of(someone: object) -> list[threading.Thread]:
     """Return the threads that were started for an owner and still run."""
     with _LOCK:
-        return [each for each, whose in _STARTED.items() if whose is someone and each.is_alive()]
+        return [
+            thread for thread, whose in _STARTED.items() if whose is someone and thread.is_alive()
+        ]
 
 
 @contextlib.contextmanager
@@ -382,3 +388,33 @@ def followed() -> Iterator[None]:
     finally:
         if threading.Thread.start is start_owned:  # else another wrapper is around it
             threading.Thread.start = start  # type: ignore[method-assign]
+
+
+def thread_location(thread_id: int) -> str:
+    """Return the place in the agent's own code where its thread is, and the library's below it."""
+    frame = sys._current_frames().get(thread_id)
+    places: list[tuple[bool, str]] = []
+    while frame is not None:
+        code = frame.f_code
+        path = Path(code.co_filename)
+        short_path = path.name
+        with contextlib.suppress(ValueError, OSError):
+            short_path = str(path.relative_to(Path.cwd()))
+        places.append(
+            (
+                code.co_filename.startswith(_LIBRARIES),
+                f"{short_path}:{frame.f_lineno} in {code.co_name}",
+            )
+        )
+        frame = frame.f_back
+    if not places:
+        return "an unknown place"
+    own_place = next((place for library, place in places if not library), places[0][1])
+    return own_place if own_place == places[0][1] else f"{own_place} ({places[0][1]})"
+
+
+_LIBRARIES = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    "<frozen",
+    f"{Path(__file__).parents[1]}/",
+)

@@ -66,26 +66,26 @@ class ParameterSource:
         Raises:
             ConfigurationError: a value is neither, a file cannot be read, or names differ.
         """
-        before = self._present
+        previous = self._present
         if frozenset(given) != self.names:
             raise self._wrong(
                 f"{_named(given)} in place of {_named(self.names)}, as run_rollouts was given them"
             )
         if version is None:
-            version = 1 if before is None else before.version + 1
+            version = 1 if previous is None else previous.version + 1
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise ConfigurationError(
                 f"{self._asked}: parameters_version={version!r:.40}: a whole number from 1 up is "
                 "needed"
             )
-        paths = {name: each for name, each in given.items() if isinstance(each, os.PathLike)}
+        paths = {name: value for name, value in given.items() if isinstance(value, os.PathLike)}
         values = self._values({name: given[name] for name in given if name not in paths})
         files = tuple((name, self._kept(name, Path(path))) for name, path in paths.items())
         with self._lock:
             if self._closed:
                 raise self._wrong("the stream is closed")
             self._present = Parameters(version, values, files)
-        self.give_back(before)
+        self.give_back(previous)
         return version
 
     def take(self) -> Parameters | None:
@@ -114,9 +114,9 @@ class ParameterSource:
         """Remove all files; nothing uses them any more."""
         with self._lock:
             self._closed = True
-            used, self._uses = list(self._uses), Counter()
+            copies, self._uses = list(self._uses), Counter()
             folder, self._folder = self._folder, None
-        for path in used:
+        for path in copies:
             if self.user is not None:
                 self.user.forget(path)
         if folder is not None:
@@ -125,16 +125,16 @@ class ParameterSource:
     def _values(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return a copy of JSON values, as they arrive on a node."""
         try:
-            written = json.dumps(values)
+            text = json.dumps(values)
         except (TypeError, ValueError, RecursionError) as error:
             raise self._wrong(f"{error}: JSON values and paths of files are allowed") from None
-        if len(written) > _LARGEST:
+        if len(text) > _LARGEST:
             raise self._wrong(
-                f"{len(written):,} characters, and {_LARGEST:,} are allowed; write them into a "
+                f"{len(text):,} characters, and {_LARGEST:,} are allowed; write them into a "
                 "file, and give its path as a pathlib.Path"
             )
-        read: dict[str, object] = json.loads(written)
-        return read
+        copied: dict[str, object] = json.loads(text)
+        return copied
 
     def _kept(self, name: str, path: Path) -> Path:
         """Return a copy of a file, in a folder of its own."""
@@ -143,20 +143,20 @@ class ParameterSource:
                 raise self._wrong("the stream is closed")
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="intercode-parameters-"))
-            kept = self._folder / str(next(self._numbers)) / path.name
-            self._uses[kept] += 1
+            target = self._folder / str(next(self._numbers)) / path.name
+            self._uses[target] += 1
         content = hashlib.sha256()
         try:
-            kept.parent.mkdir()
-            with path.open("rb") as file, kept.open("wb") as copy:
+            target.parent.mkdir()
+            with path.open("rb") as file, target.open("wb") as copy:
                 while block := file.read(_BLOCK):
                     content.update(block)
                     copy.write(block)
         except OSError as error:
             raise self._wrong(f"{name}: {path} cannot be copied: {error.strerror}") from None
         if self.user is not None:
-            self.user.put(kept, content.hexdigest())
-        return kept
+            self.user.put(target, content.hexdigest())
+        return target
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"{self._asked}: parameters: {what}")

@@ -1,21 +1,21 @@
 """A rollout: one agent on one task in one environment, from its sandboxes to its record.
 
 Everything that plays an episode goes through here: items of pytest, inline or concurrent, a task
-that a person plays, Gymnasium's environments, the audit. What the infrastructure spoils is done
-once more here, on a fresh sandbox and with a fresh agent, and nowhere else.
+that a person plays, Gymnasium's environments, the audit. What fails by a broken sandbox is run
+again here, once, on a fresh sandbox and with a fresh agent, and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pytest_intercode.agents.loader import failing
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.phases import Phases
-from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.core.usage import RunLimits
@@ -24,28 +24,24 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
     InfrastructureError,
-    IntercodeError,
     SandboxError,
-    TaskError,
 )
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.isolation import isolated
+from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
 from pytest_intercode.sandboxes.images import ImageNotReady, without_waiting
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
 
 __all__ = [
     "Rollout",
     "Services",
     "default_environment",
     "expect_sandboxes",
-    "failure_record",
     "fresh_agent",
-    "sandbox_of",
 ]
 
 Result = TypeVar("Result")
@@ -99,6 +95,7 @@ class Rollout:
     def __init__(self, spec: RolloutSpec, services: Services) -> None:
         self.spec = spec
         self._services = services
+        self._records = RecordBuilder(spec)
         self._cancellation = Cancellation()
         self._environments: list[Environment] = []
         self._attempts: list[str] = []
@@ -132,11 +129,11 @@ class Rollout:
         self._cancellation.check()
         services = self._services
         if services.make_environment is not None:
-            made = services.make_environment(self.spec)
+            environment = services.make_environment(self.spec)
         else:
-            made = default_environment(self.spec, services.sandboxes)
-        self._environments.append(made)
-        return made
+            environment = default_environment(self.spec, services.sandboxes)
+        self._environments.append(environment)
+        return environment
 
     def prepare(self, environment: Environment) -> None:
         """Reset an environment on a fresh sandbox; once more where the first one breaks.
@@ -155,7 +152,7 @@ class Rollout:
         """Let the agent act in the prepared environment, and grade what it leaves.
 
         Raises:
-            InfrastructureError: it was spoiled twice; nothing can be said of the agent.
+            InfrastructureError: two sandboxes broke; nothing can be said of the agent.
             TaskError: gold did not run to its end, so nothing can be graded.
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
@@ -184,21 +181,13 @@ class Rollout:
 
         with services.isolate() as leftovers:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
-        provider = getattr(environment, "provider", None) or services.sandboxes
-        backend, image = sandbox_of(environment, spec.task, provider)
-        return replace(
+        return self._records.complete(
             record,
-            agent=spec.agent or agent.name,
-            agent_arguments=spec.agent_arguments,
-            parameters_version=spec.parameters_version,
-            attempts=tuple(self._attempts),
-            left_behind=(*record.left_behind, *leftovers),
-            sandbox=backend,
-            image=image,
-            image_digest=provider.pinned_image(image) if image else "",
-            host=environment.sandbox_host(),
-            phases=environment.phases.recorded(),
-            node_id=spec.node_id,
+            agent,
+            environment,
+            services.sandboxes,
+            attempts=self._attempts,
+            leftovers=leftovers,
         )
 
     def close(self) -> None:
@@ -287,41 +276,3 @@ def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile:
 
     with contextlib.suppress(InfrastructureError):
         sandboxes.expect(specs())
-
-
-def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
-    """Return the backend and the image of a task's sandboxes; empty where it needs none of ours.
-
-    Args:
-        environment: the task's environment.
-        task: the task.
-        provider: where sandboxes come from, if the environment does not say so.
-    """
-    provider = getattr(environment, "provider", None) or provider
-    specs = environment.sandboxes(task, provider)
-    return (provider.choice.backend, specs[0].image) if specs else ("", "")
-
-
-def failure_record(spec: RolloutSpec, error: IntercodeError) -> EpisodeRecord:
-    """Return the record of a rollout that ended without a grade.
-
-    Args:
-        spec: the rollout.
-        error: what ended it: a fault of the task, or of the infrastructure.
-    """
-    outcome: Outcome = "task-error" if isinstance(error, TaskError) else "infrastructure-error"
-    return EpisodeRecord(
-        task=TaskRecord.of(spec.task, digest(spec.task)),
-        outcome=outcome,
-        reward=0.0,
-        turns=(),
-        max_turns=spec.max_turns or spec.task.max_turns,
-        seconds=0.0,
-        profile=spec.profile,
-        agent=spec.agent,
-        agent_arguments=spec.agent_arguments,
-        parameters_version=spec.parameters_version,
-        reason=str(error),
-        test_output=error.test_output,
-        node_id=spec.node_id,
-    )

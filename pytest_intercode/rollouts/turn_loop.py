@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, QuitRun
-from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
+from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
@@ -24,12 +24,12 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, InfrastructureError, RolloutCancelled, TaskError
 from pytest_intercode.rollouts.agent_thread import AgentRun, SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.suites.digest import digest
+from pytest_intercode.rollouts.records import played_record
 
 __all__ = ["Cancellation", "run_episode"]
 
-_GRACE = 10.0  # seconds for an action to be stopped
-_FAREWELL = 1.0  # seconds for an agent to end by itself, and again after it was interrupted
+_ACTION_STOP_TIMEOUT = 10.0  # seconds for an action to be stopped
+_AGENT_EXIT_TIMEOUT = 1.0  # seconds to end by itself, and again after it was interrupted
 _TRACEBACK_LINES = 12
 
 
@@ -78,7 +78,7 @@ class Cancellation:
         try:
             yield
         except (InfrastructureError, TaskError) as error:
-            if self.reason:  # what was ended under its hands is no fault
+            if self.reason:  # what was ended under its hands is not a fault
                 raise RolloutCancelled(self.reason) from error
             raise
         finally:
@@ -131,63 +131,56 @@ def run_episode(
     thread = threading.Thread(
         target=lambda: context.run(run), name=f"intercode-agent-{task.id}", daemon=True
     )
-    left = of_run.seconds_left
-    by_run = left is not None and (timeout is None or left < timeout)
+    run_seconds = of_run.seconds_left
+    by_run = run_seconds is not None and (timeout is None or run_seconds < timeout)
     began = time.monotonic()
     with cancellation.reaching(run.cancel):
         try:
             thread.start()
-            timed_out = not run.done.wait(left if by_run else timeout)
+            timed_out = not run.done.wait(run_seconds if by_run else timeout)
         except BaseException:
             run.cancel("interrupted")
             raise
     delay = ""
     if timed_out:
         delay = run.delay()
-        run.call_off("timed out")
-        until = time.monotonic() + _GRACE
-        while run.in_environment and time.monotonic() < until and not run.done.wait(0.02):
+        run.stop("timed out")
+        deadline = time.monotonic() + _ACTION_STOP_TIMEOUT
+        while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
             pass  # the action that runs is being stopped
     seconds = time.monotonic() - began
-    if run.spoiled is not None:
-        raise run.spoiled
+    if run.sandbox_fault is not None:
+        raise run.sandbox_fault
     if isinstance(run.failure, (InfrastructureError, QuitRun)):
         raise run.failure
     with cancellation.reaching(environment.cancel):
         graded = environment.end("stopped")
         if not agent.judges_gold:
             environment.check_gold()
-    gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
-    still_there = run.parked or not gone
+    is_over = (
+        not timed_out or run.done.wait(_AGENT_EXIT_TIMEOUT) or run.interrupt(_AGENT_EXIT_TIMEOUT)
+    )
+    still_there = run.detached or not is_over
     ledger.close()
     if shared_loop is None:
         loop.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
     if outcome == "out-of-budget" or (outcome == "timed-out" and by_run):
-        spent = ledger.exhausted or (of_run.charge() if outcome == "timed-out" else "")
-        reason = "; ".join(part for part in (spent, reason) if part)
+        exhausted = ledger.exhausted or (of_run.charge() if outcome == "timed-out" else "")
+        reason = "; ".join(part for part in (exhausted, reason) if part)
     if delay and outcome == "timed-out":
         reason = "; ".join(part for part in (delay, reason) if part)
-    return EpisodeRecord(
-        task=TaskRecord.of(task, digest(task)),
-        outcome=outcome,
-        reward=graded.value,
-        turns=tuple(environment.turns),
-        max_turns=environment.max_turns,
-        seconds=seconds,
-        profile=environment.profile,
-        parts=dict(graded.parts),
+    lingering = ("the agent's own thread, which still runs",) if still_there else ()
+    return played_record(
+        environment,
+        graded,
+        outcome,
         reason=reason,
         detail=detail,
-        test_output="" if outcome == "solved" else graded.test_output,
-        state=environment.recorded_state(),
+        seconds=seconds,
         usage=ledger.usage,
-        log=run.last_words(),
-        refused_hosts=environment.refused_hosts(),
-        left_behind=(
-            *run.blocked(),
-            *(("the agent's own thread, which still runs",) if still_there else ()),
-        ),
+        log=run.trailing_notes(),
+        left_behind=(*run.blocked(), *lingering),
     )
 
 
@@ -197,9 +190,9 @@ def _judge(
     """Name the outcome, and say why in a few words and at length."""
     if failure is not None:
         if isinstance(failure, AgentError):
-            return "agent-error", " ".join(_said(failure).splitlines()), ""
-        said = " ".join(_said(failure).split())
-        reason = f"{type(failure).__name__}: {said}" if said else type(failure).__name__
+            return "agent-error", " ".join(_text_of(failure).splitlines()), ""
+        text = " ".join(_text_of(failure).split())
+        reason = f"{type(failure).__name__}: {text}" if text else type(failure).__name__
         return "agent-error", reason[:300], _short_traceback(failure)
     if graded.value >= 1.0:
         return "solved", "", ""
@@ -210,7 +203,7 @@ def _judge(
     return "failed", graded.reason, ""
 
 
-def _said(failure: BaseException) -> str:
+def _text_of(failure: BaseException) -> str:
     """Return the text of an exception; its class may be the agent's, and its text fail."""
     try:
         return str(failure)
@@ -221,8 +214,8 @@ def _said(failure: BaseException) -> str:
 def _short_traceback(failure: BaseException) -> str:
     """Return the agent's own frames; ours only say how it was called."""
     frames = traceback.extract_tb(failure.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith(_OWN_FOLDER)] or frames
-    lines = traceback.format_list(theirs)[-_TRACEBACK_LINES:]
+    agent_frames = [f for f in frames if not f.filename.startswith(_OWN_FOLDER)] or frames
+    lines = traceback.format_list(agent_frames)[-_TRACEBACK_LINES:]
     with contextlib.suppress(Exception):
         lines += traceback.format_exception_only(failure)
     return "".join(lines).rstrip()

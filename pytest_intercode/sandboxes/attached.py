@@ -20,7 +20,8 @@ from pytest_intercode.errors import (
     UngradableState,
     UnpackFailed,
 )
-from pytest_intercode.sandboxes.channel import MAX_ADMIN_OUTPUT, Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.channel import Channel
+from pytest_intercode.sandboxes.keeper import MAX_ADMIN_OUTPUT
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import (
@@ -33,6 +34,7 @@ from pytest_intercode.sandboxes.protocol import (
 )
 from pytest_intercode.sandboxes.python_channel import PythonChannel
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
+from pytest_intercode.sandboxes.transport import ChannelClosed, Transport
 
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.egress.process import Egress, Plan, Proxy

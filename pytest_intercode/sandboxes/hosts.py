@@ -17,7 +17,7 @@ FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a
 _SCHEMES = ("unix", "tcp", "ssh")
 _CONTEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")  # as Docker has it
 _MOST_SLOTS = 100_000
-# As engines read the names of images: without a dot or a port, the first part is no host.
+# As engines read the names of images: without a dot or a port, the first part is not a host.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _REGISTRY = re.compile(
     rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
@@ -84,7 +84,7 @@ def split_url(url: str) -> SplitResult:
         ValueError: it is none.
     """
     parts = urlsplit(url)
-    port = parts.port  # raises for what is no number
+    port = parts.port  # raises for what is not a number
     good = parts.scheme in _SCHEMES and not parts.query and not parts.fragment
     if parts.scheme == "unix":
         good = good and not parts.netloc and parts.path.startswith("/")

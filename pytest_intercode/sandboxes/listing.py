@@ -96,7 +96,7 @@ class ListingProbe:
 
     Args:
         lister: asks it.
-        outside: paths that are no part of the sandbox's disk.
+        outside: paths that are not a part of the sandbox's disk.
         volumes: folders that are mounts of their own, and hold files as all others do.
     """
 

@@ -12,7 +12,6 @@ what the layers below hold under it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import os
 import stat
@@ -24,20 +23,12 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from pytest_intercode.errors import UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
-from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, digest_of, path_parts
+from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
+from pytest_intercode.sandboxes.walker import REPLACED, Walker, add_member, make_entry, read_entry
 
 __all__ = ["OverlayProbe", "Unreadable"]
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What comes of an entry that is taken away, or becomes of another type, after it was looked at.
-_REPLACED = (
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
-    *(errno.EINVAL, errno.ENXIO, errno.EAGAIN, errno.ESTALE, errno.ESPIPE),
-)
-_MAX_OPEN_FOLDERS = 32  # folders above the present one that a walk keeps open
 _COARSE_CLOCK = 5  # the clock CLOCK_REALTIME_COARSE
 _FEATURES = ("redirect_dir", "metacopy")
 
@@ -143,7 +134,7 @@ class OverlayProbe:
         tick = time.clock_gettime_ns(_COARSE_CLOCK)
         stamps: Stamps = {}
         for mount, top in self._mounts():
-            with _Walker(top) as walker:
+            with Walker(top) as walker:
                 itself = [("", "", os.fstat(walker.here()))] if mount else []
                 entries = walker.entries(self._skipped_below(mount), reading)
                 for path, _, status in chain(itself, entries):
@@ -166,21 +157,21 @@ class OverlayProbe:
             contextlib.ExitStack() as stack,
         ):
             # The root of a sandbox that is gone must not pass for no file.
-            roots: dict[str, _Walker] = {}
+            roots: dict[str, Walker] = {}
             for path in paths:
                 reading.entry(len(path))
                 folder, inner = self._locate(path)
                 *folders, name = path_parts(inner)
                 if path in self._mounted:
-                    _pack(archive, None, self._mounted[path], path, reading)
+                    add_member(archive, None, self._mounted[path], path, reading)
                     continue
                 if folder not in roots:
-                    roots[folder] = stack.enter_context(_Walker(folder))
+                    roots[folder] = stack.enter_context(Walker(folder))
                 try:
-                    with _Walker(".", roots[folder].here()) as walker:
-                        _pack(archive, walker.go("/".join(folders)), name, path, reading)
+                    with Walker(".", roots[folder].here()) as walker:
+                        add_member(archive, walker.go("/".join(folders)), name, path, reading)
                 except OSError as error:
-                    if error.errno not in _REPLACED:
+                    if error.errno not in REPLACED:
                         raise
         return buffer.getvalue()
 
@@ -197,12 +188,12 @@ class OverlayProbe:
                 for mount in (within, *inner):
                     folder, path_in_it = self._locate(f"{mount}/")
                     hidden = frozenset(volume[len(mount) :] for volume in inner)
-                    with _Walker(folder) as walker:
+                    with Walker(folder) as walker:
                         walker.go(path_in_it)
                         paths += [mount] * (mount in inner)
                         paths += (f"{mount}{path}" for path, *_ in walker.entries(hidden, reading))
             except OSError as error:
-                if error.errno not in _REPLACED:
+                if error.errno not in REPLACED:
                     raise
         return paths
 
@@ -230,9 +221,9 @@ class OverlayProbe:
         reading.check()
         if path in self._mounted:
             host_path = self._mounted[path]
-            return _read_entry(None, host_path, os.lstat(host_path), reading)
+            return read_entry(None, host_path, os.lstat(host_path), reading)
         if path in self._volumes:
-            return _make_entry(os.lstat(self._volumes[path]))
+            return make_entry(os.lstat(self._volumes[path]))
         return _find_in_layer(*self._locate(path), reading)[0]
 
     # -- the upper folder
@@ -247,10 +238,10 @@ class OverlayProbe:
             (path, host_path, os.lstat(host_path)) for path, host_path in self._mounted.items()
         )
         for mount, top in self._mounts():
-            with _Walker(top) as walker:
+            with Walker(top) as walker:
                 if mount:
                     status = os.fstat(walker.here())
-                    records[mount] = _Record(_make_entry(status), _stamp(status))
+                    records[mount] = _Record(make_entry(status), _stamp(status))
                 entries = walker.entries(self._skipped_below(mount), reading)
                 for relative, name, status in entries if mount else chain(mounted, entries):
                     path = mount + relative
@@ -263,7 +254,7 @@ class OverlayProbe:
                             walker.here(), name, status, stamp, tick, reading
                         )
                     except OSError as error:
-                        if error.errno not in _REPLACED:
+                        if error.errno not in REPLACED:
                             raise
         return records
 
@@ -277,13 +268,13 @@ class OverlayProbe:
         reading: Reading,
     ) -> _Record:
         if stat.S_ISDIR(status.st_mode):
-            return _Record(_make_entry(status), stamp, _is_opaque(folder))
+            return _Record(make_entry(status), stamp, _is_opaque(folder))
         if _is_whiteout(status):
             return _Record(None, stamp)
         reliable = status.st_ctime_ns < tick and (
             self._timely or not stat.S_ISREG(status.st_mode) or status.st_size == 0
         )
-        return _Record(_read_entry(folder, name, status, reading), stamp, reliable=reliable)
+        return _Record(read_entry(folder, name, status, reading), stamp, reliable=reliable)
 
     # -- the layers below
 
@@ -315,7 +306,7 @@ class OverlayProbe:
         names: set[str] = set()
         for layer in self._lower:
             try:
-                with _Walker(layer) as walker:
+                with Walker(layer) as walker:
                     names.update(os.listdir(walker.go(path)))  # noqa: PTH208
             except OSError:
                 continue
@@ -361,171 +352,6 @@ def _is_opaque(folder: int) -> bool:
         return False
 
 
-class _Walker:
-    """The way from a folder down to one below it, step by step and through no link.
-
-    A few of the folders in between stay open, and no more, however deep it goes: the others are
-    opened once more, from the top.
-
-    Args:
-        top: the path of the folder that it begins at.
-        parent: a descriptor of the folder that a relative path begins at.
-    """
-
-    def __init__(self, top: str, parent: int | None = None) -> None:
-        self._top = os.open(top, _FOLDER, dir_fd=parent)
-        self._parts: list[str] = []
-        self._folders: list[int | None] = []  # None for one that was closed again
-
-    def here(self) -> int:
-        """Return the folder that the way leads to."""
-        if not self._folders:
-            return self._top
-        last = self._folders[-1]
-        return self._reopen() if last is None else last
-
-    def enter(self, name: str) -> int:
-        """Go on to a folder in the present one, and return it."""
-        inner = os.open(name, _FOLDER, dir_fd=self.here())
-        self._parts.append(name)
-        self._folders.append(inner)
-        self._close(len(self._folders) - 1 - _MAX_OPEN_FOLDERS)
-        return inner
-
-    def leave(self) -> None:
-        """Go back to the folder above; does nothing at the top."""
-        if self._folders:
-            self._close(len(self._folders) - 1)
-            self._folders.pop()
-            self._parts.pop()
-
-    def go(self, path: str) -> int:
-        """Go on to a folder below the present one, and return it."""
-        for part in path_parts(path):
-            self.enter(part)
-        return self.here()
-
-    def entries(
-        self, skipped: Set[str], reading: Reading
-    ) -> Iterator[tuple[str, str, os.stat_result]]:
-        """Yield path, name and status of all below the top; a folder comes before what is in it.
-
-        Meanwhile the way leads to the folder that was yielded, or that the entry is in.
-
-        Args:
-            skipped: paths that are left out.
-            reading: what is read counts here.
-        """
-        stack = [("", self._names("", reading))]
-        while stack:
-            path, names = stack[-1]
-            name = next(names, None)
-            if name is None:
-                stack.pop()
-                self.leave()
-                continue
-            child = f"{path}/{name}"
-            if child in skipped:
-                continue
-            try:
-                status = os.stat(name, dir_fd=self.here(), follow_symlinks=False)
-                if stat.S_ISDIR(status.st_mode):
-                    self.enter(name)
-                    stack.append((child, iter(())))
-                yield child, name, status
-                if stat.S_ISDIR(status.st_mode):
-                    stack[-1] = child, self._names(child, reading)
-            except OSError as error:
-                if error.errno not in _REPLACED:
-                    raise  # else a process in the container changes it now
-
-    def _names(self, path: str, reading: Reading) -> Iterator[str]:
-        """Return the names in the present folder, whose path is ``path``."""
-        names = os.listdir(self.here())  # noqa: PTH208
-        reading.entry((len(path) + 1) * len(names) + sum(map(len, names)), len(names))
-        return iter(names)
-
-    def _reopen(self) -> int:
-        current = self._top
-        for index, part in enumerate(self._parts):
-            folder = self._folders[index]
-            if folder is None:
-                folder = self._folders[index] = os.open(part, _FOLDER, dir_fd=current)
-            current = folder
-            self._close(index - _MAX_OPEN_FOLDERS)
-        return current
-
-    def _close(self, at: int) -> None:
-        folder = self._folders[at] if at >= 0 else None
-        if folder is not None:
-            self._folders[at] = None
-            os.close(folder)
-
-    def __enter__(self) -> _Walker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for index in range(len(self._folders)):
-            self._close(index)
-        os.close(self._top)
-
-
-def _make_entry(status: os.stat_result, content: str = "") -> Entry:
-    kind = stat.filemode(status.st_mode)[0].replace("-", "f")
-    return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content)
-
-
-def _read_entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
-    content = ""
-    if stat.S_ISLNK(status.st_mode):
-        content = os.readlink(name, dir_fd=folder)
-        reading.link(len(content))
-    elif stat.S_ISREG(status.st_mode):
-        descriptor = _open_file(name, folder)
-        try:
-            content = digest_of(descriptor, status.st_size, reading)
-        finally:
-            os.close(descriptor)
-    elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
-        content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    return _make_entry(status, content)
-
-
-def _open_file(name: str, folder: int | None) -> int:
-    """Open a file without waiting for anybody.
-
-    Raises:
-        UngradableState: a process in the container holds a lease on it. The file is there, and must
-            not pass for one that is gone.
-    """
-    try:
-        return os.open(name, _FILE, dir_fd=folder)
-    except BlockingIOError:
-        raise UngradableState(f"a process holds a lease on {name}, so it cannot be read") from None
-
-
-def _pack(
-    archive: tarfile.TarFile, folder: int | None, name: str, path: str, reading: Reading
-) -> None:
-    """Add a file, a link or a folder to an archive."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    member = tarfile.TarInfo(path.lstrip("/"))
-    member.mode, member.uid, member.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
-    member.mtime = int(status.st_mtime)
-    if stat.S_ISLNK(status.st_mode):
-        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
-        archive.addfile(member)
-    elif stat.S_ISDIR(status.st_mode):
-        member.type = tarfile.DIRTYPE
-        archive.addfile(member)
-    elif stat.S_ISREG(status.st_mode):
-        reading.content(status.st_size)
-        with os.fdopen(_open_file(name, folder), "rb") as file:
-            content = file.read(status.st_size)
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-
-
 def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     """Look ``path`` up in one layer.
 
@@ -534,7 +360,7 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
     """
     *folders, name = path_parts(path)
     final = False
-    with _Walker(layer) as walker:
+    with Walker(layer) as walker:
         try:
             for part in folders:
                 status = os.stat(part, dir_fd=walker.here(), follow_symlinks=False)
@@ -544,8 +370,8 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
             status = os.stat(name, dir_fd=walker.here(), follow_symlinks=False)
             if _is_whiteout(status):
                 return None, True
-            return _read_entry(walker.here(), name, status, reading), True
+            return read_entry(walker.here(), name, status, reading), True
         except OSError as error:
-            if error.errno not in _REPLACED:
+            if error.errno not in REPLACED:
                 raise
             return None, final

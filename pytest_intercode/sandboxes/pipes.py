@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable
 
 from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 
 __all__ = ["PipeStreams"]
 

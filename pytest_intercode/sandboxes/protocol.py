@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
-"""Folders that are no part of the disk, with /dev/shm among them; nothing there is graded."""
+"""Folders that are not a part of the disk, with /dev/shm among them; nothing there is graded."""
 
 SCRATCH_SIZE = 1024**3
 """Bytes that a scratch folder may hold, where the sandbox's memory is not less."""
@@ -48,7 +48,7 @@ class SandboxSpec:
             path inside; for our own servers, never for what an agent acts in.
         readonly: folders of the host that the sandbox may read, as such pairs.
         scratch: folders in memory that anybody in the sandbox may write. They count as its memory,
-            are no part of its disk, and nothing in them is graded.
+            are not a part of its disk, and nothing in them is graded.
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import (
@@ -28,7 +29,6 @@ from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import MIN_STOCK, Order
-from pytest_intercode.suites.loader import bundled_folder
 
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.hosts import DockerHost

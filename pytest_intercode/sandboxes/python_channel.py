@@ -46,13 +46,15 @@ class PythonChannel(Channel):
         for _ in range(2):
             nonce = secrets.token_hex(8)
             call = f"main({self._workdir!a}, {nonce!r}, {self._count})\n"
-            self._send(b"S " + ascii(_START_SCRIPT.format(text=ascii(text + call))).encode("ascii"))
+            self._keeper.send(
+                b"S " + ascii(_START_SCRIPT.format(text=ascii(text + call))).encode("ascii")
+            )
             if self._has_started(nonce):
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
             # A bomb that an earlier action left behind may have taken its place.
-            self._kill_all()
+            self._keeper.kill_all()
         raise SandboxError("the sandbox starts no Python interpreter (it needs python3)")
 
     def _has_started(self, nonce: str) -> bool:
@@ -62,7 +64,7 @@ class PythonChannel(Channel):
                 return True
             if self._dead:
                 return False
-            self._send(f"P {nonce}".encode())
+            self._keeper.send(f"P {nonce}".encode())
         return False
 
     def _encode_action(self, action: bytes, nonce: bytes) -> bytes:
@@ -74,13 +76,13 @@ class PythonChannel(Channel):
         if reason != "cancelled":
             for seconds in _INTERRUPT_TIMEOUTS:
                 # Every time again: os.system() ignores it while its command runs.
-                self._send(f"I {nonce}".encode())
+                self._keeper.send(f"I {nonce}".encode())
                 if self._wait_for_answer(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
-                    self._send(f"I {nonce}".encode())
+                    self._keeper.send(f"I {nonce}".encode())
                     # Some of a bomb stays: what an earlier action left is not killed, and the
                     # interpreter, whose children they are, does not wait for them.
-                    if self._wait_for_room():
+                    if self._keeper.wait_for_room():
                         return False
                     break
         self._kill()
@@ -91,13 +93,13 @@ class PythonChannel(Channel):
         limit = time.monotonic() + seconds
         self._dead = False
         while (remaining := limit - time.monotonic()) > 0 and not self._dead:
-            kind, words = self._take_answer(nonce) or ("", [])
+            kind, words = self._keeper.take_answer(nonce) or ("", [])
             if kind == "D":
                 self._cwd = words[2]
                 return True
             self._dead = kind == "P"
             if not kind:
-                self._pump(remaining, output)
+                self._keeper.pump(remaining, output)
         return False
 
     def _clean_output(self, nonce: str, text: bytes) -> bytes:

@@ -5,7 +5,7 @@ written down after each action that may have changed them. To write them takes t
 a short action does. A line of programs, with words that bash does not expand beyond names of files,
 changes nothing of the kind, unless a function, an alias or a trap may stand behind one of them.
 
-A text that hides what it does from this is no danger: an agent fools nobody but itself, as its next
+A text that hides what it does from this does no harm: an agent fools nobody but itself, as its next
 shell lacks what the last action changed.
 """
 

@@ -12,20 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.files import bundled_folder, cache_folder
 from pytest_intercode.core.hosts import MAX_HOSTS
-from pytest_intercode.core.task import Limits, Task, Verification
-from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
-from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
-from pytest_intercode.suites.permissions import (
+from pytest_intercode.core.permissions import (
     EVERYTHING,
     NOTHING,
     Permissions,
     change_limits,
     change_verifications,
 )
-from pytest_intercode.suites.registered import added_environment, environment_names
-from pytest_intercode.suites.rows import is_row_file
+from pytest_intercode.core.rows import is_row_file
+from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.environments.registered import added_environment, environment_names
+from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
+from pytest_intercode.suites.loader import load_rows, load_suite
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
 
 __all__ = [

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -17,12 +15,14 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.core.permissions import NOTHING, Permissions
+from pytest_intercode.core.rows import Row, read_apps, read_rows
+from pytest_intercode.core.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.environments.python.hidden_tests import check_tests
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
-from pytest_intercode.suites.permissions import NOTHING, Permissions
-from pytest_intercode.suites.python_tests import check_tests
-from pytest_intercode.suites.rows import Row, read_apps, read_rows
 from pytest_intercode.suites.schema import (
     RowSource,
     SuiteModel,
@@ -30,10 +30,9 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
-from pytest_intercode.suites.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["FORMS", "Suite", "bundled_folder", "load_rows", "load_suite"]
+__all__ = ["FORMS", "Suite", "load_rows", "load_suite"]
 
 
 FORMS = (
@@ -58,23 +57,6 @@ class Suite:
     env: str
     tasks: tuple[Task, ...]
     path: Path
-
-
-@cache
-def bundled_folder(name: str) -> Path:
-    """Return where ``tasks`` or ``dockerfiles`` lie, in an installed or an editable package.
-
-    A wheel has them inside the package; a checkout has them next to it.
-    """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_data" / name, package.parent / name):
-        if folder.is_dir():
-            return folder
-    try:
-        version = distribution("pytest-intercode").version
-    except PackageNotFoundError:
-        version = "unknown"
-    raise SuiteError(f"the installed package (version {version}) has no folder {name!r}")
 
 
 def load_suite(path: Path, data: Path | None = None, permissions: Permissions = NOTHING) -> Suite:

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
+from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
     FORMAT_NAMES,
@@ -45,11 +46,10 @@ from pytest_intercode.core.task import (
     Test,
     Verification,
 )
+from pytest_intercode.environments.registered import environment_names, is_environment
 from pytest_intercode.errors import MissingFile, suggestion
+from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.manifest import SwebenchModel
-from pytest_intercode.suites.parser_names import UNTIMED, parser_names
-from pytest_intercode.suites.registered import environment_names, is_environment
-from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 

@@ -8,13 +8,13 @@ import re
 from functools import cached_property
 from typing import Any
 
+from pytest_intercode.core.patches import Change, PatchError, read_patch
+from pytest_intercode.core.rows import Row
+from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.text import clipped, one_line
 from pytest_intercode.errors import SuiteError, suggestion
+from pytest_intercode.rewards.test_logs.registry import untimed
 from pytest_intercode.suites.manifest import REPOSITORY_NAME, SwebenchModel
-from pytest_intercode.suites.parser_names import untimed
-from pytest_intercode.suites.patches import Change, PatchError, read_patch
-from pytest_intercode.suites.rows import Row
-from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["SwebenchRow", "column_names", "parse_literal"]
 

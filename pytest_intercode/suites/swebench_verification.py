@@ -16,8 +16,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from pytest_intercode.core.patches import Change, PatchError
+from pytest_intercode.core.rows import Row
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
-from pytest_intercode.suites.eval_scripts import (
+from pytest_intercode.rewards.eval_scripts import (
     changed_tests,
     common_script,
     image_script,
@@ -26,9 +28,7 @@ from pytest_intercode.suites.eval_scripts import (
     row_script,
     with_exit_status,
 )
-from pytest_intercode.suites.parser_names import UNTIMED, UnknownParser, parser_of_row
-from pytest_intercode.suites.patches import Change, PatchError
-from pytest_intercode.suites.rows import Row
+from pytest_intercode.rewards.test_logs.registry import UNTIMED, UnknownParser, parser_of_row
 from pytest_intercode.suites.swebench_rows import SwebenchRow
 from pytest_intercode.suites.yaml_files import read_yaml
 

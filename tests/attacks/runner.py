@@ -25,17 +25,18 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import IntercodeError
-from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.isolation import SharedProcess
-from pytest_intercode.rollouts.rollout import Services, failure_record
+from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import load_suite
-from pytest_intercode.suites.permissions import Permissions
 from tests.attacks import faults, hostile_files
 from tests.attacks.cases import Area, Case, Expected, Place
 from tests.attacks.leftovers import Leftovers, looking_for_leftovers
@@ -169,7 +170,7 @@ def _run(
         began = time.monotonic()
         return handle.record(agent, environment), time.monotonic() - began
     except IntercodeError as error:
-        return failure_record(spec, error), time.monotonic() - began
+        return RecordBuilder(spec).failure(error), time.monotonic() - began
     finally:
         handle.close()
 

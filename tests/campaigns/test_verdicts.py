@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ENVIRONMENTS, Task
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.loader import load_suite
 from tests.campaigns.verdicts import Verdicts, busy, play
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")

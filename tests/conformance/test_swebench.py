@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.patches import read_patch
 from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.eval_scripts import END, START, with_exit_status
 from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward
 from pytest_intercode.rewards.test_logs import parse
+from pytest_intercode.rewards.test_logs.registry import plain_parser
 from pytest_intercode.suites.catalogue import data_folder, dataset_tasks
-from pytest_intercode.suites.eval_scripts import END, START, with_exit_status
-from pytest_intercode.suites.parser_names import plain_parser
-from pytest_intercode.suites.patches import read_patch
 
 
 def _read(samples: Path, name: str) -> Any:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.rewards.test_logs.registry import parser_names
 from pytest_intercode.suites.loader import load_suite
-from pytest_intercode.suites.parser_names import parser_names
 from tests.docs.test_commands import COMMAND, ROOT
 
 PAGE = (ROOT / "docs/swe-bench.md").read_text(encoding="utf-8")

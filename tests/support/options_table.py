@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pytest_intercode.plugin.options import OPTIONS
+from pytest_intercode.options.table import OPTIONS
 
 __all__ = ["with_table"]
 

@@ -27,7 +27,7 @@ from tests.support.architecture import (
 
 def test_the_root_holds_no_more_than_the_public_names() -> None:
     found = {path.name for path in PACKAGE.iterdir() if path.is_file()}
-    assert found == {"__init__.py", "__main__.py", "errors.py", "py.typed"}
+    assert found == {"__init__.py", "__init__.pyi", "__main__.py", "errors.py", "py.typed"}
 
 
 def test_no_circle() -> None:
@@ -103,6 +103,9 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest_intercode.plugin",
         "pytest_intercode.plugin.fixtures",
         "pytest_intercode.plugin.hookspecs",
+        "pytest_intercode.options",
+        "pytest_intercode.options.option",
+        "pytest_intercode.options.table",
         "pytest_intercode.plugin.options",
     }
 
@@ -115,5 +118,5 @@ def test_rewards_need_neither_pytest_nor_docker_nor_numbers() -> None:
 
 
 def test_the_engine_runs_without_pytest() -> None:
-    found = _loaded("pytest_intercode.environments.making", "pytest_intercode.rollouts.turn_loop")
+    found = _loaded("pytest_intercode.suites.making", "pytest_intercode.rollouts.turn_loop")
     assert not found & {"pytest", "_pytest", "docker", "openai"}

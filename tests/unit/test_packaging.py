@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import pytest_intercode
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.sandboxes import lister
-from pytest_intercode.suites.loader import bundled_folder
 
 _ROOT = Path(pytest_intercode.__file__).parents[1]
 

@@ -19,10 +19,10 @@ _OPENING = {
     *("exists", "is_file", "is_dir", "stat", "lstat", "readlink", "copy", "copyfile", "copytree"),
 }
 _SYSTEM = {"os", "shutil", "glob", "io"}
-_RESOLVER = {"suites.suite_folder"}
+_RESOLVER = {"core.suite_folder"}
 _READERS = sorted(
     {name for name in MODULES if name.startswith(("suites.", "environments.swe."))}
-    | {"sandboxes.overlay", "rescoring.tasks"}
+    | {"sandboxes.overlay", "sandboxes.walker", "rescoring.tasks"}
 )
 
 _NAMED = "the user names it"
@@ -35,36 +35,35 @@ _ALLOWED = {
         **dict.fromkeys(("data_folder", "named_tasks", "dataset_tasks"), _NAMED),
         **dict.fromkeys(("bundled_tasks", "dataset_names"), _OURS),
     },
-    "suites.digest": dict.fromkeys(
+    "core.digest": dict.fromkeys(
         ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED
     ),
     "suites.download": dict.fromkeys(("workplace", "is_whole", "_get"), _OURS),
-    "suites.files": {
+    "core.archives": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
         **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
         "_copy_archive": "an archive that is being read",
         "unpack_archive": "a name that relative_path let pass, in a folder without links",
     },
-    "suites.harbor.requirements": {"_read": "a program in a sandbox"},
+    "environments.swe.requirements": {"_read": "a program in a sandbox"},
     "suites.harbor.writing": {
         **dict.fromkeys(("write_swe", "_copy_context", "_copy"), _PLACED),
         "write_terminal_bench": "a SuitePath",
     },
     "suites.loader": {
-        "bundled_folder": _OURS,
         "load_rows": _NAMED,
         "_tasks": "a SuitePath",
         **dict.fromkeys(("_check_files", "_suggest_file"), _PLACED),
     },
-    "suites.repositories": {
+    "environments.swe.repositories": {
         "repository_layer": _OURS,
         **dict.fromkeys(("_content", "_everything"), _PLACED),
         **dict.fromkeys(("archive", "_copy"), "a root"),
         "_pack": _OURS,
     },
+    "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
-    "suites.selection": {"_select": _OURS},
     "suites.swebench": {"_image": "a SuitePath"},
     "suites.swebench_verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
@@ -74,10 +73,11 @@ _ALLOWED = {
     "environments.swe.kit": dict.fromkeys(("holds", "make_kit", "add_set"), _OURS),
     "sandboxes.overlay": {
         "_unknown_feature": "the kernel's",
-        **dict.fromkeys(("_now", "_walk"), "the engine's own file"),
-        **dict.fromkeys(("_names", "_hidden"), _DESCRIPTOR),
+        **dict.fromkeys(("_current_entry", "_walk"), "the engine's own file"),
+        "_find_hidden": _DESCRIPTOR,
         "archive": "an archive in memory",
     },
+    "sandboxes.walker": {"_names": _DESCRIPTOR},
 }
 
 

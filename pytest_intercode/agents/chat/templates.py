@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
+from pytest_intercode.environments.registered import is_environment
 from pytest_intercode.errors import AgentLoadError, suggestion
-from pytest_intercode.suites.registered import is_environment
 
 __all__ = ["FOLDER", "PLACEHOLDERS", "Templates", "load_templates"]
 

@@ -35,7 +35,9 @@ from pytest_intercode.errors import (
     ConfigurationError,
     InfrastructureError,
 )
-from pytest_intercode.gateway import Gateway, GatewaySettings, Session
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
 
 __all__ = ["make_factory"]

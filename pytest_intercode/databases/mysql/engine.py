@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.server import Mode, MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
 from pytest_intercode.errors import InfrastructureError, SandboxError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.loader import bundled_folder
 
 __all__ = ["MySqlEngine", "image_source"]
 

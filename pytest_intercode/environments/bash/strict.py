@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from pytest_intercode.core.archives import unpack_files
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
@@ -48,8 +50,6 @@ from pytest_intercode.rewards.bash_strict import (
 from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
-from pytest_intercode.suites.files import unpack_files
 
 __all__ = ["BashEnvironment"]
 

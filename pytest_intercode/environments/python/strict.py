@@ -24,12 +24,12 @@ from pytest_intercode.environments.python.grading import (
     grading_spec,
     play_again,
 )
+from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
 from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import python_strict_reward
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.python_tests import entry_of
 
 __all__ = ["PythonEnvironment", "read_submission"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet
 from pytest_intercode.databases.scan import Dialect, Statement
 from pytest_intercode.rewards.sql_rows import canonical
 
-__all__ = ["NOTHING", "not_run", "show", "translate"]
+__all__ = ["NOTHING", "dialect_of", "not_run", "show", "translate"]
 
 NOTHING = "[nothing was run: the action holds no statement]"
 
@@ -20,6 +21,11 @@ _HINTS = {
     "USE": "there is one database, and it is open",
 }
 _NO_SHELL = "of the sqlite3 shell's own commands only .tables and .schema [NAME] are known"
+
+
+def dialect_of(task: Task) -> Dialect:
+    """Return the dialect of a task's database."""
+    return task.database.engine if task.database else "sqlite"
 
 
 def translate(action: str, dialect: Dialect) -> str:

@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Collection
 
+from pytest_intercode.core.patches import heredoc
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import SolvedAtFirst
-from pytest_intercode.suites.patches import heredoc
 
 __all__ = ["check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
 

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pytest_intercode.core.archives import build_archive
+from pytest_intercode.core.digest import digest
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Repository, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
@@ -28,6 +31,7 @@ from pytest_intercode.environments.swe.machine import (
     read_index,
     read_programs,
 )
+from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.environments.swe.verifier import Verifier
 from pytest_intercode.errors import (
     CommandFailed,
@@ -40,10 +44,6 @@ from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, excused_in, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
-from pytest_intercode.suites.files import build_archive
-from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.repositories import repository_layer
 
 __all__ = ["SweEnvironment"]
 

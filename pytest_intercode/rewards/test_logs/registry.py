@@ -1,12 +1,18 @@
-"""Finds the parser of a name, and gives it a log; the names are in ``suites/parser_names.py``."""
+"""Parsers of tests' logs by their names: the built-in ones, and those that installed packages add.
+
+An installed package adds a parser by an entry point, which is looked for when a name is not built
+in. Suites are checked by the names alone; a parser is imported when a log is read.
+"""
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
-from pytest_intercode.errors import ConfigurationError, UngradableState
-from pytest_intercode.rewards.test_logs.junit import read_junit
+from pytest_intercode.errors import ConfigurationError, UngradableState, suggestion
 from pytest_intercode.rewards.test_logs.results import (
     MAX_LOG_LENGTH,
     Parser,
@@ -14,110 +20,211 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
 )
-from pytest_intercode.suites.parser_names import (
-    GROUP,
-    UNTIMED,
-    added_parsers,
-    plain_parser,
-    untimed,
+
+__all__ = [
+    *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "builtin_parser_names", "parse"),
+    *("parser_names", "parser_of_row", "plain_parser", "untimed"),
+]
+
+GROUP = "pytest_intercode.log_parsers"
+"""The group of entry points: each names a function of a log to statuses, as words, by name."""
+
+_PARSERS = {
+    # Python
+    "autograd": "python:parse_autograd",
+    "django": "python:parse_django",
+    "matplotlib": "python:parse_matplotlib",
+    "mypy": "python:parse_mypy",
+    "paramiko": "python:parse_paramiko",
+    "pydantic": "python:parse_pydantic",
+    "pytest": "python:parse_pytest",
+    "pytest_options": "python:parse_pytest_options",
+    "pytest_v2": "python:parse_pytest_v2",
+    "pytest_verbose": "python:parse_pytest_verbose",
+    "python_slugify": "python:parse_slugify",
+    "seaborn": "python:parse_seaborn",
+    "sympy": "python:parse_sympy",
+    "tornado": "python:parse_tornado",
+    # JavaScript
+    "bpmn_js": "javascript_failures:parse_bpmn_js",
+    "calypso": "javascript:parse_calypso",
+    "carbon": "javascript:parse_jest_files",
+    "chart_js": "javascript_failures:parse_chart_js",
+    "eslint": "javascript_failures:parse_eslint",
+    "grommet": "javascript:parse_grommet",
+    "highlightjs": "javascript:parse_highlightjs",
+    "jest": "javascript:parse_jest",
+    "jest_json": "javascript:parse_jest_json",
+    "karma": "javascript:parse_karma",
+    "lighthouse_json": "javascript:parse_lighthouse",
+    "lighthouse_mocha": "javascript:parse_lighthouse_mocha",
+    "marked": "javascript_failures:parse_marked",
+    "next_karma": "javascript:parse_next",
+    "next_mocha": "javascript:parse_next_mocha",
+    "openlayers": "javascript_failures:parse_openlayers",
+    "p5js": "javascript_failures:parse_p5js",
+    "prismjs": "javascript:parse_mocha_json",
+    "quarto_cli": "javascript:parse_quarto",
+    "tap": "javascript:parse_tap",
+    "vitest": "javascript:parse_vitest",
+    # others
+    "ant": "others:parse_ant",
+    "cargo": "others:parse_cargo",
+    "cucumber": "others:parse_cucumber",
+    "doctest": "others:parse_doctest",
+    "googletest": "others:parse_googletest",
+    "gotest": "others:parse_gotest",
+    "gradle_custom": "others:parse_gradle",
+    "jq": "others:parse_jq",
+    "maven": "others:parse_maven",
+    "micropython_test": "others:parse_micropython",
+    "minitest": "others:parse_minitest",
+    "phpunit": "others:parse_phpunit",
+    "redis": "others:parse_redis",
+    "rspec_transformed_json": "others:parse_rspec",
+    "ruby_unit": "others:parse_ruby_unit",
+    # of SWE-rebench V2
+    "csharp": "rebench:parse_csharp",
+    "elixir": "rebench:parse_elixir",
+    "js": "rebench:parse_js",
+    "js_2": "rebench:parse_js_2",
+    "js_4": "rebench:parse_js_4",
+    "junit_text": "rebench:parse_junit_text",
+    "npx": "rebench:parse_npx",
+    "pytest_nebo": "rebench:parse_pytest_nebo",
+    "swift": "rebench:parse_swift",
+    # what a runner writes for programs
+    "json_tests": "runners:parse_json_tests",
+    "junit": "runners:parse_junit",
+}
+"""The built-in parsers: the module and the function of each name. SWE-bench's names are these with
+``parse_log_`` before them. They are imported when a log is read."""
+
+_ALIASES = {
+    **dict.fromkeys(("flask", "marshmallow", "pvlib", "pyvista", "sqlfluff"), "pytest"),
+    **dict.fromkeys(("astroid", "xarray"), "pytest"),
+    **dict.fromkeys(("pydicom", "pylint", "requests"), "pytest_options"),
+    **dict.fromkeys(("astropy", "scikit", "sphinx"), "pytest_v2"),
+    **{"unittest": "django", "gradle": "gradle_custom", "rspec": "rspec_transformed_json"},
+    "sbt": "junit_text",
+    **{"jest_files": "carbon", "react_pdf": "carbon", "mocha_json": "prismjs"},
+}
+
+_BY_NUMBER: Mapping[str, Mapping[str, str]] = {
+    "immutable_js": {"2005": "jest_json", "2006": "jest"},
+    "jekyll": {
+        **dict.fromkeys(("8047", "8167", "9141"), "minitest"),
+        **dict.fromkeys(("8761", "8771"), "cucumber"),
+    },
+}
+
+_BY_ROW = (*_BY_NUMBER, "lighthouse", "next")
+"""Names of SWE-bench that mean one of several parsers, by a row's number or version."""
+
+
+_MISSING = frozenset(
+    (
+        *("combined_test_reports", "cpp", "cpp_v2", "cpp_v3", "cpp_v4", "dart", "dart_v2"),
+        *("dart_v3", "gradlew_v1", "haskell", "haskell_v2", "java_mvn", "java_mvn_v2", "js_3"),
+        *("julia", "kotlin_junit", "lein", "lua_nvim", "lue_nvim", "ocaml", "ocaml_v2"),
+        *("ocaml_v3", "ocaml_v4", "ocaml_v5", "php_v1", "r", "r_junit", "r_v2", "ruby_v1"),
+        *("ruby_v2", "scala", "scala_v2", "scala_v3"),
+    )
 )
+"""Names of SWE-rebench that have no parser here."""
 
-__all__ = ["built_in", "parse"]
+UNTIMED = "+untimed"
+"""What follows the name of a parser whose names of tests are taken without their times."""
+
+_PREFIX = re.compile("parse_(?:logs?_)?")
+_WITHIN = re.compile(r"\sin\s\d+(?:\.\d+)?\sm?sec\b", re.IGNORECASE)
+_DURATION = re.compile(r"\d+(?:\.\d+)?\s?m?s", re.IGNORECASE)
 
 
-def _parse_junit(log: str) -> Statuses:
-    return read_junit(log.encode("utf-8", "replace"))
+class UnknownParser(ConfigurationError):
+    """A row names a parser that its publisher has, and that is not here."""
 
 
-def _parse_json_tests(log: str) -> Statuses:
-    """Read ``{"tests": [{"name": ..., "status": ...}]}``, from the first brace to the last."""
-    statuses = Results()
-    try:
-        tests = json.loads(log[log.find("{") : log.rfind("}") + 1])["tests"]
-        for test in tests:
-            name, status = test["name"], test["status"]
-            if isinstance(name, str) and status in Status.__members__:
-                statuses[name] = Status(status)
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return {}
-    return statuses
+def untimed(name: str) -> str:
+    """Return the name of a test without how long it took: ``a (3 ms)``, ``a [0.1s]``."""
+    name = _WITHIN.sub("", name).strip()
+    for opening, closing in ("[]", "()"):
+        head, bracket, duration = name.removesuffix(closing).rpartition(opening)
+        if bracket and name.endswith(closing) and _DURATION.fullmatch(duration.strip()):
+            name = head.rstrip()
+    return name
+
+
+def builtin_parser_names() -> tuple[str, ...]:
+    """Return the one name of each built-in parser."""
+    return tuple(_PARSERS)
+
+
+def parser_names() -> tuple[str, ...]:
+    """Return the names of all parsers, the added ones last."""
+    return (*sorted({*_PARSERS, *_ALIASES}), *sorted(added_parsers()))
+
+
+def plain_parser(name: str) -> str:
+    """Return the one name of a parser that has several.
+
+    Raises:
+        UnknownParser: a publisher of rows has it, and it is not here.
+        ConfigurationError: there is no such parser.
+    """
+    plain = _PREFIX.sub("", name, count=1)
+    plain = _ALIASES.get(plain, plain)
+    if plain in _PARSERS:
+        return plain
+    if name in added_parsers():
+        return name
+    if plain in _MISSING:
+        raise UnknownParser(
+            f"its tests' results are read by {name!r}, which is not here; a package can add it by "
+            "an entry point (docs/swe-bench.md, 'Parsers')"
+        )
+    hint = " In SWE-bench it means one of several, by the row." if plain in _BY_ROW else ""
+    names = parser_names()
+    raise ConfigurationError(
+        f"there is no parser of tests' results {name!r}.{hint}{suggestion(plain, names)} Allowed: "
+        f"{', '.join(names)}"
+    )
+
+
+def parser_of_row(name: str, instance: str, version: str) -> str:
+    """Return the parser that a name of SWE-bench means for one of its rows.
+
+    Args:
+        name: the name in the row, or of the row's repository.
+        instance: the row's id, which ends with a number.
+        version: the row's version.
+
+    Raises:
+        ConfigurationError: there is no such parser, or none for this row.
+    """
+    plain = _PREFIX.sub("", name, count=1)
+    if plain in _BY_NUMBER:
+        parsers, number = _BY_NUMBER[plain], instance.rpartition("-")[2]
+        if number not in parsers:
+            raise ConfigurationError(
+                f"the parser {name!r} is for the rows {', '.join(parsers)}, not for {number!r}"
+            )
+        return parsers[number]
+    if plain == "junit":
+        return "junit_text"  # of rows, it reads the log
+    if plain == "next":
+        return "next_mocha" if version == "1.27" else "next_karma"
+    if plain == "lighthouse":
+        if version in ("9.5", "10.0", "10.2"):
+            return "lighthouse_mocha"
+        return "lighthouse_json" if version.partition(".")[0] in ("0", "1", "2") else "carbon"
+    return plain_parser(name)
 
 
 @cache
-def built_in() -> dict[str, Parser]:
-    """Return the built-in parsers by their names; they are imported when a log is read."""
-    from pytest_intercode.rewards.test_logs import javascript as js
-    from pytest_intercode.rewards.test_logs import javascript_failures as failures
-    from pytest_intercode.rewards.test_logs import others, python, rebench
-
-    return {
-        # Python
-        "autograd": python.parse_autograd,
-        "django": python.parse_django,
-        "matplotlib": python.parse_matplotlib,
-        "mypy": python.parse_mypy,
-        "paramiko": python.parse_paramiko,
-        "pydantic": python.parse_pydantic,
-        "pytest": python.parse_pytest,
-        "pytest_options": python.parse_pytest_options,
-        "pytest_v2": python.parse_pytest_v2,
-        "pytest_verbose": python.parse_pytest_verbose,
-        "python_slugify": python.parse_slugify,
-        "seaborn": python.parse_seaborn,
-        "sympy": python.parse_sympy,
-        "tornado": python.parse_tornado,
-        # JavaScript
-        "bpmn_js": failures.parse_bpmn_js,
-        "calypso": js.parse_calypso,
-        "carbon": js.parse_jest_files,
-        "chart_js": failures.parse_chart_js,
-        "eslint": failures.parse_eslint,
-        "grommet": js.parse_grommet,
-        "highlightjs": js.parse_highlightjs,
-        "jest": js.parse_jest,
-        "jest_json": js.parse_jest_json,
-        "karma": js.parse_karma,
-        "lighthouse_json": js.parse_lighthouse,
-        "lighthouse_mocha": js.parse_lighthouse_mocha,
-        "marked": failures.parse_marked,
-        "next_karma": js.parse_next,
-        "next_mocha": js.parse_next_mocha,
-        "openlayers": failures.parse_openlayers,
-        "p5js": failures.parse_p5js,
-        "prismjs": js.parse_mocha_json,
-        "quarto_cli": js.parse_quarto,
-        "tap": js.parse_tap,
-        "vitest": js.parse_vitest,
-        # others
-        "ant": others.parse_ant,
-        "cargo": others.parse_cargo,
-        "cucumber": others.parse_cucumber,
-        "doctest": others.parse_doctest,
-        "googletest": others.parse_googletest,
-        "gotest": others.parse_gotest,
-        "gradle_custom": others.parse_gradle,
-        "jq": others.parse_jq,
-        "maven": others.parse_maven,
-        "micropython_test": others.parse_micropython,
-        "minitest": others.parse_minitest,
-        "phpunit": others.parse_phpunit,
-        "redis": others.parse_redis,
-        "rspec_transformed_json": others.parse_rspec,
-        "ruby_unit": others.parse_ruby_unit,
-        # of SWE-rebench V2
-        "csharp": rebench.parse_csharp,
-        "elixir": rebench.parse_elixir,
-        "js": rebench.parse_js,
-        "js_2": rebench.parse_js_2,
-        "js_4": rebench.parse_js_4,
-        "junit_text": rebench.parse_junit_text,
-        "npx": rebench.parse_npx,
-        "pytest_nebo": rebench.parse_pytest_nebo,
-        "swift": rebench.parse_swift,
-        # what a runner writes for programs
-        "json_tests": _parse_json_tests,
-        "junit": _parse_junit,
-    }
+def added_parsers() -> Mapping[str, EntryPoint]:
+    """Return the entry points of parsers that installed packages add, by their names."""
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def parse(name: str, log: str) -> Statuses:
@@ -134,7 +241,7 @@ def parse(name: str, log: str) -> Statuses:
             an added parser gave something else than statuses by name.
     """
     plain = plain_parser(name.removesuffix(UNTIMED))
-    parser = built_in().get(plain) or _load_parser(plain)
+    parser = _builtin_parser(plain) if plain in _PARSERS else _added_parser(plain)
     if len(log) > MAX_LOG_LENGTH:
         raise UngradableState(f"a log of more than {MAX_LOG_LENGTH // 1024**2} Mi characters")
     statuses = parser(log.replace("\r\n", "\n").replace("\r", "\n"))
@@ -144,7 +251,14 @@ def parse(name: str, log: str) -> Statuses:
 
 
 @cache
-def _load_parser(name: str) -> Parser:
+def _builtin_parser(name: str) -> Parser:
+    module, _, function = _PARSERS[name].partition(":")
+    parser: Parser = getattr(import_module(f"{__package__}.{module}"), function)
+    return parser
+
+
+@cache
+def _added_parser(name: str) -> Parser:
     point = added_parsers()[name]
     try:
         function = point.load()

@@ -7,27 +7,26 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.cluster.agents import why_not_on_nodes, with_agent_files
-from pytest_intercode.rollouts.cluster.executor import (
-    ClusterExecutor,
-    ClusterHandle,
-    ClusterObserver,
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.files import FileIndex
+from pytest_intercode.rollouts.cluster.placement import NodeCounts
+from pytest_intercode.rollouts.cluster.settings import (
+    NodeSettings,
+    why_not_on_nodes,
+    with_agent_files,
 )
-from pytest_intercode.rollouts.cluster.files import Shelf
-from pytest_intercode.rollouts.cluster.schedule import NodeCounts
-from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.cluster.transport import Transport
-from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.rollout import default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -36,7 +35,6 @@ __all__ = [
     "Cluster",
     "ClusterSession",
     "NodeAgent",
-    "SessionObserver",
     "check_agent",
     "shared_cluster",
 ]
@@ -51,19 +49,6 @@ _IN_PYTHON = (
     ("--intercode-cluster=", "cluster="),
     ("--intercode-cluster:", "cluster:"),
 )
-
-
-class SessionObserver(Protocol):
-    """Is notified of a session's rollouts, on the executor's thread and with its lock held."""
-
-    def printed(self, pieces: list[Any]) -> None:
-        """A rollout printed and logged this, on its node."""
-
-    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """There is a record."""
-
-    def failed(self, handle: Handle, error: BaseException) -> None:
-        """There is no record."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +136,7 @@ class Cluster:
         return connection is not None and bool(connection.sessions)
 
     def open(
-        self, agent: NodeAgent, concurrency: int | None, observer: SessionObserver, asked: str
+        self, agent: NodeAgent, concurrency: int | None, observer: Observer, source: str
     ) -> ClusterSession:
         """Return a session, for one stream; the first one connects.
 
@@ -159,7 +144,7 @@ class Cluster:
             agent: what nodes make agents of.
             concurrency: how many rollouts run at a time; None for as many as nodes have CPUs.
             observer: what is notified of them.
-            asked: what the user called, for messages.
+            source: what the user called, for messages.
 
         Raises:
             ConfigurationError: nodes cannot make the agent, or the cluster cannot be used.
@@ -171,7 +156,7 @@ class Cluster:
             if connection is not None and (connection.agent != agent or connection.broken):
                 if connection.sessions and not connection.broken:
                     raise ConfigurationError(
-                        f"{asked}: another stream has this cluster play {connection.agent.name}, "
+                        f"{source}: another stream has this cluster play {connection.agent.name}, "
                         "with other settings; close that one first"
                     )
                 self.close()
@@ -180,16 +165,16 @@ class Cluster:
                 try:
                     connection = self._connection = _Connection(self, agent)
                 except ConfigurationError as error:
-                    raise ConfigurationError(f"{asked}: {_in_python(error)}") from None
+                    raise ConfigurationError(f"{source}: {_in_python(error)}") from None
                 atexit.register(self.close)  # before Ray's own end, as it was imported earlier
             return ClusterSession(connection, concurrency, observer)
 
     def make_transport(self) -> Transport:
         """Return what carries messages to the nodes."""
         # Imports Ray.
-        from pytest_intercode.rollouts.cluster.ray_transport import RayTransport
+        from pytest_intercode.rollouts.cluster.ray_nodes import RayNodes
 
-        return RayTransport(self.address, insecure=self.insecure)
+        return RayNodes(self.address, insecure=self.insecure)
 
     def close(self) -> None:
         """End what runs, and leave the cluster; may be called twice, and it may be used again."""
@@ -219,23 +204,22 @@ def shared_cluster(address: str) -> Cluster:
     A process can be connected to one at a time: the one before is left, unless it is in use.
     """
     with _sharing:
-        found = _shared.get(os.getpid())
-        if found is None or found.address != address:
-            if found is not None and not found.in_use:
-                found.close()
-            found = _shared[os.getpid()] = Cluster(address)
-        return found
+        cluster = _shared.get(os.getpid())
+        if cluster is None or cluster.address != address:
+            if cluster is not None and not cluster.in_use:
+                cluster.close()
+            cluster = _shared[os.getpid()] = Cluster(address)
+        return cluster
 
 
-class _Connection(ClusterObserver):
-    """The executor, and the sessions that it works for; the executor's observer."""
+class _Connection(Observer):
+    """The executor, and the sessions that it works for."""
 
     def __init__(self, cluster: Cluster, agent: NodeAgent) -> None:
         self.agent = agent
         self.broken = ""
         self.sessions: list[ClusterSession] = []
-        self.session_of: dict[Handle, ClusterSession] = {}
-        self.shelf = Shelf()
+        self.files = FileIndex()
         self._progress = cluster.progress
         settings = NodeSettings(
             agent=agent.name,
@@ -245,79 +229,43 @@ class _Connection(ClusterObserver):
             variables=cluster.variables,
             network=agent.network,
         )
-        settings = with_agent_files(settings, self.shelf, f"the agent {agent.name}")
-        here = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
-        transport = cluster.make_transport()
-        try:
-            self.executor = ClusterExecutor(
-                transport,
-                settings,
-                self,
-                lambda: None,
-                concurrency=None,
-                run_budget=RunBudget(RunLimits()),
-                shelf=self.shelf,
-                stand_in=lambda spec: default_environment(spec, here),
-                patience=cluster.wait,
-            )
-        except BaseException:
-            transport.close()
-            raise
-        try:
-            self.executor.wait_until_ready()
-        except BaseException:
-            self.executor.close()
-            raise
+        settings = with_agent_files(settings, self.files, f"the agent {agent.name}")
+        local_provider = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
+        self.executor = ClusterExecutor(
+            cluster.make_transport(),
+            settings,
+            self,
+            lambda: None,
+            concurrency=None,
+            run_budget=RunBudget(RunLimits()),
+            files=self.files,
+            substitute=lambda spec: default_environment(spec, local_provider),
+            timeout=cluster.wait,
+        )
 
     def share(self) -> None:
         """Let as many rollouts run at a time as all sessions together want."""
-        wanted = [session.wanted for session in self.sessions]
-        known = [each for each in wanted if each is not None]
-        self.executor.resize(sum(known) if len(known) == len(wanted) and known else None)
+        concurrencies = [session.wanted for session in self.sessions]
+        numbers = [number for number in concurrencies if number is not None]
+        limited = bool(numbers) and len(numbers) == len(concurrencies)
+        self.executor.resize(sum(numbers) if limited else None)
 
     def close(self) -> None:
         """Leave the cluster; a stream that is open on it raises."""
         self.broken = self.broken or "the cluster was closed"
         self.executor.close()
         with self.executor.lock:
-            for handle in list(self.session_of):
-                self.failed(handle, EngineUnavailable(self.broken))
+            for session in list(self.sessions):
+                session.fail_all(EngineUnavailable(self.broken))
 
-    # -- what the executor notifies of
-
-    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
-        """Pass it on."""
-        for session in self._of(handle):
-            session.observer.printed(pieces)
-
-    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """Pass it on."""
-        for session in self._of(handle, over=True):
-            session.observer.ended(handle, record)
-
-    def failed(self, handle: Handle, error: BaseException) -> None:
-        """Pass it on; where no node takes work any more, none will."""
-        if isinstance(error, EngineUnavailable):
-            error = EngineUnavailable(_in_python(error))
-            self.broken = str(error)
-        for session in self._of(handle, over=True):
-            session.observer.failed(handle, error)
-
-    def _of(self, handle: Handle, *, over: bool = False) -> Iterator[ClusterSession]:
-        session = self.session_of.get(handle)
-        if session is not None:
-            if over:
-                session.let_go(handle)
-            yield session
-
-    def said(self, line: str) -> None:
-        """Pass it on."""
+    def report(self, line: str) -> None:
+        """Pass a line of a node on."""
         with contextlib.suppress(Exception):  # it is the user's own
             self._progress(line)
 
 
-class ClusterSession:
-    """A cluster as the executor of one stream.
+class ClusterSession(Observer):
+    """A cluster as the executor of one stream; the observer of its rollouts.
 
     Args:
         connection: the cluster's.
@@ -330,7 +278,7 @@ class ClusterSession:
     """
 
     def __init__(
-        self, connection: _Connection, concurrency: int | None, observer: SessionObserver
+        self, connection: _Connection, concurrency: int | None, observer: Observer
     ) -> None:
         self.observer = observer
         self.wanted = concurrency
@@ -342,7 +290,7 @@ class ClusterSession:
             connection.share()
             self.concurrency = concurrency or max(1, connection.executor.slots)
 
-    def submit(self, spec: RolloutSpec) -> ClusterHandle:
+    def submit(self, spec: RolloutSpec) -> Handle:
         """Take a rollout; it begins when a node has a free slot.
 
         Raises:
@@ -351,43 +299,61 @@ class ClusterSession:
         with self.lock:
             if self._connection.broken:
                 raise EngineUnavailable(self._connection.broken)
-            handle = self._connection.executor.submit(spec)
+            handle = self._connection.executor.submit(spec, self)
             self._handles.add(handle)
-            self._connection.session_of[handle] = self
             return handle
 
-    def let_go(self, handle: Handle) -> None:
-        """Forget a rollout that is over."""
-        self._connection.session_of.pop(handle, None)
-        self._handles.discard(handle)
+    def printed(self, handle: Handle, pieces: list[Any]) -> None:
+        """Pass it on, unless the stream has gone."""
+        if handle in self._handles:
+            self.observer.printed(handle, pieces)
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Pass it on, likewise."""
+        if handle in self._handles:
+            self._handles.remove(handle)
+            self.observer.ended(handle, record)
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Pass it on, likewise; where no node takes work any more, none will."""
+        if isinstance(error, EngineUnavailable):
+            error = EngineUnavailable(_in_python(error))
+            self._connection.broken = str(error)
+        if handle in self._handles:
+            self._handles.remove(handle)
+            self.observer.failed(handle, error)
+
+    def fail_all(self, error: EngineUnavailable) -> None:
+        """Let the stream meet an error in place of each record."""
+        for handle in list(self._handles):
+            self.failed(handle, error)
 
     def put(self, path: Path, digest: str) -> None:
         """Have nodes get a file with a SHA-256 when a rollout needs it."""
-        self._connection.shelf.put(path, digest)
+        self._connection.files.put(path, digest)
 
     def forget(self, path: Path) -> None:
         """Let nodes remove it."""
-        self._connection.executor.forget(path)
+        self._connection.executor.forget_file(path)
 
     def stop(self) -> None:
         """Do nothing: what was not begun is cancelled."""
 
-    def join(self, patience: float) -> bool:
+    def join(self, timeout: float) -> bool:
         """Wait until nodes have ended what was cancelled.
 
         Args:
-            patience: seconds to wait.
+            timeout: seconds to wait.
 
         Returns:
             Whether they have.
         """
         with self.lock:
-            left = [each for each in self._handles if isinstance(each, ClusterHandle)]
-        done = self._connection.executor.wait_for_end(left, patience)
+            handles = list(self._handles)
+        all_over = self._connection.executor.wait_for_end(handles, timeout)
         with self.lock:
-            for handle in left:
-                self.let_go(handle)
-        return done
+            self._handles.difference_update(handles)
+        return all_over
 
     def close(self) -> None:
         """Leave the cluster to other streams."""
@@ -398,19 +364,19 @@ class ClusterSession:
                     self._connection.share()
 
 
-def check_agent(agent: object, asked: str) -> str:
+def check_agent(agent: object, source: str) -> str:
     """Return the name of an agent that nodes can make.
 
     Raises:
         ConfigurationError: they cannot.
     """
     if isinstance(agent, str):
-        why = why_not_on_nodes(agent)
-        if why:
-            raise ConfigurationError(f"{asked}: {why}; leave cluster out")
+        reason = why_not_on_nodes(agent)
+        if reason:
+            raise ConfigurationError(f"{source}: {reason}; leave cluster out")
         return agent
     raise ConfigurationError(
-        f"{asked}: the agent {agent!r:.60} is an object of this process, and each node makes its "
+        f"{source}: the agent {agent!r:.60} is an object of this process, and each node makes its "
         "own: name a class or a function in a file of its own, agent='policy.py:Policy' or "
         "'module:Policy', and give what changes as parameters="
     )

@@ -1,8 +1,8 @@
 """The files that tasks and agents name, on their way to nodes: by content, once for each node.
 
-On the driver a :class:`Shelf` knows what is needed, by its SHA-256; a folder travels as a tar
-archive. On a node a :class:`Store` keeps it in the user's caches. Where a node sees the driver's
-own file at the same path, it reads that.
+On the driver a :class:`FileIndex` knows what is needed, by its SHA-256; a folder travels as a tar
+archive, through Ray's object store. On a node a :class:`FileCache` keeps it in the user's caches.
+Where a node sees the driver's own file at the same path, it reads that.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import IO, Literal, NamedTuple, TypeVar
 
+from pytest_intercode.core.archives import context_files
 from pytest_intercode.core.beneath import Root
-from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.digest import file_digest
+from pytest_intercode.core.files import bundled_folder, cache_folder
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
-from pytest_intercode.suites.digest import file_digest
-from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.loader import bundled_folder
 
-__all__ = ["CHUNK", "Parcel", "Shelf", "Store", "bundled_digest", "with_paths"]
+__all__ = ["FileCache", "FileIndex", "FileRef", "bundled_digest", "with_paths"]
 
 Value = TypeVar("Value")
 
-CHUNK = 4 * 1024 * 1024
-"""Bytes that are sent at a time."""
+_CHUNK = 4 * 1024 * 1024  # bytes that are sent at a time
 
-_LARGEST_FOLDER = 256 * 1024 * 1024
-_LARGEST_AGENT = 64 * 1024 * 1024
+_MAX_FOLDER = 256 * 1024 * 1024
+_MAX_AGENT = 64 * 1024 * 1024
 _SKIPPED = frozenset(
     (
         *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox"),
@@ -44,10 +42,10 @@ _SKIPPED = frozenset(
     )
 )
 _BUNDLED = ("tasks", "dockerfiles")
-_KEPT = 30 * 86400.0  # seconds that a node keeps what nobody asks for
+_MAX_AGE = 30 * 86400.0  # seconds that a node keeps what nobody asks for
 
 
-class Parcel(NamedTuple):
+class FileRef(NamedTuple):
     """Where a path of the driver's is to be had on a node.
 
     Attributes:
@@ -62,29 +60,29 @@ class Parcel(NamedTuple):
     name: str = ""
 
 
-def with_paths(value: Value, change: Mapping[Path, Path] | None, found: set[Path]) -> Value:
+def with_paths(value: Value, change: Mapping[Path, Path] | None, paths: set[Path]) -> Value:
     """Note every path that plain data hold, and put others in their place.
 
     Args:
         value: dataclasses, tuples and paths, as tasks are made of.
         change: what each path becomes; None to note them only.
-        found: where they are noted.
+        paths: where they are noted.
     """
     if isinstance(value, Path):
-        found.add(value)
+        paths.add(value)
         return value if change is None else change.get(value, value)  # type: ignore[return-value]
     if isinstance(value, tuple):
-        made = tuple(with_paths(each, change, found) for each in value)
-        same = all(new is old for new, old in zip(made, value, strict=True))
-        return value if same else made  # type: ignore[return-value]
+        items = tuple(with_paths(item, change, paths) for item in value)
+        unchanged = all(new is old for new, old in zip(items, value, strict=True))
+        return value if unchanged else items  # type: ignore[return-value]
     if is_dataclass(value) and not isinstance(value, type):
-        held = {field.name: getattr(value, field.name) for field in fields(value)}
-        new = {
-            name: with_paths(each, change, found)
-            for name, each in held.items()
-            if isinstance(each, (Path, tuple)) or is_dataclass(each)
-        }
-        changed = {name: each for name, each in new.items() if each is not held[name]}
+        changed = {}
+        for field in fields(value):
+            item = getattr(value, field.name)
+            if isinstance(item, (Path, tuple)) or is_dataclass(item):
+                new = with_paths(item, change, paths)
+                if new is not item:
+                    changed[field.name] = new
         return replace(value, **changed) if changed else value
     return value
 
@@ -101,82 +99,79 @@ def bundled_digest() -> str:
     return content.hexdigest()
 
 
-class Shelf:
+class FileIndex:
     """What the driver can send, by content; any thread may ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._parcels: dict[Path, Parcel | None] = {}
+        self._refs: dict[Path, FileRef | None] = {}
         self._sources: dict[str, Path | bytes] = {}
         self._bundled = [(name, bundled_folder(name).resolve()) for name in _BUNDLED]
 
-    def parcel(self, path: Path) -> Parcel | None:
+    def ref(self, path: Path) -> FileRef | None:
         """Return where a path is to be had; None for one that is not there.
 
         Raises:
             ConfigurationError: it cannot be read, or is too large.
         """
         with self._lock:
-            if path not in self._parcels:
-                self._parcels[path] = self._made(path)
-            return self._parcels[path]
+            if path not in self._refs:
+                self._refs[path] = self._make(path)
+            return self._refs[path]
 
-    def agent(self, folder: Path, asked: str) -> Parcel:
+    def agent(self, folder: Path, source: str) -> FileRef:
         """Return where the folder of an agent is to be had.
 
         Raises:
             ConfigurationError: it is too large, or cannot be read.
         """
-        archive = _archived(_listed(folder), _LARGEST_AGENT)
+        archive = _archived(_listed(folder), _MAX_AGENT)
         if archive is None:
             raise ConfigurationError(
-                f"{asked}: the folder {folder} is sent to every node, and holds more than "
-                f"{_LARGEST_AGENT // 1024**2} MiB; put the agent into a folder of its own"
+                f"{source}: the folder {folder} is sent to every node, and holds more than "
+                f"{_MAX_AGENT // 1024**2} MiB; put the agent into a folder of its own"
             )
         return self._keep(archive, "folder")
 
     def put(self, path: Path, digest: str) -> None:
         """Take a file whose digest is known, and which does not change any more."""
         with self._lock:
-            self._parcels[path] = Parcel(digest, "file", path.name)
+            self._refs[path] = FileRef(digest, "file", path.name)
             self._sources[digest] = path
 
     def forget(self, path: Path) -> str:
         """Let go of a file; return its digest, or nothing while another path has it too."""
         with self._lock:
-            parcel = self._parcels.pop(path, None)
-            if parcel is None or any(
-                other is not None and other.digest == parcel.digest
-                for other in self._parcels.values()
-            ):
+            ref = self._refs.pop(path, None)
+            digests = (entry.digest for entry in self._refs.values() if entry is not None)
+            if ref is None or ref.digest in digests:
                 return ""
-            self._sources.pop(parcel.digest, None)
-            return parcel.digest
+            self._sources.pop(ref.digest, None)
+            return ref.digest
 
     def pieces(self, digest: str) -> Iterator[bytes]:
-        """Yield the content with a digest, piece by piece; an empty one ends it."""
+        """Yield the content with a digest, piece by piece."""
         source = self._sources.get(digest, b"")
         with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-            while piece := file.read(CHUNK):
+            while piece := file.read(_CHUNK):
                 yield piece
-        yield b""
 
-    def _made(self, path: Path) -> Parcel | None:
-        whole = path.resolve()
+    def _make(self, path: Path) -> FileRef | None:
+        resolved = path.resolve()
         for name, root in self._bundled:
-            if whole.is_relative_to(root):
-                return Parcel("", "bundled", str(PurePosixPath(name, whole.relative_to(root))))
+            if resolved.is_relative_to(root):
+                return FileRef("", "bundled", str(PurePosixPath(name, resolved.relative_to(root))))
         try:
             if path.suffix == ".Dockerfile" or path.name == "Dockerfile":
                 return self._context(path)
             if path.is_dir():
                 with Root(path, links=False) as folder:
                     paths = [(item.path, path / item.path) for item in folder.walk()]
-                archive = _archived(paths, _LARGEST_FOLDER)
+                archive = _archived(paths, _MAX_FOLDER)
                 if archive is None:
                     raise ConfigurationError(
                         f"{path}: a folder that is sent to nodes may hold "
-                        f"{_LARGEST_FOLDER // 1024**2} MiB; pack it as a .tar"
+                        f"{_MAX_FOLDER // 1024**2} MiB; pack it as a .tar"
                     )
                 return self._keep(archive, "folder")
             if not path.is_file():
@@ -185,26 +180,26 @@ class Shelf:
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
         self._sources[digest] = path
-        return Parcel(digest, "file", path.name)
+        return FileRef(digest, "file", path.name)
 
-    def _context(self, path: Path) -> Parcel | None:
+    def _context(self, path: Path) -> FileRef | None:
         if not path.is_file():
             return None
-        archive = _archived(context_files(path), _LARGEST_FOLDER)
+        archive = _archived(context_files(path), _MAX_FOLDER)
         if archive is None:
             raise ConfigurationError(
                 f"{path}: what its build may use is sent to nodes, and holds more than "
-                f"{_LARGEST_FOLDER // 1024**2} MiB"
+                f"{_MAX_FOLDER // 1024**2} MiB"
             )
         return self._keep(archive, "context")._replace(name=path.name)
 
-    def _keep(self, archive: bytes, kind: Literal["folder", "context"]) -> Parcel:
+    def _keep(self, archive: bytes, kind: Literal["folder", "context"]) -> FileRef:
         digest = hashlib.sha256(archive).hexdigest()
         self._sources[digest] = archive
-        return Parcel(digest, kind)
+        return FileRef(digest, kind)
 
 
-class Store:
+class FileCache:
     """What a node was sent; several processes of one machine may share a folder.
 
     Args:
@@ -216,8 +211,6 @@ class Store:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder() / "cluster"
-        self._lock = threading.Lock()
-        self._coming: dict[str, Any] = {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._prune()
@@ -226,123 +219,111 @@ class Store:
                 f"{self.folder}: what the driver sends cannot be kept: {error.strerror}"
             ) from None
 
-    def place(self, path: Path, parcel: Parcel) -> Path | None:
+    def path_of(self, path: Path, ref: FileRef) -> Path | None:
         """Return where the content of a path of the driver's is here; None if it has to be sent."""
-        if parcel.kind == "bundled":
-            name, *rest = PurePosixPath(parcel.name).parts
+        if ref.kind == "bundled":
+            name, *rest = PurePosixPath(ref.name).parts
             if name not in _BUNDLED or ".." in rest:
-                raise InfrastructureError(f"{parcel.name}: the package holds no such file")
+                raise InfrastructureError(f"{ref.name}: the package holds no such file")
             return bundled_folder(name).joinpath(*rest)
-        kept = self._place(parcel)
-        if kept.exists():
+        cached = self._folder_of(ref)
+        if cached.exists():
             with contextlib.suppress(OSError):
-                os.utime(kept.parent if parcel.kind == "file" else kept)
-            return kept / parcel.name if parcel.kind == "context" else kept
-        if parcel.kind == "file":
+                os.utime(cached.parent if ref.kind == "file" else cached)
+            return cached / ref.name if ref.kind == "context" else cached
+        if ref.kind == "file":
             with contextlib.suppress(OSError):  # a file system that both have
-                if path.is_file() and file_digest(path) == parcel.digest:
+                if path.is_file() and file_digest(path) == ref.digest:
                     return path
         return None
 
-    def _place(self, parcel: Parcel) -> Path:
-        if not (len(parcel.digest) == 64 and parcel.digest.isalnum()):
-            raise InfrastructureError(f"{parcel.digest!r:.80} is no digest")
-        root = self.folder / parcel.digest
-        return root / Path(parcel.name).name if parcel.kind == "file" else root
+    def _folder_of(self, ref: FileRef) -> Path:
+        if not (len(ref.digest) == 64 and ref.digest.isalnum()):
+            raise InfrastructureError(f"{ref.digest!r:.80} is not a digest")
+        root = self.folder / ref.digest
+        return root / Path(ref.name).name if ref.kind == "file" else root
 
     def remove(self, digest: str) -> None:
         """Remove what is not needed any more."""
-        shutil.rmtree(self._place(Parcel(digest, "folder")), ignore_errors=True)
+        shutil.rmtree(self._folder_of(FileRef(digest, "folder")), ignore_errors=True)
 
-    def receive(self, parcel: Parcel, piece: bytes) -> bool:
-        """Take a piece of something; return whether that was the last one.
+    def receive(self, ref: FileRef, pieces: Iterable[bytes]) -> None:
+        """Keep the content of a reference.
 
         Raises:
             InfrastructureError: it cannot be kept, or is not what it should be.
         """
+        folder = None
         try:
-            return self._receive(parcel, piece)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                file.writelines(pieces)
+                file.seek(0)
+                if file_digest(file) != ref.digest:
+                    raise InfrastructureError("what the driver sent did not arrive as it was")
+                file.seek(0)
+                folder = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
+                self._unpack(ref, file, folder)
         except (OSError, tarfile.TarError) as error:
-            with self._lock:
-                broken = self._coming.pop(parcel.digest, None)
-            if broken is not None:
-                with contextlib.suppress(OSError):  # what it still holds cannot be written either
-                    broken.close()
             raise InfrastructureError(
                 f"{self.folder}: what the driver sends cannot be kept: {error}"
             ) from None
+        finally:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
-    def _receive(self, parcel: Parcel, piece: bytes) -> bool:
-        with self._lock:
-            file = self._coming.get(parcel.digest)
-            if file is None:
-                file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - more is to come
-                self._coming[parcel.digest] = file
-            if piece:
-                file.write(piece)
-                return False
-            del self._coming[parcel.digest]
-        with file:
-            file.seek(0)
-            if file_digest(file) != parcel.digest:
-                raise InfrastructureError("what the driver sent did not arrive as it was")
-            file.seek(0)
-            made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
-            try:
-                if parcel.kind == "file":
-                    with (made / Path(parcel.name).name).open("wb") as kept:
-                        shutil.copyfileobj(file, kept)
-                else:
-                    with tarfile.open(fileobj=file) as archive:
-                        archive.extractall(made, filter="tar")
-                try:
-                    made.rename(self.folder / parcel.digest)
-                except OSError:  # another process was quicker, or it is there by another name
-                    if parcel.kind == "file":
-                        name = Path(parcel.name).name
-                        (made / name).rename(self.folder / parcel.digest / name)
-            finally:
-                shutil.rmtree(made, ignore_errors=True)
-        return True
+    def _unpack(self, ref: FileRef, file: IO[bytes], folder: Path) -> None:
+        """Write a file, or what is in an archive, and put it where it is looked for."""
+        name = Path(ref.name).name
+        if ref.kind == "file":
+            with (folder / name).open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+        else:
+            with tarfile.open(fileobj=file) as archive:
+                archive.extractall(folder, filter="tar")
+        try:
+            folder.rename(self.folder / ref.digest)
+        except OSError:  # another process was quicker, or it is there by another name
+            if ref.kind == "file":
+                (folder / name).rename(self.folder / ref.digest / name)
 
     def _prune(self) -> None:
         """Remove what nobody has asked for in a long time."""
         for path in self.folder.iterdir():
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _KEPT:
+                if time.time() - path.stat().st_mtime > _MAX_AGE:
                     shutil.rmtree(path)
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield what is in the folder of an agent, in order, without what belongs to tools."""
-    for each in sorted(folder.iterdir()):
-        if each.name in _SKIPPED or each.name.startswith(".venv"):
+    for entry in sorted(folder.iterdir()):
+        if entry.name in _SKIPPED or entry.name.startswith(".venv"):
             continue
-        yield from _below(each, each.name)
+        yield from _below(entry, entry.name)
 
 
 def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
     if path.is_dir() and not path.is_symlink():
         if (path / "pyvenv.cfg").exists():
             return
-        for each in sorted(path.iterdir()):
-            if each.name not in _SKIPPED:
-                yield from _below(each, f"{name}/{each.name}")
+        for entry in sorted(path.iterdir()):
+            if entry.name not in _SKIPPED:
+                yield from _below(entry, f"{name}/{entry.name}")
     elif path.is_file() or path.is_symlink():
         yield name, path
 
 
-def _archived(found: Any, most: int) -> bytes | None:
+def _archived(files: Iterable[tuple[str, Path]], max_bytes: int) -> bytes | None:
     """Return a tar archive with the times and modes of its files; None where that is too much."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, path in found:
+        for name, path in files:
             entry = archive.gettarinfo(str(path), arcname=name)
             if entry is None:  # a socket
                 continue
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
-            if buffer.tell() + entry.size > most:
+            if buffer.tell() + entry.size > max_bytes:
                 return None
             if entry.isreg():
                 with path.open("rb") as file:

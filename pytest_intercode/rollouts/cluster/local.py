@@ -23,10 +23,10 @@ __all__ = ["NO_RAY", "LocalCluster"]
 
 NO_RAY = "--intercode-cluster: Ray is not installed; pip install 'pytest-intercode[ray]'"
 
-_PATIENCE = 120.0  # seconds to start
-_FAREWELL = 15.0  # seconds to end
-_MEMORY = 100_000_000  # bytes of each node's object store, through which nothing large goes
-_PASSED_ON = frozenset(
+_START_TIMEOUT = 120.0  # seconds to start
+_CLOSE_TIMEOUT = 15.0  # seconds to end
+_OBJECT_STORE = 100_000_000  # bytes of each node; what is more is on its disk
+_ENVIRONMENT = frozenset(
     (
         *("HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV", "TZ"),
         *("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "LD_LIBRARY_PATH", "DOCKER_HOST"),
@@ -36,7 +36,7 @@ _PASSED_ON = frozenset(
 
 
 class LocalCluster:
-    """The process, seen from the driver.
+    """The process, as the driver sees it.
 
     Args:
         nodes: how many nodes.
@@ -55,12 +55,12 @@ class LocalCluster:
             raise ConfigurationError(NO_RAY)
         token = secrets.token_hex(32)
         self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-        kept = {
+        environment = {
             name: value
             for name, value in os.environ.items()
-            if name in _PASSED_ON or name.startswith("LC_")
+            if name in _ENVIRONMENT or name.startswith("LC_")
         }
-        ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
+        ray_variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
         self._folder = Path(tempfile.mkdtemp(prefix="ic-ray-", dir="/tmp"))  # sockets: short paths
         self._errors = (self._folder / "errors").open("w+b")
         self._process = subprocess.Popen(
@@ -69,21 +69,21 @@ class LocalCluster:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env={**kept, **ours, **self.variables},
+            env={**environment, **ray_variables, **self.variables},
             cwd="/",
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            said = self._said()
+            error = self._last_error()
             self.close()
-            raise EngineUnavailable(f"a Ray cluster on this machine did not start: {said}")
+            raise EngineUnavailable(f"a Ray cluster on this machine did not start: {error}")
         self.address = str(json.loads(line)["address"])
 
-    def _said(self) -> str:
+    def _last_error(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else "it said nothing"
+        return lines[-1][:300] if lines else "it printed nothing"
 
     def close(self) -> None:
         """End it; may be called twice."""
@@ -91,7 +91,7 @@ class LocalCluster:
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
         try:
-            process.wait(_FAREWELL)
+            process.wait(_CLOSE_TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()  # the kernel kills Ray's processes with it
             process.wait()
@@ -102,25 +102,25 @@ class LocalCluster:
 
 
 def main(nodes: int, folder: str) -> None:
-    """Start the cluster, say where it is, and wait for the end of the standard input."""
+    """Start the cluster, print its address, and wait for the end of the standard input."""
     # Where Ray notes which cluster is the machine's own, which this one is not.
     os.environ["RAY_TMPDIR"] = folder
     Path(folder, "ray").mkdir()
     from ray.cluster_utils import Cluster
 
-    out = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)  # Ray prints
     cpus = max(1, (os.cpu_count() or 1) // nodes)
-    each = {"num_cpus": cpus, "object_store_memory": _MEMORY}
+    node_options = {"num_cpus": cpus, "object_store_memory": _OBJECT_STORE}
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={**each, "include_dashboard": False, "temp_dir": folder},
+        head_node_args={**node_options, "include_dashboard": False, "temp_dir": folder},
     )
     for _ in range(nodes - 1):
-        cluster.add_node(wait=False, temp_dir=folder, **each)
-    cluster.wait_for_nodes(timeout=_PATIENCE)
-    os.write(out, json.dumps({"address": cluster.address}).encode() + b"\n")
-    os.close(out)
+        cluster.add_node(wait=False, temp_dir=folder, **node_options)
+    cluster.wait_for_nodes(timeout=_START_TIMEOUT)
+    os.write(stdout, json.dumps({"address": cluster.address}).encode() + b"\n")
+    os.close(stdout)
     while os.read(0, 4096):
         pass
     began = time.monotonic()

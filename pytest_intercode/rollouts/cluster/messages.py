@@ -1,7 +1,7 @@
-"""What driver and nodes say to each other: JSON objects, in bytes, with a limit; never a pickle.
+"""What driver and nodes send each other: JSON objects, in bytes, with a limit; never a pickle.
 
 One piece of bytes holds any number of messages, each a length in four bytes and its JSON. A node
-runs agents, so whatever comes from one is read with care: a message that is none raises
+runs agents, so what comes from one is read with care: what is not a message raises
 :class:`BadMessage`.
 """
 
@@ -16,7 +16,6 @@ from pytest_intercode.agents.protocol import NoRecording
 from pytest_intercode.errors import IntercodeError, RolloutCancelled
 
 __all__ = [
-    "LARGEST",
     "BadMessage",
     "Message",
     "decode",
@@ -28,34 +27,32 @@ __all__ = [
 
 Message: TypeAlias = "dict[str, Any]"
 
-LARGEST = 64 * 1024 * 1024
-"""Bytes that a message from a node may have; a record that is larger is its agent's fault."""
-
+_MAX_MESSAGE = 64 * 1024 * 1024  # bytes of a message from a node; of a record, half of that
 _LENGTH = 4
-_LONGEST_ERROR = 20_000  # characters
-_MOST = 2**53
+_MAX_ERROR = 20_000  # characters
+_MAX_NUMBER = 2**53
 
 _ERRORS: dict[str, type[Exception]] = {
-    name: found
+    name: error_class
     for name in errors.__all__
-    if issubclass(found := getattr(errors, name), IntercodeError)
+    if issubclass(error_class := getattr(errors, name), IntercodeError)
 }
 _ERRORS["NoRecording"] = NoRecording
 
 
 class BadMessage(Exception):
-    """Bytes of a node that are no messages."""
+    """Bytes of a node that are not messages."""
 
 
-def encode(message: Message, **written: bytes) -> bytes:
+def encode(message: Message, **encoded: bytes) -> bytes:
     """Return a message as bytes; several of them may be put one after another.
 
     Args:
         message: its fields, at least one.
-        written: further fields, whose values are JSON already.
+        encoded: further fields, whose values are JSON already.
     """
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
-    for name, value in written.items():
+    for name, value in encoded.items():
         body = b'%b,"%b":%b}' % (body[:-1], name.encode("ascii"), value)
     return len(body).to_bytes(_LENGTH, "big") + body
 
@@ -64,60 +61,61 @@ def decode(data: bytes) -> Iterator[Message]:
     """Yield the messages of some bytes.
 
     Raises:
-        BadMessage: they are none, or one is larger than :data:`LARGEST`.
+        BadMessage: they are not messages, or one is larger than 64 MiB.
     """
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + _LENGTH], "big")
-        at += _LENGTH
-        if size > LARGEST or at + size > len(data):
+    start = 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + _LENGTH], "big")
+        start += _LENGTH
+        if size > _MAX_MESSAGE or start + size > len(data):
             raise BadMessage(f"a message of {size:,} bytes")
         try:
-            message = json.loads(data[at : at + size])
+            message = json.loads(data[start : start + size])
         except (ValueError, RecursionError) as error:
-            raise BadMessage(f"no JSON: {error}") from None
+            raise BadMessage(f"not JSON: {error}") from None
         if not isinstance(message, dict):
-            raise BadMessage("no object")
+            raise BadMessage("not an object")
         yield message
-        at += size
+        start += size
 
 
 def whole(message: Message, name: str) -> int:
-    """Return a field of a message that is a whole number, which none of ours is below zero.
+    """Return a field of a message that is a whole number, of which none is below zero.
 
     Raises:
-        BadMessage: it is none, or one of no sensible size.
+        BadMessage: it is not, or is too large.
     """
     number = message.get(name)
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MAX_NUMBER:
         raise BadMessage(f"{name} is {number!r:.40}")
     return number
 
 
 def error_of(error: BaseException) -> Message:
     """Return an error as what :func:`error_from` reads."""
-    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), "")
+    names = (base.__name__ for base in type(error).__mro__)
+    kind = next((name for name in names if name in _ERRORS), "")
     try:
         text = str(error)
     except Exception:  # its class may be the agent's
         text = "it raised when asked for its text"
     if not kind:
         text = f"{type(error).__name__}: {text}"
-    message = {"kind": kind, "text": text[:_LONGEST_ERROR]}
+    message = {"kind": kind, "text": text[:_MAX_ERROR]}
     if isinstance(error, IntercodeError) and error.test_output:
-        message["test_output"] = error.test_output[:_LONGEST_ERROR]
+        message["test_output"] = error.test_output[:_MAX_ERROR]
     return message
 
 
-def error_from(said: object, node: str) -> Exception:
-    """Return the error that a node speaks of: one of ours, or a RuntimeError.
+def error_from(value: object, node: str) -> Exception:
+    """Return the error that a node reports: one of ours, or a RuntimeError.
 
     Args:
-        said: what :func:`error_of` made there.
+        value: what :func:`error_of` made there.
         node: the node's name, for people.
     """
-    fields = said if isinstance(said, dict) else {}
-    kind, text = fields.get("kind"), str(fields.get("text", ""))[:_LONGEST_ERROR]
+    fields = value if isinstance(value, dict) else {}
+    kind, text = fields.get("kind"), str(fields.get("text", ""))[:_MAX_ERROR]
     cls = _ERRORS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         return RuntimeError(f"on node {node}: {text}")
@@ -125,5 +123,5 @@ def error_from(said: object, node: str) -> Exception:
         return RolloutCancelled(text)
     error = cls(text)
     if isinstance(error, IntercodeError):
-        error.test_output = str(fields.get("test_output", ""))[:_LONGEST_ERROR]
+        error.test_output = str(fields.get("test_output", ""))[:_MAX_ERROR]
     return error

@@ -1,76 +1,117 @@
-"""What all rollouts of a run have in common on every node: plain data, sent once."""
+"""What all rollouts of a run have in common on every node: plain data, sent once as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.rollouts.cluster.files import Parcel
+from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef
 from pytest_intercode.rollouts.spec import SandboxSettings
 
-__all__ = ["NodeSettings"]
+__all__ = ["NodeSettings", "why_not_on_nodes", "with_agent_files"]
+
+_INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
+_PROGRAMS = ("command", "mcp")
+_CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What a node is told before its first rollout.
+    """What a node gets before its first rollout.
 
     Attributes:
         agent: the agent as ``--intercode-agent`` names it.
         agent_arguments: what it is made with.
         agent_folder: where its relative paths are looked for on the driver.
         agent_file: the file that the agent replays, if it does.
-        agent_parcel: the folder that it lives in; None for one that every node has by itself.
-        agent_below: where that folder is, below ``agent_folder``.
+        agent_archive: the folder that it lives in; None for one that every node has by itself.
+        agent_subfolder: where that folder is, below ``agent_folder``.
         sandbox: where sandboxes come from.
         variables: environment variables of the driver that nodes are to have; no text shows them.
-        gateway: how programs reach models: the fields of the gateway's settings that are no keys.
-        limited: which of the run's turns, tokens and cost are limited; the driver counts them.
-        seconds: what is left of the run's time; None for no limit.
+        gateway: how programs reach models: the fields of the gateway's settings that are not keys.
+        limited: whether the run's turns, tokens or cost are limited; the driver counts them.
         network: sandboxes reach the network.
+        seconds: what is left of the run's time; None for no limit.
     """
 
     agent: str = ""
     agent_arguments: Mapping[str, str] = field(default_factory=dict)
     agent_folder: Path | None = None
-    agent_file: tuple[Path, Parcel] | None = None
-    agent_parcel: Parcel | None = None
-    agent_below: str = ""
+    agent_file: tuple[Path, FileRef] | None = None
+    agent_archive: FileRef | None = None
+    agent_subfolder: str = ""
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     gateway: Mapping[str, Any] | None = None
-    limited: Sequence[str] = ()
-    seconds: float | None = None
+    limited: bool = False
     network: bool = False
+    seconds: float | None = None
 
-    def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        fields = {**vars(self), "sandbox": asdict(self.sandbox)}
-        fields["sandbox"]["rootfs"] = _text(self.sandbox.rootfs)
-        fields["agent_folder"] = _text(self.agent_folder)
-        if self.agent_file is not None:
-            fields["agent_file"] = [str(self.agent_file[0]), list(self.agent_file[1])]
-        return fields
+    def to_json(self, seconds: float | None = None) -> bytes:
+        """Return it as JSON, with what is left of the run's time."""
+        fields = {**vars(self), "sandbox": asdict(self.sandbox), "seconds": seconds}
+        return json.dumps(fields, default=str).encode("ascii")
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> NodeSettings:
-        """Return what :meth:`to_fields` wrote."""
+    def from_json(cls, data: bytes) -> NodeSettings:
+        """Return what :meth:`to_json` wrote."""
+        fields = json.loads(data)
         sandbox, file = fields["sandbox"], fields["agent_file"]
-        folder, parcel = fields["agent_folder"], fields["agent_parcel"]
+        folder, archive = fields["agent_folder"], fields["agent_archive"]
+        rootfs = sandbox["rootfs"] and Path(sandbox["rootfs"])
         return cls(
             **{
                 **fields,
                 "agent_folder": None if folder is None else Path(folder),
-                "agent_file": None if file is None else (Path(file[0]), Parcel(*file[1])),
-                "agent_parcel": None if parcel is None else Parcel(*parcel),
-                "sandbox": SandboxSettings(
-                    **{**sandbox, "rootfs": sandbox["rootfs"] and Path(sandbox["rootfs"])}
-                ),
+                "agent_file": None if file is None else (Path(file[0]), FileRef(*file[1])),
+                "agent_archive": None if archive is None else FileRef(*archive),
+                "sandbox": SandboxSettings(**{**sandbox, "rootfs": rootfs}),
             }
         )
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def why_not_on_nodes(name: str) -> str:
+    """Return why nodes cannot make an agent of this name, or nothing."""
+    head = name.partition(":")[0]
+    if head == "human":
+        return "the agent human plays at this terminal"
+    if head in _INSTALLED:
+        return "an agent that is installed into sandboxes cannot be run on a cluster yet"
+    return ""
+
+
+def with_agent_files(settings: NodeSettings, files: FileIndex, source: str) -> NodeSettings:
+    """Let nodes ask for what they need of an agent, and return settings that say where it is.
+
+    Args:
+        settings: the settings, which name the agent and its folder.
+        files: the files that nodes may ask for.
+        source: how the user asked for the agent, for messages.
+
+    Raises:
+        ConfigurationError: the agent's folder cannot be sent.
+    """
+    name, folder = settings.agent, settings.agent_folder or Path()
+    head, _, argument = name.partition(":")
+    if head == "replay":
+        path = (folder / Path(argument.strip()).expanduser()).resolve()
+        ref = files.ref(path)
+        return replace(settings, agent_file=(path, ref)) if ref is not None else settings
+    if head in _PROGRAMS:
+        words = shlex.split(argument)
+        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
+            return replace(settings, agent_archive=files.agent(folder, source))
+    elif name and head not in (*_CHAT, "oracle"):
+        module = name.rpartition(":")[0]
+        if module.endswith(".py"):
+            parent = (folder / Path(module).expanduser()).parent
+            archive = files.agent(parent, source)
+            return replace(settings, agent_archive=archive, agent_subfolder=str(parent))
+        file = folder.joinpath(*module.split("."))
+        if file.with_suffix(".py").is_file() or (file / "__init__.py").is_file():
+            return replace(settings, agent_archive=files.agent(folder, source))
+    return settings

@@ -59,6 +59,62 @@ def disk_size(limits: Limits) -> int:
     return max(_MIN_DISK, limits.file_size)
 
 
+def _make_request(
+    spec: SandboxSpec,
+    name: str,
+    *,
+    lowers: list[str],
+    shared: bool,
+    lowered: bool,
+    grouped: bool,
+    all_ids: bool,
+) -> dict[str, Any]:
+    """Return the starter's request for a sandbox; see ``Starter._launch``."""
+    limits = spec.limits
+    hostname = spec.hostname or name
+    variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
+    if limits.hosts:
+        from pytest_intercode.sandboxes.egress.plan import variables as network_variables
+
+        variables |= network_variables()
+    capabilities = [*CAPABILITIES, *([KEEPER_CAPABILITY] if lowered else [])]
+    rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
+    if not grouped:
+        rlimits.append((resource.RLIMIT_DATA, limits.memory))
+    return {
+        "do": "launch",
+        "prefork": 1,
+        "argv": ["bash"],
+        # The keeper alone has the last one: for who looks at the list of processes outside, and
+        # nothing that two sandboxes could be distinguished by inside.
+        "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
+        "hostname": hostname,
+        "workdir": spec.workdir,
+        "lowers": lowers,
+        "shared": shared,
+        "size": disk_size(limits),
+        "shm": min(SHM_SIZE, limits.memory // 4),
+        "mounts": spec.mounts,
+        "readonly": spec.readonly,
+        "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
+        "network": limits.network,
+        "limits": rlimits,
+        "capabilities": [_CAPABILITY_NUMBERS[name] for name in capabilities],
+        "guarded": spec.guarded and all_ids,
+        "state": spec.worker == "bash",
+    }
+
+
+def _open_sockets(starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan) -> list[int]:
+    """Open sockets in the network of a sandbox, which the starter may enter."""
+    try:
+        return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
+    except StarterLost:
+        raise
+    except SandboxError as error:
+        raise SandboxError(f"limited network: {error}") from None
+
+
 class Bubblewrap:
     """Starts sandboxes; there is one for each pytest process.
 
@@ -151,7 +207,8 @@ class Bubblewrap:
         Raises:
             SandboxError: it does not start, or the keeper did not answer.
         """
-        self._remove_leaving_groups()
+        with self._lock:
+            self._leaving_groups = remove_all(self._leaving_groups, 0)
         for remaining_tries in reversed(range(_PREFORKED + 2)):
             starter = self._starter
             try:
@@ -208,16 +265,13 @@ class Bubblewrap:
                 raise
             if starter is not None and starter.ended(_STARTER_EXIT_TIMEOUT):
                 raise StarterLost("bubblewrap's starter was ended") from None
-            hint = (
-                f" ({find_forbidding_setting()})"
-                if NO_NAMESPACE in str(error) and find_forbidding_setting()
-                else ""
-            )
+            setting = find_forbidding_setting() if NO_NAMESPACE in str(error) else ""
+            hint = f" ({setting})" if setting else ""
             raise SandboxError(f"{spec.image} does not start as a sandbox: {error}{hint}") from None
         with self._lock:
             self._sandboxes.add(sandbox)
         if spec.limits.hosts:
-            sandbox.limit_network(self._egress, partial(self._sockets, starter, sandbox))
+            sandbox.limit_network(self._egress, partial(_open_sockets, starter, sandbox))
         return sandbox
 
     def _start(
@@ -225,7 +279,15 @@ class Bubblewrap:
     ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
         with self._launching:
             starter = self._starter
-            request = self._request(spec, name)
+            request = _make_request(
+                spec,
+                name,
+                lowers=self._add_layers(spec),
+                shared=not self._base(spec.image)[0].startswith("/"),
+                lowered=self._lowers_shells(spec),
+                grouped=self.grouped,
+                all_ids=self.all_ids,
+            )
             group = self._next_groups[0]
             try:
                 if group is not None:
@@ -246,17 +308,6 @@ class Bubblewrap:
                 for descriptor in procs:
                     os.close(descriptor)
         return int(answer["pid"]), descriptors, group, starter
-
-    def _sockets(
-        self, starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan
-    ) -> list[int]:
-        """Open sockets in the network of a sandbox, which the starter may enter."""
-        try:
-            return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
-        except StarterLost:
-            raise
-        except SandboxError as error:
-            raise SandboxError(f"limited network: {error}") from None
 
     def sweep(self) -> int:
         """Remove the control groups of runs that died; there is nothing else that could stay."""
@@ -285,40 +336,6 @@ class Bubblewrap:
             return list(self._sandboxes)
 
     # -- what a sandbox is made of
-
-    def _request(self, spec: SandboxSpec, name: str) -> dict[str, Any]:
-        limits = spec.limits
-        hostname = spec.hostname or name
-        variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
-        if limits.hosts:
-            from pytest_intercode.sandboxes.egress.plan import variables as network_variables
-
-            variables |= network_variables()
-        lowered = [KEEPER_CAPABILITY] if self._lowers_shells(spec) else []
-        return {
-            "do": "launch",
-            "prefork": 1,
-            "argv": ["bash"],
-            # The keeper alone has the last one: for who looks at the list of processes outside, and
-            # nothing that two sandboxes could be distinguished by inside.
-            "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
-            "hostname": hostname,
-            "workdir": spec.workdir,
-            "lowers": self._add_layers(spec),
-            "shared": not self._base(spec.image)[0].startswith("/"),
-            "size": disk_size(limits),
-            "shm": min(SHM_SIZE, limits.memory // 4),
-            "mounts": spec.mounts,
-            "readonly": spec.readonly,
-            "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
-            "network": limits.network,
-            "limits": self._rlimits(limits),
-            "capabilities": [
-                _CAPABILITY_NUMBERS[capability] for capability in (*CAPABILITIES, *lowered)
-            ],
-            "guarded": spec.guarded and self.all_ids,
-            "state": spec.worker == "bash",
-        }
 
     def _lowers_shells(self, spec: SandboxSpec) -> bool:
         """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
@@ -376,12 +393,6 @@ class Bubblewrap:
         self._starter.ask({"do": "archive", "name": name}, [archive] * 3)
         self._layers.add(name)
 
-    def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:
-        rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
-        if not self.grouped:
-            rlimits.append((resource.RLIMIT_DATA, limits.memory))
-        return rlimits
-
     def _new_group(self) -> ControlGroup | None:
         """Make the control group of the next sandbox."""
         if not self.grouped:
@@ -403,7 +414,3 @@ class Bubblewrap:
         if group is not None:
             with self._lock:
                 self._leaving_groups.append(group)
-
-    def _remove_leaving_groups(self) -> None:
-        with self._lock:
-            self._leaving_groups = remove_all(self._leaving_groups, 0)

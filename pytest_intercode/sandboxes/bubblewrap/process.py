@@ -28,7 +28,7 @@ __all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_forbidding_setting",
 _ANSWER_TIMEOUT = 30.0  # seconds for the starter to answer, on a machine that is busy
 _MODULES = (
     *("messages", "egress.namespace"),
-    *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.starter"),
+    *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.preforker", "bubblewrap.starter"),
 )
 _MIN_VERSION = (0, 5)  # older ones were not tried
 NOBODY = 65534

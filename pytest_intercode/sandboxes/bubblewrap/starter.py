@@ -29,37 +29,20 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.sandboxes.bubblewrap.mounts import (
-    BIND,
     NODEV,
     NOSUID,
     PRIVATE,
-    RDONLY,
-    RECURSIVE,
     Trees,
     detach_needless,
-    enter_root,
     mount,
-    mount_in,
-    open_in_root,
-    seal,
-    unmount,
 )
-from pytest_intercode.sandboxes.bubblewrap.rights import (
-    NEW_CGROUP,
-    NEW_IPC,
-    NEW_MOUNTS,
-    NEW_NET,
-    NEW_PIDS,
-    NEW_USERS,
-    NEW_UTS,
-    clone,
-    close_all_but,
-    end_with_parent,
-    enter_namespace,
-    give_up,
-    raise_loopback,
-    unshare,
+from pytest_intercode.sandboxes.bubblewrap.preforker import (
+    Preforked,
+    Preforker,
+    ProcessLost,
+    error_answer,
 )
+from pytest_intercode.sandboxes.bubblewrap.rights import NEW_MOUNTS, close_all_but, unshare
 from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
 from pytest_intercode.sandboxes.messages import receive, send
 
@@ -72,239 +55,15 @@ IDS = 65536
 _MOUNT_FOLDERS = ("/sys/kernel", "/media", "/mnt")  # no sandbox needs anything of them
 _PIPES = 3  # of a sandbox: its input, output and answers
 _CLEANUP_TIMEOUT = 3.0  # seconds for processes that were killed, or need none of them
-_LAUNCH_STEP_TIMEOUT = 10.0  # seconds for a step of a launch, on a machine that is busy
-_RETURNED_FOLDERS = ("upper", "merged")
-_STATE = 203  # a file without a name, in which the shell leaves its state; see keeper.sh
 _SIGNALLED = 128
 _MAX_FILTER_SIZE = 8 * 4096  # bytes: what the kernel takes
-# Python and the starter ignore these signals; a program that they start would ignore them, too.
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
-
-
-class ProcessLost(OSError):
-    """A process that waited for its command is gone; the next one may be asked."""
-
-
-class Preforked:
-    """A process that waits for its command.
-
-    Attributes:
-        pid: its number.
-        process: a descriptor of it.
-        its: the socket on which it waits.
-    """
-
-    def __init__(self, pid: int, process: int, channel: socket.socket) -> None:
-        self.pid = pid
-        self.process = process
-        self.channel = channel
-
-
-class Preforker:
-    """Forks processes in advance; each waits for its command, and becomes the first of a sandbox.
-
-    In advance, since entering a control group takes the kernel 10 ms and more. Each is in
-    namespaces of its own, where it mounts a root like the last sandbox's, and another one if its
-    command needs another one. Only the user namespace comes last: with it goes the right to do any
-    of this, so that nothing in the sandbox has a right over its other namespaces.
-
-    A root is a dictionary: the paths of the ``layers`` below what may be written, topmost first;
-    the bytes that may be written (``size``), and those of shared memory (``shm``); whether folders
-    of the host's are ``shared``. A command is one, too: its ``root``, whether it has the host's
-    ``network``, and the words of :meth:`Starter._launch`.
-
-    Args:
-        mount_point: where the sandbox's root is to be mounted, in the process's own namespace.
-        trees: what sandboxes share.
-        real_root: we are the real root; else the root of a user namespace.
-
-    Attributes:
-        steps: the filter of system calls; empty for none.
-    """
-
-    def __init__(self, mount_point: str, trees: Trees, real_root: bool) -> None:
-        self._mount_point = mount_point
-        self._trees = trees
-        self._real_root = real_root
-        self._host_network = -1  # a descriptor of it, once we have left it
-        self.steps = b""
-
-    def fork(self, procs: list[int], last: dict[str, Any] | None) -> Preforked:
-        """Fork one.
-
-        Args:
-            procs: what it writes to in order to enter its control group.
-            last: the last command, which its own is probably like.
-        """
-        channel, child_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            pid, process = clone(NEW_PIDS | NEW_MOUNTS | NEW_IPC | NEW_UTS)
-        except OSError:
-            channel.close()
-            child_channel.close()
-            raise
-        if pid == 0:
-            try:
-                self._run_child(child_channel, procs, last)
-            except OSError as error:
-                send(child_channel, _error_answer(error), [])
-            except Exception as error:
-                send(
-                    child_channel, {"error": f"{type(error).__name__}: {error}", "lost": False}, []
-                )
-            finally:
-                os._exit(127)
-        child_channel.close()
-        channel.settimeout(_LAUNCH_STEP_TIMEOUT)
-        return Preforked(pid, process, channel)
-
-    def _run_child(
-        self, channel: socket.socket, procs: list[int], last: dict[str, Any] | None
-    ) -> None:
-        end_with_parent()
-        gc.disable()
-        # Nothing may be imported any more: from the change of the root on, it would be an agent's.
-        sys.path.clear()
-        sys.meta_path.clear()
-        close_all_but([channel.fileno(), *procs])
-        problem: OSError | None = None
-        root = None
-        try:
-            self._enter_groups(procs)
-            if last is not None:
-                if self._real_root and not last["network"]:
-                    self._leave_network()
-                root = self._mount_early(last["root"])
-        except OSError as error:
-            problem = ProcessLost(error.errno, error.strerror)
-        command, pipes = receive(channel)
-        if command is None:  # the starter has ended
-            return
-        if problem is not None:  # and not earlier: it would be lost with what was not read
-            raise problem
-        if command["root"] != root:
-            if root is not None:
-                unmount(self._mount_point)
-            self._mount(command["root"])
-        if not command["network"]:
-            if self._host_network < 0:
-                self._leave_network()
-        elif self._host_network >= 0:
-            enter_namespace(self._host_network, NEW_NET)
-        self._exec_command(command, pipes, channel)
-
-    @staticmethod
-    def _enter_groups(procs: list[int]) -> None:
-        for entrance in procs:
-            os.write(entrance, b"0")
-            os.close(entrance)
-        if Path("/proc/self/ns/cgroup").exists():
-            unshare(NEW_CGROUP)
-
-    def _leave_network(self) -> None:
-        self._host_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        unshare(NEW_NET)
-        raise_loopback()
-
-    def _mount_early(self, root: dict[str, Any]) -> dict[str, Any] | None:
-        """Mount what is probably needed; return None if it fails, which may be no error later."""
-        try:
-            self._mount(root)
-        except OSError:
-            unmount(self._mount_point)
-            return None
-        return root
-
-    def _exec_command(
-        self, command: dict[str, Any], pipes: list[int], channel: socket.socket
-    ) -> None:
-        """Become the first process of a sandbox; say so by the end of the socket.
-
-        The command has the starter give us ids in between, as only who is outside of a user
-        namespace may.
-        """
-        flags = os.O_PATH | os.O_CLOEXEC
-        folders = [os.open(f"{self._mount_point}/{part}", flags) for part in _RETURNED_FOLDERS]
-        root = os.open(f"{self._mount_point}/root", flags)
-        for outside, inside in command["mounts"]:
-            self._share(root, outside, inside, NOSUID | NODEV)
-        for outside, inside in command["readonly"]:
-            self._share(root, outside, inside, NOSUID | NODEV | RDONLY)
-        for path, size in command["scratch"]:
-            options = f"size={size},mode=1777"
-            mount_in(root, path, "tmpfs", "tmpfs", NOSUID | NODEV, options)
-        with contextlib.suppress(OSError):  # the shell will say why there is none
-            os.close(open_in_root(root, command["workdir"]))
-        enter_root(root)
-        name = command["hostname"]
-        try:
-            socket.sethostname(name)
-        except OSError as error:
-            raise OSError(error.errno, f"the host name {name}: {error.strerror}") from None
-        os.setsid()
-        for target, descriptor in enumerate(pipes):
-            os.dup2(descriptor, target)
-        close_all_but([channel.fileno(), *folders])
-        if command["state"]:
-            state = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            os.dup2(state, _STATE)
-            os.close(state)
-        for number in _IGNORED:
-            signal.signal(number, signal.SIG_DFL)
-        for kind, maximum in command["limits"]:
-            resource.setrlimit(kind, (maximum, maximum))
-        with contextlib.suppress(PermissionError):  # an ordinary user may not
-            os.setgroups([])
-        unshare(NEW_USERS)
-        send(channel, {}, folders)
-        answer, _ = receive(channel)
-        if answer is None:  # the starter has ended, or has no ids for us
-            return
-        give_up(command["capabilities"], command["guarded"], self.steps)
-        program, *_ = words = command["argv"]
-        problem = OSError(0, f"{program} is not in the sandbox")
-        for folder in command["variables"]["PATH"].split(":"):
-            try:
-                os.execve(f"{folder}/{program}", words, command["variables"])
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                message = f"{folder}/{program} in the sandbox: {error.strerror}"
-                problem = OSError(error.errno or 0, message)
-        raise problem
-
-    @staticmethod
-    def _share(root: int, outside: str, inside: str, flags: int) -> None:
-        mount_in(root, inside, outside, "", BIND | RECURSIVE)
-        descriptor = open_in_root(root, inside)
-        seal("", flags, descriptor)
-        os.close(descriptor)
-
-    def _mount(self, root: dict[str, Any]) -> None:
-        mount_point = self._mount_point
-        # By descriptors, as a path may hold what separates options; and by new ones, as a layer has
-        # to be in the namespace that it is mounted in.
-        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
-        layers = ":".join(f"/proc/self/fd/{descriptor}" for descriptor in lower)
-        mount("tmpfs", mount_point, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
-        for part in ("upper", "work", "merged", "root"):
-            Path(mount_point, part).mkdir()
-        options = f"lowerdir={layers},upperdir={mount_point}/upper,workdir={mount_point}/work"
-        options += "" if self._real_root else ",userxattr"
-        mount("overlay", f"{mount_point}/merged", "overlay", NOSUID | NODEV, options)
-        # Who reads a sandbox's files from outside reads `merged`, where nothing else is mounted.
-        mount(f"{mount_point}/merged", f"{mount_point}/root", "", BIND)
-        top = os.open(f"{mount_point}/root", os.O_PATH | os.O_CLOEXEC)
-        self._trees.mount_in(top, root["shared"], root["shm"])
-        for descriptor in (top, *lower):
-            os.close(descriptor)
 
 
 class Starter:
     """Serves one client.
 
     Args:
-        its: the socket to it.
+        channel: the socket to it.
         real_root: make a mount namespace first; else we are in one already, in a user namespace.
     """
 
@@ -353,7 +112,7 @@ class Starter:
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
-                answer = _error_answer(error)
+                answer = error_answer(error)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
@@ -515,7 +274,7 @@ class Starter:
                 sockets = open_sockets(tcp, udp)
                 send(child_channel, {}, [sock.fileno() for sock in sockets])
             except OSError as error:
-                send(child_channel, _error_answer(error), [])
+                send(child_channel, error_answer(error), [])
             finally:
                 os._exit(0)
         child_channel.close()
@@ -553,10 +312,6 @@ class Starter:
             if not remaining:
                 return
             time.sleep(0.02)
-
-
-def _error_answer(error: OSError) -> dict[str, Any]:
-    return {"error": error.strerror or str(error), "lost": isinstance(error, ProcessLost)}
 
 
 def _reap(process: int, end: int) -> None:
@@ -614,7 +369,7 @@ def main() -> None:
         starter = Starter(channel, real_root=sys.argv[2] == "own")
     except OSError as error:
         channel.recv(1)  # the end of a channel with an unread request takes the answer with it
-        send(channel, _error_answer(error), [])
+        send(channel, error_answer(error), [])
         return
     gc.freeze()  # a garbage collection would copy the memory that forked processes share
     try:

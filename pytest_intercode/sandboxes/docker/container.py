@@ -20,7 +20,7 @@ from pytest_intercode.sandboxes.attached import (
     AttachedSandbox,
     find_killer,
 )
-from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed
+from pytest_intercode.sandboxes.channel import INPUT_ENDED
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
@@ -29,6 +29,7 @@ from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
+from pytest_intercode.sandboxes.transport import ChannelClosed
 
 if TYPE_CHECKING:
     from docker import APIClient

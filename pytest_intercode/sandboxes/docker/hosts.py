@@ -9,16 +9,14 @@ act in different ones.
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
-from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import (
     ConfigurationError,
     EngineUnavailable,
@@ -26,20 +24,10 @@ from pytest_intercode.errors import (
     InfrastructureError,
     SandboxError,
 )
-from pytest_intercode.sandboxes.docker.address import (
-    Address,
-    Link,
-    find_address,
-    link_failure,
-)
-from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import (
-    RUN_LABEL,
-    DockerEngine,
-    max_starters,
-    runtime_problem,
-)
-from pytest_intercode.sandboxes.docker.images import Images, copy_image, layers_of
+from pytest_intercode.sandboxes.docker.address import Link, find_address, link_failure
+from pytest_intercode.sandboxes.docker.engine import runtime_problem
+from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Drop, Host
+from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.hosts import DockerHost
@@ -47,17 +35,7 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 
 __all__ = ["DockerHosts", "check_hosts"]
 
-_INTERVAL = 2.0  # seconds between two looks at a host
-_MAX_TRIES = 2  # a machine that is very busy may need the second
-_NOTICE_TIMEOUT = 0.1  # seconds in which all connections of an engine that died are closed
 _START_TIMEOUT = 30.0  # seconds that a start waits for any host, once none answers
-_MAX_FAULTS = 3  # starts in a row that fail on one host and not on another, until it is left out
-_COOLDOWN = 60.0  # seconds for which it is
-_SLOTS_PER_CPU = 4  # an agent waits for its model most of the time
-_USABLE_MEMORY = 0.8  # of a host's memory
-_ANY = Limits()
-
-Drop = Callable[[Callable[[Sandbox], bool]], None]
 
 
 def check_hosts(
@@ -122,303 +100,6 @@ def _kind(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('OSType') or 'linux'}/{names.get(machine, machine)}"
 
 
-def _slots(facts: Mapping[str, Any]) -> int:
-    """Return how many sandboxes suit an engine, by its processors and its memory."""
-    by_cpus = _SLOTS_PER_CPU * int(facts.get("NCPU") or 1)
-    by_memory = int(_USABLE_MEMORY * int(facts.get("MemTotal") or 0)) // _ANY.memory
-    return max(1, min(by_cpus, by_memory))
-
-
-class _Container(Container):
-    """A container that has its host looked after when it fails.
-
-    Attributes:
-        host: where it is.
-        lost: its connection ended with its engine's.
-    """
-
-    def __init__(self, host: _Host, *args: Any, **kwargs: Any) -> None:
-        self.host = host
-        self.lost = False
-        self._probed = False
-        super().__init__(*args, **kwargs)
-        self.place = host.name
-
-    def outside_cause(self) -> str:
-        """Return what is the cause of a fault, if it lies outside of the sandbox."""
-        # Seen to now, so that nothing is tried again on a host that is gone.
-        if not self.host.probe() or self.lost:
-            return f"the Docker host {self.host.name} was lost"
-        return super().outside_cause()
-
-    def _classify(self, error: SandboxError) -> Any:
-        if not self._acted and not self._probed:
-            self._probed = True
-            self.host.probe()
-        return super()._classify(error)
-
-    def close(self) -> None:
-        """End the container and everything in it."""
-        super().close()
-        self.host.forget(self)
-
-
-class _Host:
-    """One host of a run.
-
-    Args:
-        hosts: all of them.
-        setting: what the user wrote.
-
-    Attributes:
-        name: what the user calls it.
-        up: it answers.
-        ready_images: images that it has, and that are those of the others.
-        coming_images: images that are being brought to it.
-        refused_images: images that it cannot have, and why.
-        starting: how many sandboxes are being started there.
-        cooldown_until: until when nothing is started there, as starts fail.
-    """
-
-    def __init__(self, hosts: DockerHosts, setting: DockerHost) -> None:
-        self._hosts = hosts
-        self.name = setting.name
-        self._slots = setting.slots
-        self.slots = setting.slots or 1
-        self.address: Address = find_address(setting.name)
-        self.link: Link | None = None
-        self.engine: DockerEngine | None = None
-        self.images: Images | None = None
-        self.up = False
-        self.ready_images: set[str] = set()
-        self.coming_images: set[str] = set()
-        self.refused_images: dict[str, str] = {}
-        self.starting = 0
-        self.cooldown_until = 0.0
-        self._faults = 0
-        self._containers: set[_Container] = set()
-        self._probing = threading.Lock()
-        self._probed_at = 0.0
-        self._copying = threading.Lock()
-        self._ended = threading.Event()  # what was connected to the engine has ended
-        self._events: Any = None
-        self._threads: list[threading.Thread] = []
-
-    # -- what it does
-
-    def connect(self) -> None:
-        """Connect to its engine.
-
-        Raises:
-            InfrastructureError: it does not answer, or cannot do what sandboxes need.
-        """
-        link = Link(self.address)
-        try:
-            make = partial(_Container, self)
-            self.engine = DockerEngine(link.api, self._hosts.runtime, link.address, make)
-            self.engine.starters = max_starters(int(self.engine.facts.get("NCPU") or 1))
-            with contextlib.suppress(SandboxError):
-                self.engine.sweep()
-        except BaseException:
-            link.close()
-            raise
-        self.link = link
-        self.slots = self._slots or _slots(self.engine.facts)
-
-    def begin(self) -> None:
-        """Take a share of the sandboxes from now on."""
-        assert self.engine is not None
-        self.images = Images(
-            self.engine.api,
-            self._hosts.base_images,
-            lambda line: self._hosts.report_building(f"{self.name}: {line}"),
-            self._hosts.registry,
-            self._hosts.verbosity,
-        )
-        self.engine.forget_images()
-        with self._hosts.changed:
-            self.ready_images, self.refused_images = set(), {}
-            self.cooldown_until, self._faults = 0.0, 0
-            self.up = True
-            self._hosts.changed.notify_all()
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a sandbox there."""
-        assert self.engine is not None
-        container = self.engine.launch(spec)
-        assert isinstance(container, _Container)
-        with self._hosts.changed:
-            self._containers.add(container)
-            self._faults = 0
-        return container
-
-    def forget(self, container: _Container) -> None:
-        """Note that a sandbox has ended."""
-        with self._hosts.changed:
-            self._containers.discard(container)
-
-    def record_failure(self, problem: str) -> None:
-        """Note that a start failed there which did not fail elsewhere."""
-        with self._hosts.changed:
-            self._faults += 1
-            if self._faults < _MAX_FAULTS or self.cooldown_until > time.monotonic():
-                return
-            self.cooldown_until = time.monotonic() + _COOLDOWN
-        self._hosts.report(
-            f"Docker host {self.name}: {_MAX_FAULTS} starts failed that other hosts made; it is "
-            f"left out for {_COOLDOWN:.0f} seconds ({problem})"
-        )
-
-    def load(self, spec: SandboxSpec) -> tuple[int, float, float]:
-        """Return how much there is to do, to be compared with other hosts'."""
-        # Our servers share the work best with one on each host.
-        servers = [container.spec for container in self._containers if container.spec.mounts]
-        similar = sum(server.image == spec.image for server in servers) if spec.mounts else 0
-        return similar, (len(self._containers) + self.starting + 1) / self.slots, random.random()
-
-    def suits(self, spec: SandboxSpec) -> bool:
-        """Whether such a sandbox can be there: a limited network needs the engine's own machine."""
-        return self.address.is_local or not spec.limits.hosts
-
-    # -- whether it answers
-
-    def probe(self) -> bool:
-        """See whether it answers, and drop what it has lost; return whether it does."""
-        asked_at = time.monotonic()
-        with self._probing:
-            if self._probed_at > asked_at:  # another thread has asked it meanwhile
-                return self.up
-            problem = self._find_problem()
-            self._probed_at = time.monotonic()
-        if problem:
-            self._mark_down(problem)
-        elif self._ended.wait(_NOTICE_TIMEOUT):
-            self._drop_lost()
-        return self.up
-
-    def start_threads(self) -> None:
-        """Look after it from now on."""
-        for work in (self.watch, self.listen):
-            thread = threading.Thread(target=work, name="intercode-host", daemon=True)
-            thread.start()
-            self._threads.append(thread)
-
-    def watch(self) -> None:
-        """Look after it until the run is over."""
-        while not self._hosts.closed.wait(_INTERVAL):
-            if self.up:
-                self.probe()
-                continue
-            with contextlib.suppress(InfrastructureError):
-                if self.link is None:
-                    self.connect()
-                elif self._find_problem():
-                    continue
-                self.begin()
-                self._hosts.report(f"Docker host {self.name} answers again")
-
-    def _find_problem(self) -> str:
-        """Return why it does not answer, or nothing."""
-        if self.link is None:
-            return "it was never reached"
-        problem = ""
-        for _ in range(_MAX_TRIES):
-            try:
-                with link_failure(self.link):
-                    self.link.ask()
-                return ""
-            except EngineUnavailable as error:
-                problem = str(error)
-        return problem
-
-    def listen(self) -> None:
-        """Notice at once that the engine ends: its stream of events ends with it."""
-        while not self._hosts.closed.is_set():
-            if self.up and self.engine is not None:
-                with contextlib.suppress(Exception):  # whatever the SDK makes of an end
-                    nothing = {"label": f"{RUN_LABEL}.events={self.engine.run}"}
-                    self._events = self.engine.api.events(filters=nothing)
-                    self._ended.clear()
-                    try:
-                        for _ in self._events:
-                            pass
-                    finally:
-                        self._ended.set()
-                        self._events._response.close()  # or its socket stays open
-                    if not self._hosts.closed.wait(_NOTICE_TIMEOUT):
-                        self.probe()
-            self._hosts.closed.wait(_NOTICE_TIMEOUT)
-
-    def _mark_down(self, problem: str) -> None:
-        with self._hosts.changed:
-            if not self.up:
-                return
-            self.up = False
-            running = sum(host.up for host in self._hosts.hosts)
-            self._hosts.lost_at = time.monotonic()
-            self._hosts.changed.notify_all()
-        count = len(self._hosts.hosts)
-        remaining = f"{running} of {count} hosts go on" if running else "none remains"
-        self._hosts.report(
-            f"Docker host {self.name} does not answer any more ({problem}): its sandboxes are "
-            f"lost, {remaining}"
-        )
-        self._drop_lost()
-        self._hosts.drop(
-            lambda container: isinstance(container, _Container) and container.host is self
-        )
-
-    def _drop_lost(self) -> None:
-        """Note which sandboxes have lost their engine, and drop those that were idle."""
-        with self._hosts.changed:
-            for container in self._containers:
-                container.lost = container.lost or container.hung_up()
-        self._hosts.drop(lambda container: isinstance(container, _Container) and container.lost)
-
-    # -- images
-
-    def request_image(self, image: str) -> None:
-        """Have an image brought there in the background; with the lock held."""
-        if (
-            image not in self.ready_images
-            and image not in self.coming_images
-            and image not in self.refused_images
-        ):
-            self.coming_images.add(image)
-            threading.Thread(
-                target=self._fetch_image, args=(image,), name="intercode-image", daemon=True
-            ).start()
-
-    def _fetch_image(self, image: str) -> None:
-        problem = ""
-        try:
-            with self._copying:  # one at a time is as fast
-                self._hosts.give_image(self, image)
-        except Exception as error:
-            problem = " ".join(str(error).split())
-        with self._hosts.changed:
-            self.coming_images.discard(image)
-            if not problem:
-                self.ready_images.add(image)
-            else:
-                self.refused_images[image] = problem
-            self._hosts.changed.notify_all()
-        if problem and self.up and not self._hosts.closed.is_set() and self.probe():
-            self._hosts.report(f"Docker host {self.name} cannot have the image {image}: {problem}")
-
-    def close(self) -> None:
-        """End what it runs for us."""
-        with contextlib.suppress(Exception):
-            if self._events is not None:
-                self._events.close()
-        for thread in self._threads:
-            thread.join(_NOTICE_TIMEOUT * 10)
-        if self.engine is not None:
-            self.engine.close(answers=self.up)
-        if self.link is not None:
-            self.link.close()
-
-
 class DockerHosts:
     """All hosts of a run: a launcher of sandboxes, and the images that they start from.
 
@@ -472,7 +153,7 @@ class DockerHosts:
         self._sources: dict[str, ImageSource] = {}
         self._pinned: dict[str, str] = {}
         self._process = MakingProcess()
-        self.hosts = [_Host(self, host) for host in hosts]
+        self.hosts = [Host(self, host) for host in hosts]
         try:
             self._connect()
         except BaseException:
@@ -482,9 +163,9 @@ class DockerHosts:
             host.start_threads()
 
     def _connect(self) -> None:
-        problems: list[tuple[_Host, InfrastructureError]] = []
+        problems: list[tuple[Host, InfrastructureError]] = []
 
-        def connect(host: _Host) -> None:
+        def connect(host: Host) -> None:
             try:
                 host.connect()
                 host.begin()
@@ -522,7 +203,7 @@ class DockerHosts:
         Raises:
             SandboxError: no host can start it, or none answers.
         """
-        failures: dict[_Host, SandboxError] = {}
+        failures: dict[Host, SandboxError] = {}
         while True:
             host = self._choose_host(spec, failures)
             if host is None:
@@ -540,7 +221,7 @@ class DockerHosts:
                 with self.changed:
                     host.starting -= 1
 
-    def _choose_host(self, spec: SandboxSpec, failures: Iterable[_Host]) -> _Host | None:
+    def _choose_host(self, spec: SandboxSpec, failures: Iterable[Host]) -> Host | None:
         """Return the host for a sandbox, one start more on it; None if all were tried.
 
         Raises:
@@ -571,7 +252,7 @@ class DockerHosts:
                         if failures:
                             return None
                         raise SandboxError(f"{spec.image}: {refusing[0]}")
-                    self.changed.wait(_INTERVAL)
+                    self.changed.wait(PROBE_INTERVAL)
                     continue
                 if failures:
                     return None
@@ -579,7 +260,7 @@ class DockerHosts:
                 if remaining <= 0:
                     names = ", ".join(host.name for host in suited)
                     raise SandboxError(f"no Docker host answers: {names}")
-                self.changed.wait(min(remaining, _INTERVAL))
+                self.changed.wait(min(remaining, PROBE_INTERVAL))
         raise SandboxError("the run is over")
 
     # -- images
@@ -590,7 +271,7 @@ class DockerHosts:
         Raises:
             ImageError: it cannot be built or found there.
         """
-        failed: dict[_Host, InfrastructureError] = {}
+        failed: dict[Host, InfrastructureError] = {}
         while True:
             host = self._choose_builder(failed)
             if host is None:
@@ -627,7 +308,7 @@ class DockerHosts:
             if host.images is not None:
                 host.images.stop_builds()
 
-    def _choose_builder(self, failed: Iterable[_Host]) -> _Host | None:
+    def _choose_builder(self, failed: Iterable[Host]) -> Host | None:
         """Return the first host that answers and has not failed; None if all that answer have.
 
         Raises:
@@ -644,7 +325,7 @@ class DockerHosts:
                 self.changed.wait(remaining)
         raise EngineUnavailable("no Docker host answers")
 
-    def give_image(self, host: _Host, image: str) -> None:
+    def give_image(self, host: Host, image: str) -> None:
         """Make sure that a host has an image, and the one that other hosts have.
 
         Raises:

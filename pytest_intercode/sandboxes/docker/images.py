@@ -6,17 +6,10 @@ Where there is a registry, it is asked first, and gets what was built.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import fnmatch
 import hashlib
 import io
-import os
-import posixpath
 import re
-import stat
 import tarfile
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
+from pytest_intercode.sandboxes.docker.context import add_file, build_context, copied_modes
 from pytest_intercode.sandboxes.docker.errors import plain
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
@@ -35,35 +29,16 @@ from pytest_intercode.sandboxes.docker.registry import (
     content_of,
     pull,
 )
-from pytest_intercode.suites.dockerfile import (
-    read_instructions,
-    reads_context,
-    replace_bases,
-    replace_spans,
-)
-from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import find_substitutes
+from pytest_intercode.sandboxes.docker.transfers import Transfers, one_builder
 
 if TYPE_CHECKING:
     from docker import APIClient
-    from requests import Response
 
-__all__ = [
-    "Images",
-    "build_context",
-    "copied_modes",
-    "copy_image",
-    "layers_of",
-    "one_builder",
-]
+__all__ = ["Images", "copy_image", "layers_of"]
 
 _REPOSITORY = "pytest-intercode"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _LAST_LINES = 12
-_MAX_LOCK_NAME = 100  # characters of an image's name in that of a file
-_RUN_IS_OVER = "the run is over, and no image is built any more"
-_LOCK_INTERVAL = 0.1  # seconds between two tries to lock an image that is being made
-_MAX_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
 
 
 class _ContextRead(Exception):
@@ -124,10 +99,7 @@ class Images:
         self._pinned: dict[str, str] = {}
         self._identities: dict[str, str] = {}
         self._failed: dict[str, ImageError] = {}  # by the images' names
-        self._slots = threading.BoundedSemaphore(_MAX_BUILDS)
-        self._lock = threading.Lock()  # guards what follows, for a moment
-        self._transfers: set[Response] = set()
-        self._stopped = False
+        self._transfers = Transfers(api)
 
     def _report(self, line: str, verbosity: int = 0) -> None:
         if self._verbosity >= verbosity:
@@ -147,14 +119,7 @@ class Images:
 
     def stop_builds(self) -> None:
         """End the builds and pulls that are under way; none is begun afterwards."""
-        from docker.types import CancellableStream
-
-        with self._lock:
-            self._stopped = True
-            transfers = list(self._transfers)
-        for response in transfers:
-            with contextlib.suppress(Exception):  # it may have ended meanwhile
-                CancellableStream(iter(()), response).close()
+        self._transfers.stop()
 
     def pinned(self, name: str) -> str:
         """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
@@ -253,10 +218,10 @@ class Images:
         lines = [f"FROM {base}", *(f"ADD {index}.tar /" for index in range(len(layers)))]
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as context:
-            _add(context, "Dockerfile", "\n".join(lines).encode())
+            add_file(context, "Dockerfile", "\n".join(lines).encode())
             for number, layer in enumerate(layers):
                 try:
-                    _add(context, f"{number}.tar", layer.read_bytes())
+                    add_file(context, f"{number}.tar", layer.read_bytes())
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
@@ -275,7 +240,7 @@ class Images:
             build: builds it under a name.
         """
         name = f"{_REPOSITORY}/{label}:{content[:12]}"
-        with one_builder(name, lambda: self._stopped), self._fail_once(name):
+        with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
             if self.registry is not None:
                 self._pinned[name] = self._provide_from_registry(
                     self.registry, name, label, content, build
@@ -298,39 +263,9 @@ class Images:
             yield
         except ImageError as error:
             error.image = error.image or name
-            if not self._stopped:
+            if not self._transfers.stopped:
                 self._failed[name] = error
             raise
-
-    @contextlib.contextmanager
-    def _transfer(self) -> Iterator[None]:
-        """Wait for room for one more build or pull, which `stop_builds` ends.
-
-        Raises:
-            ImageError: the run is over.
-        """
-        thread = threading.get_ident()
-        responses: list[Response] = []
-
-        def record(response: Response, *_: object, **__: object) -> None:
-            if threading.get_ident() == thread:
-                with self._lock:
-                    responses.append(response)
-                    self._transfers.add(response)
-
-        with self._slots:
-            with self._lock:
-                if self._stopped:
-                    raise ImageError(_RUN_IS_OVER)
-                # New lists, as requests of other threads walk through the old one.
-                self._api.hooks["response"] = [*self._api.hooks["response"], record]
-            try:
-                yield
-            finally:
-                with self._lock:
-                    hooks = [hook for hook in self._api.hooks["response"] if hook is not record]
-                    self._api.hooks["response"] = hooks
-                    self._transfers.difference_update(responses)
 
     def _provide_from_registry(
         self,
@@ -384,12 +319,12 @@ class Images:
         """
         if _image_info(self._api, name):
             return
-        with one_builder(name, lambda: self._stopped), self._fail_once(name):
+        with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
             if _image_info(self._api, name):
                 return
             self._report(f"pulling {name} (first use)")
             try:
-                with self._transfer():
+                with self._transfers.begin():
                     pull(self._api, *_repository_and_tag(name))
             except RegistryError as error:
                 origin = "" if name == replaced else f", which replaces {replaced},"
@@ -401,49 +336,57 @@ class Images:
                 ) from None
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
-        with self._transfer():
+        with self._transfers.begin():
             origin = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
             self._report(f"building {tag} {origin} (first use)")
-            failure, last = self._run_build(recipe, context, content, tag)
+            failure, last = _run_build(
+                self._api, recipe, context, content, tag, lambda line: self._report(line, 1)
+            )
         if failure or not _image_info(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{recipe.dockerfile} does not build: {failure or 'no image'}{lines}")
 
-    def _run_build(
-        self, recipe: _Recipe, context: bytes, content: str, tag: str
-    ) -> tuple[str, Iterable[str]]:
-        """Have an image built; return why it cannot be, if so, and the last lines of the build."""
-        from docker.errors import APIError
-        from requests.exceptions import RequestException
 
-        name = recipe.dockerfile.name
-        last: deque[str] = deque(maxlen=_LAST_LINES)
-        failure = ""
-        try:
-            stream: Iterator[dict[str, Any]] = self._api.build(
-                fileobj=io.BytesIO(context),
-                custom_context=True,
-                dockerfile=name,
-                tag=tag,
-                buildargs=dict(recipe.arguments),
-                rm=True,
-                forcerm=True,
-                decode=True,
-                labels={f"{_REPOSITORY}.image": name, CONTENT_LABEL: content},
-                timeout=1800,
-            )
-            for event in stream:
-                for line in str(event.get("stream") or "").splitlines():
-                    if not line.strip():
-                        continue
-                    last.append(line.rstrip())
-                    step = _STEP.match(line)
-                    if step:
-                        self._report(f"  step {step[1]}/{step[2]}: {step[3][:90]}", 1)
-                failure = failure or str(event.get("error") or "")
-        except (APIError, RequestException) as error:
-            failure = plain(error)
-        return failure, last
+def _run_build(
+    api: APIClient,
+    recipe: _Recipe,
+    context: bytes,
+    content: str,
+    tag: str,
+    report_step: Callable[[str], None],
+) -> tuple[str, Iterable[str]]:
+    """Have an image built; return why it cannot be, if so, and the last lines of the build."""
+    from docker.errors import APIError
+    from requests.exceptions import RequestException
+
+    name = recipe.dockerfile.name
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    failure = ""
+    try:
+        stream: Iterator[dict[str, Any]] = api.build(
+            fileobj=io.BytesIO(context),
+            custom_context=True,
+            dockerfile=name,
+            tag=tag,
+            buildargs=dict(recipe.arguments),
+            rm=True,
+            forcerm=True,
+            decode=True,
+            labels={f"{_REPOSITORY}.image": name, CONTENT_LABEL: content},
+            timeout=1800,
+        )
+        for event in stream:
+            for line in str(event.get("stream") or "").splitlines():
+                if not line.strip():
+                    continue
+                last.append(line.rstrip())
+                step = _STEP.match(line)
+                if step:
+                    report_step(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
+            failure = failure or str(event.get("error") or "")
+    except (APIError, RequestException) as error:
+        failure = plain(error)
+    return failure, last
 
 
 def _repository_and_tag(name: str) -> tuple[str, str]:
@@ -491,107 +434,3 @@ def copy_image(source: APIClient, target: APIClient, name: str) -> None:
     if loaded and loaded != name and not layers_of(target, name):
         repository, _, tag = name.rpartition(":")
         target.tag(loaded, repository or name, tag if repository else "latest", force=True)
-
-
-def copied_modes(text: str) -> tuple[str, dict[str, int]]:
-    """Return a Dockerfile without ``--chmod``, and the modes of what is copied with it.
-
-    The builder that the engine's API has does not know the option, so the files of the context get
-    the modes.
-    """
-    modes: dict[str, int] = {}
-    spans: list[tuple[tuple[int, int], str]] = []
-    for instruction in read_instructions(text):
-        if instruction.name not in ("COPY", "ADD"):
-            continue
-        for flag, value, index in instruction.flags():
-            if flag == "chmod" and re.fullmatch("0?[0-7]{3,4}", value):
-                end = index + len(value)
-                end += len(instruction.rest[end:]) - len(instruction.rest[end:].lstrip())
-                spans.append((instruction.span(index - len("--chmod="), end), ""))
-                for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
-                    if not name.startswith("--"):
-                        modes[posixpath.normpath(name)] = int(value, 8)
-    return replace_spans(text, spans), modes
-
-
-def build_context(
-    dockerfile: Path,
-    more: Iterable[tuple[str, Path]] = (),
-    text: str | None = None,
-    modes: Mapping[str, int] | None = None,
-    *,
-    alone: bool = False,
-) -> bytes:
-    """Return what a build may use as a tar archive, which depends on names and bytes alone.
-
-    Of the modes it holds what git keeps of them: whether its owner may run a file.
-
-    Args:
-        dockerfile: the Dockerfile.
-        more: further files, by their names there.
-        text: what is built instead of the Dockerfile's own text; None for that.
-        modes: modes of files by their names there, which may be patterns or folders.
-        alone: the Dockerfile is all that is used.
-    """
-    files = [(dockerfile.name, dockerfile)] if alone else context_files(dockerfile)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, path in (*files, *more):
-            try:
-                data = path.read_bytes()
-                runs = path != dockerfile and path.stat().st_mode & stat.S_IXUSR
-            except OSError as error:
-                raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
-            if path == dockerfile and text is not None:
-                data = text.encode()
-            mode = 0o755 if runs else 0o644
-            for pattern, new_mode in (modes or {}).items():
-                if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
-                    mode = new_mode
-            _add(archive, name, data, mode)
-    return buffer.getvalue()
-
-
-def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(data), mode
-    archive.addfile(entry, io.BytesIO(data))
-
-
-@contextlib.contextmanager
-def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Let only one thread of this user's processes make a given image at a time.
-
-    Args:
-        tag: the image.
-        stopped: whether there is no use in waiting any more.
-
-    Raises:
-        ImageError: ``stopped`` is true, or the locks have no folder.
-    """
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
-    words = re.sub(r"[^a-z0-9]", "-", tag)[:_MAX_LOCK_NAME]
-    path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        while not _try_lock(descriptor):
-            if stopped():
-                raise ImageError(_RUN_IS_OVER)
-            time.sleep(_LOCK_INTERVAL)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Lock a file unless another has locked it; return whether that was done."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -20,8 +20,8 @@ from typing import Any
 
 from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 from pytest_intercode.sandboxes.pipes import PipeStreams
+from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 
 __all__ = ["AttachedStreams", "own_pipes"]
 

@@ -27,7 +27,7 @@ Plan: TypeAlias = "dict[str, list[tuple[str, int]]]"
 
 _MODULES = (
     *("core.hosts", "sandboxes.messages", "sandboxes.egress.plan", "sandboxes.egress.dns"),
-    *("sandboxes.egress.traffic", "sandboxes.egress.proxy"),
+    *("sandboxes.egress.traffic", "sandboxes.egress.uplink", "sandboxes.egress.proxy"),
 )
 _ANSWER_TIMEOUT = 5.0  # seconds for an answer
 _START_TIMEOUT = 30.0  # the same for the first one, on a busy machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_intercode.suites.harbor.requirements import (
+from pytest_intercode.environments.swe.requirements import (
     is_requirement,
     split_options,
     to_install,

@@ -9,26 +9,21 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_intercode.suites.dockerfile import (
+from pytest_intercode.core.dockerfile import (
     base_names,
     expand_variables,
     parse_pairs,
+    plain_base,
     read_instructions,
 )
 
-__all__ = ["Machine", "find_substitutes", "read_machine", "rebase"]
+__all__ = ["Machine", "read_machine", "rebase"]
 
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 
-# The base images of Terminal-Bench 1 are these, with tmux, asciinema and the directory.
-_KNOWN = {
-    r"(?:^|/)t-bench/ubuntu-24-04(?:[:@]|$)": "ubuntu:24.04",
-    r"(?:^|/)t-bench/python-3-13(?:[:@]|$)": "python:3.13-slim-bookworm",
-}
-_KNOWN_WORKDIR = "/app"
+_TERMINAL_BENCH_WORKDIR = "/app"  # of the base images of Terminal-Bench 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def read_machine(text: str) -> Machine:
             if match is None:
                 continue
             base = expand_variables(match[1], state.variables)
-            fresh = Machine(_KNOWN_WORKDIR if _plain_base(base) else "/")
+            fresh = Machine(_TERMINAL_BENCH_WORKDIR if plain_base(base) else "/")
             state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
             name = (match[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
@@ -88,36 +83,12 @@ def rebase(text: str) -> str:
 
     Those have a directory, which is made in any other.
     """
-    for name in filter(_plain_base, base_names(text)):
+    for name in filter(plain_base, base_names(text)):
         line = re.compile(
             rf"^(\s*FROM\s+(?:--platform=\S+\s+)?{re.escape(name)}(?:[ \t].*)?)$", re.I | re.M
         )
-        text = line.sub(rf"\g<1>\nWORKDIR {_KNOWN_WORKDIR}", text)
+        text = line.sub(rf"\g<1>\nWORKDIR {_TERMINAL_BENCH_WORKDIR}", text)
     return text
-
-
-def find_substitutes(
-    text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
-) -> dict[str, str]:
-    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
-
-    They are made of plain images, which replace them where they are not there.
-
-    Args:
-        text: the Dockerfile.
-        replacements: base images to use instead of others.
-        is_there: whether there is an image.
-    """
-    plain = {name: _plain_base(name) for name in base_names(text) if name not in replacements}
-    return {
-        name: replacements.get(base, base)
-        for name, base in plain.items()
-        if base and not is_there(name)
-    }
-
-
-def _plain_base(name: str) -> str:
-    return next((base for pattern, base in _KNOWN.items() if re.search(pattern, name)), "")
 
 
 def _words(rest: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -53,7 +54,6 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
-from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
@@ -28,7 +29,6 @@ from pytest_intercode.suites.harbor.parts import (
     without_canary,
 )
 from pytest_intercode.suites.mistakes import row_error
-from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = [

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.archives import build_archive, context_files, pack_files
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.files import build_archive, context_files, pack_files
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.dockerfile import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
-from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.repositories import repository_layer
-from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["toml", "write_swe", "write_terminal_bench"]
 

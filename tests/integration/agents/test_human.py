@@ -18,7 +18,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.suites.loader import load_suite
 from tests.conftest import PRETEND, results
 from tests.integration.plugin.test_bad_input import assert_usage_error
 

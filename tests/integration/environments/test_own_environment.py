@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import pytest_intercode
 import pytest_intercode.gym
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.environments import registered
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites import registered
 from tests.conftest import results
 
 PERL = Path(__file__).parents[3] / "examples" / "perl"

@@ -12,12 +12,12 @@ import pytest
 from pytest_intercode.core.task import CallTest, CodeTest, FileSpec, ProgramTest, Task, Test
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.python import grading
+from pytest_intercode.environments.python.hidden_tests import check_tests
 from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import InfrastructureError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.python_tests import check_tests
 from tests.support import puzzles
 
 provider = puzzles.provider  # fixture: of each backend

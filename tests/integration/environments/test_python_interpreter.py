@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.channel import FLOOD
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import Execution, SandboxSpec
-from pytest_intercode.suites.loader import bundled_folder
 from tests.support.backends import Backend
 
 SOON = 15.0  # seconds; far more than any short action takes, even on a busy machine
@@ -377,7 +377,7 @@ def test_flood_is_stopped(sandbox: AttachedSandbox) -> None:
 def test_flood_of_answers_does_not_fill_our_memory(sandbox: AttachedSandbox) -> None:
     flood = "import os\nwhile True:\n    _ = os.write(201, b'x' * 65536)"
     assert sandbox.run(flood, 60.0).ended == "flood"
-    assert len(sandbox._channel._answers) <= 1024**2
+    assert len(sandbox._channel._keeper.answers) <= 1024**2
     assert run(sandbox, "print('alive')").output == b"alive\n"
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.gateway import Gateway, GatewaySettings, Session
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.settings import GatewaySettings
 from tests.support.model_server import ModelServer
 
 KEY = "sk-the-real-key-of-this-test"

@@ -8,7 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from pytest_intercode.gateway import Price, Session, TokenUsage
+from pytest_intercode.gateway.exchange import TokenUsage
+from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.trajectory import final_message, turns
 from tests.integration.gateway.conftest import KEY, Gateways, opened
 from tests.support.model_server import Command, ModelServer, Step

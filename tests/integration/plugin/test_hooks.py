@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.plugin import hookspecs
+from pytest_intercode.plugin.composition import Composition
+from pytest_intercode.rollouts.spec import RolloutSpec
 from tests.conftest import results
 
 TEXT = (Path(__file__).parents[3] / "docs" / "hooks.md").read_text(encoding="utf-8")
@@ -129,3 +132,32 @@ def test_every_episode_to_a_tracker(
         ("agent.py:Agent", 2, 0)
     }
     assert all(row["seconds"] > 0 for row in tracker)
+
+
+def test_what_an_item_is_to_do_is_written_down_once(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook that surrounds ours has the environment of the item's own rollout."""
+    specs: list[str] = []
+    spec = Composition.spec
+
+    def counted(self: Composition, task: Task, node_id: str = "") -> RolloutSpec:
+        specs.append(task.id)
+        return spec(self, task, node_id)
+
+    monkeypatch.setattr(Composition, "spec", counted)
+    project.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_intercode_make_environment(config, task):
+            environment = yield
+            print("surrounded", task.id, environment.max_turns)
+            return environment
+        """
+    )
+    options = ("-k", "quick or clean", "--intercode-agent=agent.py:Agent", "-s")
+    result = project.runpytest_inprocess("suite.yaml", *options, "--intercode-max-turns=3")
+    result.stdout.fnmatch_lines(["*surrounded quick 3*", "*surrounded clean 3*"])
+    assert specs == ["quick", "clean"]

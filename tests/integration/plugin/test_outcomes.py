@@ -30,7 +30,7 @@ def run(pytester: pytest.Pytester, agent: str, *more: str) -> pytest.RunResult:
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait long for an agent that does not come back."""
-    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._GRACE", 0.2)
+    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._ACTION_STOP_TIMEOUT", 0.2)
 
 
 # -- shapes of agents

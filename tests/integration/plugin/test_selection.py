@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Task
 from pytest_intercode.plugin.settings import Settings
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.loader import load_suite
 from tests.conftest import PRETEND, SUITE
 
 ROWS = [{"query": f"Print {n}.", "gold": f"echo {n}"} for n in ("one", "two", "three")]
@@ -522,6 +523,9 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
                 "pytest_intercode.plugin",
                 "pytest_intercode.plugin.fixtures",
                 "pytest_intercode.plugin.hookspecs",
+                "pytest_intercode.options",
+                "pytest_intercode.options.option",
+                "pytest_intercode.options.table",
                 "pytest_intercode.plugin.options",
             }
         """

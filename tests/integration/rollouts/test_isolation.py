@@ -26,7 +26,7 @@ def solve(task, env):
 @pytest.fixture
 def play(pytester: pytest.Pytester, pretend: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs the small suite with a loop-style agent of the given source."""
-    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._FAREWELL", 0.3)
+    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._AGENT_EXIT_TIMEOUT", 0.3)
 
     def run(source: str, *options: str) -> pytest.RunResult:
         Path("mine.py").write_text(PRELUDE + source)

@@ -157,7 +157,7 @@ def test_a_paused_container_is_somebody_elses_doing(
 ) -> None:
     sandbox = docker_engine.launch(SandboxSpec(bash_image))
     sandbox.run("true", SOON)
-    monkeypatch.setattr("pytest_intercode.sandboxes.channel._ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr("pytest_intercode.sandboxes.keeper._ANSWER_TIMEOUT", 0.2)
     docker_engine.api.pause(sandbox.name)
     try:
         with pytest.raises(SandboxError, match="somebody has paused it"):
@@ -183,7 +183,7 @@ def test_root_has_pipes_to_a_container_of_this_machine(
 ) -> None:
     sandbox = docker_engine.launch(SandboxSpec(bash_image))
     ours = docker_engine.is_local and os.geteuid() == 0
-    assert isinstance(sandbox._channel._transport, PipeStreams) == ours
+    assert isinstance(sandbox._channel._keeper.transport, PipeStreams) == ours
     # The three streams and the folder: nothing of how they came about.
     assert sandbox.run("ls /proc/self/fd", SOON).output == b"0\n1\n2\n3\n"
     sandbox.close()

@@ -19,7 +19,7 @@ from pytest_intercode.agents.loader import adapt
 from pytest_intercode.core.task import Limits
 from pytest_intercode.plugin.reports import trajectory_tail
 from pytest_intercode.results.format import from_line, to_line
-from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.attached import AttachedSandbox

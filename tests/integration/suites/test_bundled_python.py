@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.suites.loader import load_suite
 from tests.support.bundled import play
 from tests.support.thinning import every, thinned
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.carrying import Carrying
@@ -19,7 +20,7 @@ from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.rewards.verification import TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Entry
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.loader import load_suite
 
 FOLDER = bundled_folder("tasks")
 TASKS = load_suite(FOLDER / "swe.yaml").tasks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import replace_and_keep, write_file
+from pytest_intercode.core.files import bundled_folder, replace_and_keep, write_file
 from pytest_intercode.errors import ConfigurationError
 
 
@@ -89,3 +89,10 @@ def test_a_file_that_cannot_be_moved_to_its_place_leaves_what_was_there(tmp_path
     with pytest.raises(OSError, match="No such file"):
         replace_and_keep(tmp_path / "absent", path)
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"r.jsonl": RESULTS}
+
+
+def test_folder_that_is_not_there() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"the installed package \(version .+\) has no folder 'x'"
+    ):
+        bundled_folder("x")

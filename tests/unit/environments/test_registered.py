@@ -12,15 +12,15 @@ import pytest
 
 import pytest_intercode
 from pytest_intercode.core.task import ENVIRONMENTS, ImageSource
+from pytest_intercode.environments import registered
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registered import environment_names, is_environment
 from pytest_intercode.environments.registry import environment_class, register_environment
 from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
 from pytest_intercode.sandboxes.bubblewrap.images import Images
 from pytest_intercode.sandboxes.protocol import HOST
-from pytest_intercode.suites import registered
 from pytest_intercode.suites.catalogue import bundled_tasks
 from pytest_intercode.suites.loader import load_suite
-from pytest_intercode.suites.registered import environment_names, is_environment
 
 
 @pytest.fixture(autouse=True)

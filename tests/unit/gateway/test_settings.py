@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway import Gateway, GatewaySettings, Price, TokenUsage
 from pytest_intercode.gateway.apis import ROUTES, error_body, stop_status
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
-from pytest_intercode.gateway.prices import parse_price, price_of
+from pytest_intercode.gateway.exchange import TokenUsage
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.prices import Price, parse_price, price_of
+from pytest_intercode.gateway.settings import GatewaySettings
 
 # -- prices
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from pytest_intercode.cli.arguments import add_option
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.registry import PROFILES
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.plugin.options import OPTIONS, FailUnder, Option, ini_values
+from pytest_intercode.options.option import Option
+from pytest_intercode.options.table import OPTIONS, FailUnder, Options
+from pytest_intercode.plugin.options import ini_values
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.choice import BACKENDS
 
@@ -25,7 +29,7 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_each_option(option: Option) -> None:
+def test_each_option(option: Option[object]) -> None:
     assert option.help[0] == option.help[0].lower() or option.help.startswith("`")
     assert not option.help.endswith(".")
     assert "\n" not in option.help
@@ -106,12 +110,47 @@ def test_what_is_no_value(name: str, written: str) -> None:
 
 def test_the_defaults(pytester: pytest.Pytester) -> None:
     settings = Settings.of(pytester.parseconfig())
-    assert (settings.profile, settings.sandbox, settings.gate) == ("strict", "auto", "tasks")
+    assert (settings.profile, settings.backend, settings.gate) == ("strict", "auto", "tasks")
     assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
     assert (settings.agent, settings.timeout, settings.feedback) == (None, None, None)
     assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})
     several = Settings.of(pytester.parseconfig("--intercode-repeat=2"))
     assert several.gate == "verdict"
+
+
+def test_each_option_is_an_attribute_of_the_settings(pytester: pytest.Pytester) -> None:
+    settings = Settings.of(pytester.parseconfig("--intercode-limit=2"))
+    for option in OPTIONS:
+        assert getattr(Settings, option.attribute) is option
+        default = option.value(option.default) if option.default else None
+        assert vars(settings)[option.attribute] in (default, (), {}, False, 2)
+    assert settings.limit == 2
+    with pytest.raises(AttributeError, match="settings do not change"):
+        settings.limit = 3
+    assert (settings.replace(limit=3).limit, settings.limit) == (3, 2)
+
+
+def test_commands_take_options_over(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser(prog="command")
+    options = (Options.backend, Options.base_images, Options.allow_path, Options.network)
+    for option in options:
+        add_option(parser, option, "what it means here")
+    empty = vars(parser.parse_args([]))
+    assert empty == {"sandbox": "auto", "base_image": [], "allow_path": [], "network": False}
+    words = ["--sandbox=docker", "--base-image=a=b", f"--allow-path={tmp_path}", "--network"]
+    assert vars(parser.parse_args(words)) == {
+        **{"sandbox": "docker", "base_image": [("a", "b")], "allow_path": [tmp_path]},
+        "network": True,
+    }
+    for word, message in (
+        ("--sandbox=x", "argument --sandbox: invalid choice: 'x'"),
+        ("--base-image=a", "--base-image: the form NAME=REPLACEMENT is needed, found 'a'"),
+        ("--base-image=a=", "--base-image: a value is needed"),
+        ("--allow-path=no", "argument --allow-path: no: there is no such folder"),
+    ):
+        with pytest.raises(SystemExit):
+            parser.parse_args([word])
+        assert message in capsys.readouterr().err
 
 
 def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
@@ -305,6 +344,6 @@ def test_the_option_wins_over_the_task(
     at_terminal: bool,
     seconds: float | None,
 ) -> None:
-    settings = replace(Settings.of(pytester.parseconfig()), timeout=given)
+    settings = Settings.of(pytester.parseconfig()).replace(timeout=given)
     task = replace(_TASK, timeout=of_task)
     assert settings.episode_timeout(task, at_terminal=at_terminal) == seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,8 @@ import execnet
 import numpy as np
 import pytest
 
-from pytest_intercode.core.record import EpisodeRecord, FirstScore, TaskRecord
+from pytest_intercode.core.digest import digest
+from pytest_intercode.core.record import EpisodeRecord, FirstScore, ShardRecord, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Turn
 from pytest_intercode.core.usage import Usage
@@ -20,7 +22,6 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import files
 from pytest_intercode.results.files import ResultsFile, read_records, read_results
 from pytest_intercode.results.format import from_line, from_row, json_schema, to_line, to_row
-from pytest_intercode.suites.digest import digest
 
 _TASK = Task(
     "t-1",
@@ -115,6 +116,51 @@ def test_row() -> None:
         "attempts": ["the sandbox died"],
         "end_state": {"agent": {"output": ""}},
     }
+
+
+def test_the_bytes_of_a_line_are_as_they_were() -> None:
+    turn = Turn("ls", "a", None, 1.0, 0.1, {"p": 1.0}, True, "hm", "said", Usage(1), 0.2, "exact")
+    record = _episode(
+        turns=(turn,),
+        **{"usage": Usage(2, 30, 4, 0.5, 20), "log": "end", "left_behind": ("a thread",)},
+        **{"sandbox": "docker", "image": "i", "node_id": "n", "test_output": "1 failed"},
+        **{"image_digest": "x@sha256:0", "parameters_version": 3, "host": "h"},
+        **{"phases": {"agent": (1.0, 2.0)}, "test_passed": False, "item": 0, "run_name": "r"},
+        **{"shard": ShardRecord(1, 2, 3, "d", {"env": "bash"}), "refused_hosts": ("a.b",)},
+        **{"superseded": True, "rescored_from": FirstScore("paper", 0.5), "reward_function": "f"},
+        extra={"later": 1, "turn_history": {"steps": ["one"]}},
+    )
+    usage = '"input_tokens": 0, "output_tokens": 0, "cost": null'
+    assert to_line(record) == (
+        '{"environment": "ic_bash", "dataset": "set", "task_id": "t-1", "query": "Do it.", '
+        '"turn_history": {"actions": ["ls"], "observations": ["a"], "rewards": [1.0], '
+        '"valid_action": [null], "thoughts": ["hm"], "steps": ["one"]}, '
+        '"summary": {"max_reward": 1.0, "max_reward_idx": 0, "turns_taken": 1, "turns_max": 10}, '
+        '"format_version": 2, "outcome": "failed", "reward": 0.25, "reward_parts": '
+        '{"output": 0.25}, "reason": "why", "detail": "at length", "seconds": 1.235, '
+        '"turn_seconds": [0.1], "turn_parts": [{"p": 1.0}], "turn_agent_seconds": [0.2], '
+        '"turn_passed": [true], "turn_answers": ["exact"], "turn_logs": ["said"], '
+        f'"turn_usage": [{{"requests": 1, {usage}}}], "usage": {{"requests": 2, '
+        '"input_tokens": 30, "output_tokens": 4, "cost": 0.5, "cached_tokens": 20}, '
+        '"log": "end", "left_behind": ["a thread"], "suite": "suite", "hardness": "easy", '
+        '"tags": ["x", "y"], "profile": "strict", "agent": "mine:Agent", "agent_arguments": {}, '
+        f'"sandbox": "docker", "image": "i", "task_digest": "{digest(_TASK)}", "repeat": 1, '
+        '"node_id": "n", "attempts": ["the sandbox died"], "end_state": {"agent": '
+        '{"output": ""}}, "test_output": "1 failed", "image_digest": "x@sha256:0", '
+        '"parameters_version": 3, "host": "h", "phases": {"agent": [1.0, 2.0]}, '
+        '"test_passed": false, "item": 0, "run_name": "r", "shard": {"part": 1, "parts": 2, '
+        '"items": 3, "durations": "d", "options": {"env": "bash"}}, "refused_hosts": ["a.b"], '
+        '"superseded": true, "rescored_from": {"profile": "paper", "reward": 0.5, '
+        '"outcome": "", "file": ""}, "reward_function": "f", "later": 1}'
+    )
+
+
+def test_the_bytes_of_published_recordings_are_as_they_were(recordings: Path) -> None:
+    lines = hashlib.sha256()
+    for path in sorted(recordings.glob("*.json.gz")):
+        for record in read_records(path):
+            lines.update(f"{to_line(record)}\n".encode("ascii"))
+    assert lines.hexdigest() == "7561e5b6d02786bf333e19b3b424b28bb9ad09fc8608c76d9eb32435b01abc21"
 
 
 def test_where_and_when_it_ran() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode.core.task import Verification
 from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.eval_scripts import sealed_script, with_exit_status
 from pytest_intercode.rewards.swe import (
     excused_tests,
     read_results,
@@ -18,7 +19,6 @@ from pytest_intercode.rewards.swe import (
     swe_state,
 )
 from pytest_intercode.rewards.test_logs import Status
-from pytest_intercode.suites.eval_scripts import sealed_script, with_exit_status
 
 _SCRIPT = ": '>>>>> Start Test Output'\npytest -rA\n: '>>>>> End Test Output'\n"
 _RUN = Verification(_SCRIPT, fail_to_pass=("a", "b"), pass_to_pass=("c", "d"))

@@ -19,9 +19,8 @@ from pytest_intercode.rewards.test_logs import (
     read_junit,
     registry,
 )
+from pytest_intercode.rewards.test_logs.registry import builtin_parser_names, parser_of_row
 from pytest_intercode.rewards.test_logs.results import Results
-from pytest_intercode.suites import parser_names
-from pytest_intercode.suites.parser_names import NAMES, parser_of_row
 
 _KARMA = """\
 Starting browser Chrome
@@ -391,22 +390,21 @@ def test_names_without_times() -> None:
         "b": Status.PASSED,
         "c runs here": Status.FAILED,
     }
-    assert parser_names.untimed("a [1.34 ms] ") == "a"
-    assert parser_names.untimed("a (3 ms) [0.1s]") == "a"
-    assert parser_names.untimed("a (b) [1] (3)") == "a (b) [1] (3)"
+    assert registry.untimed("a [1.34 ms] ") == "a"
+    assert registry.untimed("a (3 ms) [0.1s]") == "a"
+    assert registry.untimed("a (b) [1] (3)") == "a (b) [1] (3)"
 
 
 def test_names_of_publishers() -> None:
     assert parser_of_row("parse_log_junit", "a-1", "") == "junit_text"
     assert parser_of_row("pytest", "a-1", "") == "pytest"
     for name in ("parse_log_haskell_v2", "parse_java_mvn", "parse_logs_r_junit", "parse_lue_nvim"):
-        with pytest.raises(parser_names.UnknownParser, match=f"read by '{name}', which is not he"):
+        with pytest.raises(registry.UnknownParser, match=f"read by '{name}', which is not he"):
             parser_of_row(name, "a-1", "")
 
 
 def test_every_parser_is_listed_and_tried() -> None:
-    assert set(registry.built_in()) == set(NAMES)
-    assert {parser_names.plain_parser(name) for name, _, _ in CASES} == set(NAMES)
+    assert {registry.plain_parser(name) for name, _, _ in CASES} == set(builtin_parser_names())
 
 
 # -- hostile logs
@@ -418,7 +416,7 @@ _PIECES = sorted({piece for _, log, _ in CASES for piece in log.replace(" ", " \
 @settings(max_examples=10, deadline=None)
 def test_garbage_is_read(pieces: list[str]) -> None:
     log = "".join(pieces)
-    for name in set(NAMES) - {"junit"}:
+    for name in set(builtin_parser_names()) - {"junit"}:
         for test, status in parse(name, log).items():
             assert isinstance(test, str)
             assert isinstance(status, Status)
@@ -462,7 +460,7 @@ _HOSTILE = [
 @pytest.mark.parametrize("piece", _HOSTILE)
 def test_time_grows_with_the_length(piece: str) -> None:
     log = piece * (30_000 // len(piece))
-    for name in set(NAMES) - {"junit"}:
+    for name in set(builtin_parser_names()) - {"junit"}:
         before = time.process_time()
         parse(name, f"Starting browser\nrunning 1 test files\n + xvfb-run {log}\nFAILED\n")
         assert time.process_time() - before < 1, name  # 0.03 s; a quadratic one takes longer
@@ -520,11 +518,10 @@ def words_of(log: str) -> Any:
 def test_a_parser_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     value = f"{__name__}:words_of"
     points = {
-        name: EntryPoint(name, where, parser_names.GROUP)
+        name: EntryPoint(name, where, registry.GROUP)
         for name, where in (("words", value), ("gone", "no_such_module:x"))
     }
-    for module in (parser_names, registry):
-        monkeypatch.setattr(module, "added_parsers", lambda: points)
+    monkeypatch.setattr(registry, "added_parsers", lambda: points)
     assert parse("words", "a PASSED\nb XFAIL") == {"a": Status.PASSED, "b": Status.XFAIL}
     with pytest.raises(UngradableState, match=r"the parser 'words' .* cannot read the log"):
         parse("words", "a NONSENSE")

@@ -35,7 +35,7 @@ def shared() -> Iterator[SharedLoop]:
 
 @pytest.fixture
 def play(shared: SharedLoop, monkeypatch: pytest.MonkeyPatch) -> Play:
-    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._FAREWELL", 0.2)
+    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._AGENT_EXIT_TIMEOUT", 0.2)
 
     def run(agent: Any, timeout: float = 20, environment: Any = None) -> EpisodeRecord:
         environment = environment or Counter()
@@ -108,7 +108,7 @@ def test_actions_let_the_others_go_on(play: Play) -> None:
 
 
 def test_one_that_blocks_the_loop_is_named(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW", 0.1)
+    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW_STEP", 0.1)
     waiting = threading.Event()
 
     async def blocks(task: Any, env: Any) -> None:
@@ -133,7 +133,7 @@ def test_one_that_blocks_the_loop_is_named(play: Play, monkeypatch: pytest.Monke
 def test_one_that_never_yields_holds_up_the_others_no_longer_than_its_time(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW", 0.1)
+    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW_STEP", 0.1)
     end = threading.Event()
 
     async def deaf(task: Any, env: Any) -> None:
@@ -162,7 +162,7 @@ def test_one_that_never_yields_holds_up_the_others_no_longer_than_its_time(
 def test_one_whose_time_is_up_while_another_blocks_says_so(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW", 0.1)
+    monkeypatch.setattr("pytest_intercode.rollouts.agent_loop._SLOW_STEP", 0.1)
     waiting = threading.Event()
 
     async def blocks(task: Any, env: Any) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 import pytest_intercode
 from pytest_intercode import Observation, Task, run_rollouts
+from pytest_intercode.environments import registered
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.rollouts.parameters import ParameterSource
-from pytest_intercode.suites import registered
 from tests.unit.rollouts.test_stream import Adding
 from tests.unit.rollouts.test_turn_loop import TASK
 

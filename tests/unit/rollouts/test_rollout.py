@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
@@ -23,13 +24,13 @@ from pytest_intercode.errors import (
     SandboxError,
     UngradableState,
 )
-from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
-from pytest_intercode.rollouts.executors.handle import Handle
-from pytest_intercode.rollouts.executors.inline import InlineExecutor
-from pytest_intercode.rollouts.rollout import Rollout, Services, failure_record
+from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.inline import InlineExecutor
+from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.rollouts.threads import ThreadsExecutor
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
 from tests.support.rollouts import play
 from tests.unit.rollouts.test_turn_loop import TASK, Counter, acts
 
@@ -182,9 +183,9 @@ def test_a_retry_is_not_repeated_in_a_later_phase() -> None:
 
 
 def test_failures_have_records() -> None:
-    broken = failure_record(SPEC, SandboxError("gone"))
+    broken = RecordBuilder(SPEC).failure(SandboxError("gone"))
     assert (broken.outcome, broken.reason, broken.graded) == ("infrastructure-error", "gone", False)
-    wrong = failure_record(SPEC, GoldError("never ends"))
+    wrong = RecordBuilder(SPEC).failure(GoldError("never ends"))
     assert (wrong.outcome, wrong.headline) == ("task-error", "task error: never ends")
 
 
@@ -260,14 +261,14 @@ def test_cancelling_what_is_over_changes_nothing() -> None:
 # -- executors
 
 
-class Events:
+class Events(Observer):
     """An observer that remembers what it was notified of."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
     @contextmanager
-    def surrounding(self, handle: ConcurrentHandle) -> Iterator[None]:
+    def surrounding(self, handle: Handle) -> Iterator[None]:
         self.seen.append("begun")
         yield
         self.seen.append("over")
@@ -305,9 +306,9 @@ def ask(handle: Handle) -> Any:
 def test_both_executors_return_the_same() -> None:
     events = Events()
     inline = ask(InlineExecutor(services(Counter()), events).submit(SPEC))
-    assert events.seen == ["preparing", "prepared", "ended"]
+    assert events.seen == [*("preparing", "begun", "over", "prepared", "begun", "over", "ended")]
     events.seen.clear()
-    executor = ConcurrentExecutor(services(Counter()), events, 2, lambda: None)
+    executor = ThreadsExecutor(services(Counter()), events, 2, lambda: None)
     concurrent = ask(executor.submit(SPEC))
     executor.stop()
     assert executor.join(20)
@@ -325,7 +326,7 @@ def test_both_executors_return_the_same() -> None:
 def test_a_handle_raises_what_its_phase_raised() -> None:
     events = Events()
     broken = Breaking("reset", SandboxError("gone"), 2)
-    executor = ConcurrentExecutor(services(broken), events, 1, lambda: None)
+    executor = ThreadsExecutor(services(broken), events, 1, lambda: None)
     handle = executor.submit(SPEC)
     agent = handle.agent()
     with pytest.raises(SandboxError, match="gone"):
@@ -339,7 +340,7 @@ def test_a_handle_raises_what_its_phase_raised() -> None:
 
 
 def test_the_executor_asks_for_more_when_a_thread_is_free() -> None:
-    submitted: list[ConcurrentHandle] = []
+    submitted: list[Handle] = []
     events = Events()
 
     def refill() -> None:
@@ -349,7 +350,7 @@ def test_the_executor_asks_for_more_when_a_thread_is_free() -> None:
     def fresh(spec: RolloutSpec) -> Counter:
         return Counter()
 
-    executor = ConcurrentExecutor(
+    executor = ThreadsExecutor(
         replace(services(Counter()), make_environment=fresh), events, 2, refill
     )
     executor.wake()

@@ -19,6 +19,7 @@ import pytest_intercode
 from pytest_intercode import EpisodeRecord, Observation, RolloutStream, Task, run_rollouts
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.environments import registered
 from pytest_intercode.errors import (
     AgentLoadError,
     ConfigurationError,
@@ -26,7 +27,6 @@ from pytest_intercode.errors import (
     GoldError,
     SandboxError,
 )
-from pytest_intercode.suites import registered
 from tests.unit.rollouts.test_turn_loop import TASK, Counter
 
 PATIENCE = 20
@@ -181,8 +181,8 @@ def test_nothing_begins_while_the_consumer_is_slow(ordered: bool) -> None:
             time.sleep(0.002)
             assert len(gate.begun) <= number + most
             next(stream)
-        work = stream._work
-        soon(lambda: len(work._waiting) >= 2 and not work._running)
+        work = stream._playback
+        soon(lambda: len(work.records) >= 2 and not work.running)
         begun = len(gate.begun)
         time.sleep(0.05)
         assert begun == len(gate.begun) <= 20 + most
@@ -197,7 +197,7 @@ def test_without_a_buffer_episodes_begin_when_a_record_is_asked_for() -> None:
         assert gate.begun == []
         for _ in range(5):
             next(stream)
-        soon(lambda: not stream._work._running)
+        soon(lambda: not stream._playback.running)
         begun = len(gate.begun)
         time.sleep(0.05)
         assert len(gate.begun) == begun <= 5 + 2
@@ -282,7 +282,7 @@ def test_ctrl_c_ends_it(concurrency: int) -> None:
 def test_an_error_of_the_tasks_comes_after_what_had_ended() -> None:
     def tasks() -> Iterator[Task]:
         yield from numbered(2)
-        soon(lambda: stream._work._waiting or stream._work._next)
+        soon(lambda: len(stream._playback.records) or stream._playback.records._next)
         raise LookupError("no more of them")
 
     gate = Gate()
@@ -462,7 +462,7 @@ def test_numbers_that_make_no_sense(options: Any, message: str) -> None:
 
 def test_a_bundled_suite_by_its_name() -> None:
     with run_rollouts("bash", solve) as stream:
-        assert stream._work._specs.upcoming()[0].suite == "bash"
+        assert stream._playback._tries.upcoming()[0].suite == "bash"
 
 
 # -- async consumers

@@ -17,6 +17,7 @@ import pytest
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
@@ -28,7 +29,6 @@ from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.digest import digest
 
 TASK = Task("t", "Say five.", ("s3cret",), "bash", "suite", "suite", max_turns=4)
 
@@ -205,7 +205,7 @@ def test_timed_out_agent_that_never_answers() -> None:
     try:
         # The grace that an agent has to notice is long; it is not what is tested here.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pytest_intercode.rollouts.turn_loop._GRACE", 0.05)
+            patch.setattr("pytest_intercode.rollouts.turn_loop._ACTION_STOP_TIMEOUT", 0.05)
             episode = play(agent, environment, timeout=0.1)
     finally:
         left.set()

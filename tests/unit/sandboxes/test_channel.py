@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.sandboxes.channel import Channel, Chunk, keeper_script, quote
+from pytest_intercode.sandboxes.keeper import Keeper, keeper_script, quote
 from pytest_intercode.sandboxes.output import Output
+from pytest_intercode.sandboxes.transport import Chunk
 
 
 def _unquoted(words: list[bytes]) -> list[bytes]:
@@ -108,15 +109,15 @@ NONCE = "0123456789abcdef"
 
 def answered(*arrived: bytes) -> list[tuple[str, list[str]] | None]:
     """Return the answers in what arrives, and None where one is not whole yet."""
-    channel = object.__new__(Channel)
-    channel._answers, channel._noise = bytearray(), 0
+    keeper = object.__new__(Keeper)
+    keeper.answers, keeper.noise = bytearray(), 0
     found = []
     for data in arrived:
-        channel._answers += data
-        while (answer := channel._take_answer(NONCE)) is not None:
+        keeper.answers += data
+        while (answer := keeper.take_answer(NONCE)) is not None:
             found.append(answer)
-    assert len(channel._answers) < 20_000
-    assert channel._noise + len(channel._answers) == sum(map(len, arrived))
+    assert len(keeper.answers) < 20_000
+    assert keeper.noise + len(keeper.answers) == sum(map(len, arrived))
     return [*found, None]
 
 
@@ -183,9 +184,9 @@ class Wire:
 def test_output_that_comes_later_belongs_to_the_next_action(
     before: bytes, after: list[bytes]
 ) -> None:
-    channel = object.__new__(Channel)
-    channel._transport = Wire(before, after)  # type: ignore[assignment]
-    channel._pending = bytearray()
+    keeper = object.__new__(Keeper)
+    keeper.transport = Wire(before, after)  # type: ignore[assignment]
+    keeper.pending = bytearray()
     output = Output(1000)
-    channel._read_rest(output)
-    assert (output.getvalue(), bytes(channel._pending)) == (before, b"".join(after))
+    keeper.read_rest(output)
+    assert (output.getvalue(), bytes(keeper.pending)) == (before, b"".join(after))

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.core.permissions import NOTHING, Permissions
+from pytest_intercode.core.rows import is_row_file, read_rows
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
     FileSpec,
@@ -23,12 +26,9 @@ from pytest_intercode.core.task import (
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import (
     Suite,
-    bundled_folder,
     load_rows,
     load_suite,
 )
-from pytest_intercode.suites.permissions import NOTHING, Permissions
-from pytest_intercode.suites.rows import is_row_file, read_rows
 
 
 class Load(Protocol):
@@ -786,7 +786,7 @@ def test_mistakes_in_what_is_said_of_rows(
 
 
 def test_rows_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.suites.rows._MAX_BYTES", 1000)
+    monkeypatch.setattr("pytest_intercode.core.rows._MAX_BYTES", 1000)
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(SuiteError, match=r"holds more than .* GiB, which is more than is read"):
@@ -852,11 +852,6 @@ def test_bundled_dataset_names_its_parts(tmp_path: Path) -> None:
     assert {task.dataset for task in suite.tasks} == {f"nl2bash-fs{n}" for n in sizes}
     assert suite.tasks[0].id == "nl2bash-fs1-00000"
     assert [task.archive is None for task in suite.tasks].count(True) == 27
-
-
-def test_folder_that_is_not_there() -> None:
-    with pytest.raises(SuiteError, match=r"the installed package \(version .+\) has no folder 'x'"):
-        bundled_folder("x")
 
 
 def test_a_key_that_is_there_twice(load: Load, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pytest_intercode.agents.chat.arguments import ChatArguments, read_chat_argu
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS, load_templates
 from pytest_intercode.cli import prompts as command
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
-from pytest_intercode.gateway import Price
+from pytest_intercode.gateway.prices import Price
 
 HERE = Path("/here")
 

@@ -14,7 +14,8 @@ from pytest_intercode.agents.chat.parsing import (
     parse_react,
     split_thought,
 )
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.suites.loader import load_suite
 
 
 def executed(parsed: ParsedAnswer) -> str:

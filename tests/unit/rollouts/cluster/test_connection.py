@@ -18,11 +18,11 @@ import pytest
 import pytest_intercode
 from benchmarks.sleeping_nodes import SleepingNodes
 from pytest_intercode import Cluster, Task, run_rollouts
+from pytest_intercode.environments import registered
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.cluster import connection
 from pytest_intercode.rollouts.cluster.messages import encode
-from pytest_intercode.rollouts.cluster.transport import Said, Transport
-from pytest_intercode.suites import registered
+from pytest_intercode.rollouts.cluster.transport import Received, Transport
 from tests.unit.rollouts.test_stream import Adding
 
 POLICY = """\
@@ -260,7 +260,7 @@ def test_what_a_node_prints_is_printed_here(
                 ["call", "log", "careful", 30, "policy", 1.0, "policy.py", 3],
             ]
             said = {"what": "ended", "line": self._line, "phases": {}, "output": pieces}
-            self._report(Said(node, encode({**said, **named})))
+            self._report(Received(node, encode({**said, **named})))
 
     cluster = start(1)
     cluster.nodes = Talking(1)

@@ -26,23 +26,24 @@ from pytest_intercode.errors import (
     ImageError,
     InfrastructureError,
     RolloutCancelled,
+    SandboxError,
     TaskError,
 )
 from pytest_intercode.rollouts.budgets import Amounts, RunBudget
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
-from pytest_intercode.rollouts.cluster.files import Shelf
-from pytest_intercode.rollouts.cluster.leases import LeasedBudget
+from pytest_intercode.rollouts.cluster.budget import RemoteBudget
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.transport import Event, Refused, Said
-from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.cluster.transport import Event, Joined, Received, Refused
+from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
 
 Result = TypeVar("Result")
 Execute = Callable[..., "Run"]
 
 
-class Run:
+class Run(Observer):
     """A driver over sleeping nodes, and what it was notified of."""
 
     def __init__(self, nodes: SleepingNodes, tasks: int = 0, **more: Any) -> None:
@@ -51,7 +52,7 @@ class Run:
         self.records: dict[str, EpisodeRecord] = {}
         self.errors: dict[str, BaseException] = {}
         self.lines: list[str] = []
-        self.handles: list[ClusterHandle] = []
+        self.handles: list[Handle] = []
         self.lock = threading.Lock()
         self.all_over = threading.Event()
         self._tasks = tasks
@@ -62,17 +63,14 @@ class Run:
             NodeSettings(),
             self,
             self._next,
-            shelf=Shelf(),
-            stand_in=lambda spec: pytest.fail("nobody asks"),
+            files=FileIndex(),
+            substitute=lambda spec: pytest.fail("nobody asks"),
             **more,
         )
 
     def _next(self) -> None:
         if self.executor is not None and len(self.handles) < self._tasks:
             self.handles.append(self.executor.submit(spec(len(self.handles))))
-
-    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
-        pass
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         self._note(handle)
@@ -87,10 +85,10 @@ class Run:
         if sum(self.ends.values()) == self._tasks:
             self.all_over.set()
 
-    def said(self, line: str) -> None:
+    def report(self, line: str) -> None:
         self.lines.append(line)
 
-    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
+    def wait(self, handle: Handle, future: Future[Result]) -> Result:
         return future.result(20)
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -131,24 +129,15 @@ def test_all_are_played_once_and_told_in_their_own_names(execute: Execute) -> No
     assert sum(counts.done for counts in run.executor.counts.values()) == 200
 
 
-def test_whatever_is_killed_or_paused_each_has_one_end(execute: Execute) -> None:
+def test_whatever_is_killed_each_has_one_end(execute: Execute) -> None:
     chance = random.Random(5)
     nodes = SleepingNodes(12, seconds=lambda: chance.random() * 0.05)
     run = execute(nodes, tasks=400, concurrency=60)
-    paused: list[str] = []
+    end = time.monotonic() + 60
     while not run.all_over.wait(0.01):
-        assert len(run.records) < 400
-        what = chance.random()
-        node = nodes.any(chance)
-        if what < 0.2 and len(paused) < 4 and node not in paused:
-            nodes.pause(node)
-            paused.append(node)
-        elif what < 0.5 and paused:
-            nodes.go_on(paused.pop(0))
-        elif what < 0.6 and node not in paused:
-            nodes.kill(node, process=chance.random() < 0.5)
-            if chance.random() < 0.8:
-                nodes.replace(node)
+        assert time.monotonic() < end
+        if chance.random() < 0.1:
+            nodes.kill(nodes.any(chance), process=chance.random() < 0.5)
     assert set(run.ends.values()) == {1}
     assert len(run.ends) == 400
     assert all(isinstance(error, InfrastructureError) for error in run.errors.values())
@@ -178,8 +167,8 @@ def test_an_agent_whose_process_dies_gains_no_turns_and_no_excuse(execute: Execu
                 return super().send(node, data)
             given.append(message["spec"]["max_turns"])
             named = {"job": message["job"], "attempt": message["attempt"]}
-            self._report(Said(node, encode({"what": "prepared", **named})))
-            self._report(Said(node, encode({"what": "turns", "turns": 3, **named})))
+            self._report(Received(node, encode({"what": "prepared", **named})))
+            self._report(Received(node, encode({"what": "turns", "turns": 3, **named})))
             self.kill(node)
 
     run = execute(Deadly(5), tasks=1)
@@ -190,24 +179,59 @@ def test_an_agent_whose_process_dies_gains_no_turns_and_no_excuse(execute: Execu
     assert "ended under it 3 times" in record.reason
 
 
-def test_a_fault_of_a_node_is_tried_elsewhere_and_named_if_it_stays(execute: Execute) -> None:
-    class Broken(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play" or not node.startswith("node-0"):
-                return super().send(node, data)
-            error = {"kind": "SandboxError", "text": "no room"}
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            failed = {"what": "failed", "stage": "prepare", "error": error, **named}
-            self._report(Said(node, encode(failed)))
+class Broken(SleepingNodes):
+    """Nodes of which the first cannot run anything."""
 
-    run = execute(Broken(3), tasks=30, concurrency=3)
+    declined = False
+
+    def send(self, node: str, data: bytes) -> None:
+        message = json.loads(data[4:])
+        if message["what"] != "play" or not node.startswith("node-0"):
+            return super().send(node, data)
+        self.begun += 1
+        error = {"kind": "SandboxError", "text": "no room"}
+        named = {"job": message["job"], "attempt": message["attempt"]}
+        failed = {"what": "failed", "stage": "prepare", "declined": self.declined, "error": error}
+        self._report(Received(node, encode({**failed, **named})))
+
+
+def test_what_rollout_has_run_twice_on_a_node_is_not_run_again(execute: Execute) -> None:
+    """One that a sandbox broke under is over: Rollout has tried it again where it was."""
+    nodes = Broken(3)
+    run = execute(nodes, tasks=30, concurrency=3)
+    assert run.all_over.wait(20)
+    assert (len(run.records), len(run.errors), nodes.begun) == (27, 3, 30)
+    assert not [record for record in run.records.values() if record.attempts]
+    assert {str(error) for error in run.errors.values()} == {"node node-0: no room"}
+    assert {type(error) for error in run.errors.values()} == {SandboxError}
+    run.until(lambda: run.lines)
+    assert run.lines == ["node node-0 gets no more work: 3 faults in a row, the last: no room"]
+
+
+def test_what_a_node_cannot_begin_is_begun_elsewhere(execute: Execute) -> None:
+    nodes = Broken(3)
+    nodes.declined = True
+    run = execute(nodes, tasks=30, concurrency=3)
     assert run.all_over.wait(20)
     assert len(run.records) == 30
     again = [record for record in run.records.values() if record.attempts]
     assert len(again) == 3, "then it got no more work"
     run.until(lambda: run.lines)
     assert run.lines == ["node node-0 gets no more work: 3 faults in a row, the last: no room"]
+
+
+def test_one_nodes_engine_is_not_everybodys(execute: Execute) -> None:
+    class Failing(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            error = {"kind": "EngineUnavailable", "text": "no engine"}
+            failed = {"what": "failed", "stage": "run", "declined": False, "error": error}
+            self._report(Received(node, encode({**failed, **named})))
+
+    run = execute(Failing(1), tasks=1)
+    assert run.all_over.wait(20)
+    assert type(run.errors["t0"]) is InfrastructureError
 
 
 @pytest.mark.parametrize(
@@ -229,7 +253,7 @@ def test_an_error_says_on_which_node_something_is_missing(
             named = {"job": message["job"], "attempt": message["attempt"]}
             error = {"kind": kind, "text": text}
             failed = {"what": "failed", "stage": "agent", "error": error, **named}
-            self._report(Said(node, encode(failed)))
+            self._report(Received(node, encode(failed)))
 
     run = execute(Lacking(1), tasks=1)
     assert run.all_over.wait(20)
@@ -246,7 +270,7 @@ def test_what_a_node_ends_by_itself_is_run_elsewhere(execute: Execute) -> None:
             error = {"kind": "RolloutCancelled", "text": "the run is over"}
             named = {"job": message["job"], "attempt": message["attempt"]}
             failed = {"what": "failed", "stage": "run", "error": error, **named}
-            self._report(Said(node, encode(failed)))
+            self._report(Received(node, encode(failed)))
 
     run = execute(Ending(2), tasks=1)
     assert run.all_over.wait(20)
@@ -274,7 +298,7 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
             named = {"job": message["job"], "attempt": message["attempt"]}
             error = {"kind": "GoldError", "text": "gold fails"}
             failed = {"what": "failed", "stage": "run", "error": error, **named}
-            self._report(Said(node, encode(failed)))
+            self._report(Received(node, encode(failed)))
 
     run = execute(Gold(1), tasks=5)
     assert run.all_over.wait(20)
@@ -293,14 +317,14 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
         encode({"what": "__class__"}),
         encode({"what": "ended"}),
         encode({"what": "turns", "job": [], "attempt": 1}),
-        encode({"what": "spend", "total": [0, -1, 0.0]}),
-        encode({"what": "ask", "call": 1, "unused": {"turns": 1}}),
+        encode({"what": "charge", "call": 1, "turns": 0, "tokens": -1, "cost": 0.0}),
+        encode({"what": "end_turn", "taken": False}),
         b"\x00\x00\x30\x00" + b"[" * 0x3000,
         encode({"what": "turns", "job": math.inf, "attempt": 1}),
         encode({"what": "turns", "job": 1, "attempt": 1, "turns": -(10**6)}),
         encode({"what": "ended", "job": 1, "attempt": 10**400}),
-        encode({"what": "spend", "total": [0, 0, 10**400]}),
-        encode({"what": "ask", "call": math.inf, "unused": [0, 0, 0.0]}),
+        encode({"what": "charge", "call": 1, "turns": 0, "tokens": 0, "cost": 10**400}),
+        encode({"what": "begin_turn", "call": math.inf}),
     ],
 )
 def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said: bytes) -> None:
@@ -308,7 +332,7 @@ def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said:
     run = execute(nodes, tasks=8)
     run.until(lambda: nodes.begun)
     (*_, first) = _busy(run)
-    nodes._report(Said(first, said))
+    nodes._report(Received(first, said))
     assert run.all_over.wait(20)
     assert len(run.records) == 8
     run.until(lambda: len(nodes._nodes) == 3)
@@ -341,7 +365,7 @@ def test_a_result_that_is_half_a_message_loses_no_rollout(
     assert len(run.records) == 4
     lost = [reason for record in run.records.values() for reason in record.attempts]
     assert lost
-    assert all("it says what is no message" in reason for reason in lost)
+    assert all("it sends what is not a message" in reason for reason in lost)
 
 
 def _failing(what: str, error: Message) -> dict[str, object]:
@@ -358,7 +382,7 @@ def test_a_record_that_is_none_is_its_agents_fault(execute: Execute, line: str) 
     assert run.all_over.wait(20)
     record = run.records["t0"]
     assert (record.outcome, record.reward, record.node_id) == ("agent-error", 0.0, "s::0")
-    assert "sent no record of it" in record.reason
+    assert "sent what is not a record of it" in record.reason
 
 
 def test_a_record_cannot_pass_for_another_tasks(execute: Execute) -> None:
@@ -390,7 +414,7 @@ def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: E
             pass
 
     nodes = Gone(1, seconds=lambda: 60)
-    run = execute(nodes, tasks=3, patience=0.5)
+    run = execute(nodes, tasks=3, timeout=0.5)
     run.until(lambda: nodes.begun)
     began = time.monotonic()
     nodes.kill(next(iter(nodes._nodes)), process=False)
@@ -405,25 +429,24 @@ class DrawingNodes(SleepingNodes):
     """Nodes that draw on the run's budget.
 
     Attributes:
-        ends: what their rollouts would call, by node.
+        budgets: what their rollouts would call, by node.
     """
 
-    def start(self, report: Callable[[Event], None]) -> None:
-        self.ends: dict[str, LeasedBudget] = {}
-        super().start(report)
+    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
+        self.budgets: dict[str, RemoteBudget] = {}
+        joined = super().start(report, settings)
         for node in self._nodes:
-            say = partial(self._say, node)
-            self.ends[node] = LeasedBudget(("turns",), RunLimits(), say)
+            send = partial(self._say, node)
+            self.budgets[node] = RemoteBudget(True, None, send, lambda turns: None)
+        return joined
 
     def _say(self, node: str, message: Message) -> None:
-        self._report(Said(node, encode(message)))
+        self._report(Received(node, encode(message)))
 
     def send(self, node: str, data: bytes) -> None:
         for message in decode(data):
-            if message["what"] == "granted":
-                self.ends[node].granted(message)
-            elif message["what"] == "recall":
-                self.ends[node].recall()
+            if message["what"] == "answer":
+                self.budgets[node].take_answer(message)
             else:
                 super().send(node, encode(message))
 
@@ -431,71 +454,50 @@ class DrawingNodes(SleepingNodes):
 def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=5))
     nodes = DrawingNodes(2)
-    run = execute(nodes, run_budget=budget)
-    assert run.executor is not None
-    first, second = nodes.ends.values()
-    own = run.executor.own_budget
-    for draw in (first, second, own, first):
+    execute(nodes, run_budget=budget)
+    first, second = nodes.budgets.values()
+    for draw in (first, second, budget, first):
         assert draw.begin_turn() == ""
         draw.end_turn(True)
     assert first.begin_turn() == ""
-    said = "the run's 5 turns are used up"
-    assert own.begin_turn() == second.begin_turn() == said, "the last one is under way"
-    nodes.kill(next(iter(nodes._nodes)))
-    run.until(lambda: len(nodes._nodes) == 1)
-    assert own.begin_turn() == "", "it was lost with its node"
-    own.end_turn(True)
-    assert second.begin_turn() == said
-    run.until(budget.charge)
+    exhausted = "the run's 5 turns are used up"
+    assert budget.begin_turn() == second.begin_turn() == exhausted, "the last one is under way"
+    first.end_turn(False)  # it came to nothing
+    assert second.begin_turn() == ""
+    second.end_turn(True)
+    assert first.charge() == first.begin_turn() == exhausted
     assert budget.used == Amounts(turns=5)
 
 
-def test_what_was_given_up_on_a_silent_node_ends_there(execute: Execute) -> None:
-    told: list[Message] = []
-
-    class Listening(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            told.extend({**message, "node": node} for message in decode(data))
-            super().send(node, data)
-
-    nodes = Listening(2, seconds=lambda: 0.3)
-    run = execute(nodes, tasks=1)
-    run.until(lambda: nodes.begun)
-    (silent,) = _busy(run)
-    nodes.pause(silent)
-    run.until(lambda: nodes.begun == 2)
-    assert not [message for message in told if message["what"] == "cancel"]
-    nodes.go_on(silent)
-    run.until(lambda: [message for message in told if message["what"] == "cancel"])
-    (cancelled,) = (message for message in told if message["what"] == "cancel")
-    assert (cancelled["node"], cancelled["attempt"]) == (silent, 1)
-    assert run.all_over.wait(20)
-    assert run.records["t0"].outcome == "solved"
-
-
-def test_what_a_silent_node_may_be_using_up_is_nobody_elses(execute: Execute) -> None:
+def test_what_a_lost_node_has_begun_is_used_up(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=3))
-    nodes = DrawingNodes(1)
+    nodes = DrawingNodes(2)
     run = execute(nodes, run_budget=budget)
     assert run.executor is not None
-    own = run.executor.own_budget
-    ((node, draw),) = nodes.ends.items()
-    assert draw.begin_turn() == ""
-    nodes.pause(node)
-    for _ in range(2):
-        assert own.begin_turn() == ""
-        own.end_turn(True)
-    assert own.begin_turn() == "the run's 3 turns are used up"
-    nodes.go_on(node)
-    draw.end_turn(False)  # it came to nothing
-    assert own.begin_turn() == ""
-    own.end_turn(True)
-    run.until(budget.charge)
+    first, second = nodes.budgets.values()
+    assert first.begin_turn() == first.begin_turn() == ""
+    first.end_turn(True)
+    nodes.kill(next(iter(nodes._nodes)))
+    run.until(lambda: len(nodes._nodes) == 2)
+    assert second.begin_turn() == ""
+    assert second.begin_turn() == "the run's 3 turns are used up"
     assert budget.used == Amounts(turns=3)
+
+
+def test_a_node_gains_no_turns_by_giving_back_what_it_never_had(execute: Execute) -> None:
+    budget = RunBudget(RunLimits(turns=1))
+    nodes = DrawingNodes(1)
+    run = execute(nodes, run_budget=budget)
+    (draw,) = nodes.budgets.values()
+    assert draw.begin_turn() == ""
+    draw.end_turn(True)
+    draw.end_turn(False)
+    run.until(lambda: len(nodes._nodes) == 2)  # its process was replaced
+    assert budget.used == Amounts(turns=1)
 
 
 def _busy(run: Run) -> list[str]:
     """Return the nodes that something runs on."""
     assert run.executor is not None
     with run.executor.lock:
-        return [node for node, state in run.executor._schedule.nodes().items() if state.running]
+        return [node for node, state in run.executor._table.nodes.items() if state.jobs]

@@ -6,111 +6,111 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Archive, Database, ImageSource, Task, Verification
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
-from pytest_intercode.rollouts.cluster.files import Parcel, Shelf, Store, with_paths
-from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, FileRef, with_paths
 
 
-def _sent(shelf: Shelf, store: Store, path: Path, elsewhere: Path = Path("/nonexistent")) -> Path:
-    parcel = shelf.parcel(path)
-    assert parcel is not None
-    assert store.place(elsewhere, parcel) is None, "it is not there yet"
-    whole = [store.receive(parcel, piece) for piece in shelf.pieces(parcel.digest)]
-    assert whole == [False] * (len(whole) - 1) + [True]
-    found = store.place(elsewhere, parcel)
+def _sent(
+    index: FileIndex, cache: FileCache, path: Path, elsewhere: Path = Path("/nonexistent")
+) -> Path:
+    ref = index.ref(path)
+    assert ref is not None
+    assert cache.path_of(elsewhere, ref) is None, "it is not there yet"
+    cache.receive(ref, index.pieces(ref.digest))
+    found = cache.path_of(elsewhere, ref)
     assert found is not None
     return found
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def cache(tmp_path: Path) -> FileCache:
+    return FileCache(tmp_path / "store")
 
 
-def test_a_file_arrives_as_it_is_under_its_own_name(tmp_path: Path, store: Store) -> None:
+def test_a_file_arrives_as_it_is_under_its_own_name(tmp_path: Path, cache: FileCache) -> None:
     (tmp_path / "a.sql").write_bytes(b"\x00\xff" * 3_000_000)
-    found = _sent(Shelf(), store, tmp_path / "a.sql")
+    found = _sent(FileIndex(), cache, tmp_path / "a.sql")
     assert found.name == "a.sql"
     assert found.read_bytes() == b"\x00\xff" * 3_000_000
-    assert found.is_relative_to(store.folder)
-    assert (store.folder.stat().st_mode & 0o777) == 0o700
+    assert found.is_relative_to(cache.folder)
+    assert (cache.folder.stat().st_mode & 0o777) == 0o700
 
 
-def test_a_folder_keeps_modes_times_and_links(tmp_path: Path, store: Store) -> None:
+def test_a_folder_keeps_modes_times_and_links(tmp_path: Path, cache: FileCache) -> None:
     folder = tmp_path / "data"
     (folder / "below").mkdir(parents=True)
     (folder / "below/run").write_text("x")
     (folder / "below/run").chmod(0o755)
     (folder / "link").symlink_to("below/run")
-    found = _sent(Shelf(), store, folder)
+    found = _sent(FileIndex(), cache, folder)
     assert (found / "below/run").stat().st_mode & 0o777 == 0o755
     before, after = (each / "below/run" for each in (folder, found))
     assert int(before.stat().st_mtime) == int(after.stat().st_mtime)
     assert (found / "link").readlink() == Path("below/run")
 
 
-def test_a_dockerfile_brings_what_its_build_may_use(tmp_path: Path, store: Store) -> None:
+def test_a_dockerfile_brings_what_its_build_may_use(tmp_path: Path, cache: FileCache) -> None:
     (tmp_path / "my").mkdir()
     (tmp_path / "my/seed").write_text("x")
     (tmp_path / "other").write_text("x")
     (tmp_path / "my.Dockerfile").write_text("FROM debian\nCOPY my/seed /\n")
-    found = _sent(Shelf(), store, tmp_path / "my.Dockerfile")
+    found = _sent(FileIndex(), cache, tmp_path / "my.Dockerfile")
     assert found.name == "my.Dockerfile"
     assert {each.name for each in found.parent.rglob("*")} == {"my.Dockerfile", "my", "seed"}
 
 
-def test_what_the_package_holds_is_not_sent(store: Store) -> None:
+def test_what_the_package_holds_is_not_sent(cache: FileCache) -> None:
     ours = bundled_folder("dockerfiles") / "bash.Dockerfile"
-    parcel = Shelf().parcel(ours)
-    assert parcel == Parcel("", "bundled", "dockerfiles/bash.Dockerfile")
-    assert store.place(Path("/nonexistent"), parcel) == ours
+    ref = FileIndex().ref(ours)
+    assert ref == FileRef("", "bundled", "dockerfiles/bash.Dockerfile")
+    assert cache.path_of(Path("/nonexistent"), ref) == ours
 
 
-def test_a_file_that_both_see_is_read_where_it_is(tmp_path: Path, store: Store) -> None:
+def test_a_file_that_both_see_is_read_where_it_is(tmp_path: Path, cache: FileCache) -> None:
     path = tmp_path / "shared"
     path.write_text("same")
-    parcel = Shelf().parcel(path)
-    assert parcel is not None
-    assert store.place(path, parcel) == path
+    ref = FileIndex().ref(path)
+    assert ref is not None
+    assert cache.path_of(path, ref) == path
     path.write_text("else")
-    assert store.place(path, parcel) is None
+    assert cache.path_of(path, ref) is None
 
 
-def test_what_does_not_arrive_as_it_was_is_not_kept(tmp_path: Path, store: Store) -> None:
+def test_what_does_not_arrive_as_it_was_is_not_kept(tmp_path: Path, cache: FileCache) -> None:
     (tmp_path / "a").write_text("right")
-    parcel = Shelf().parcel(tmp_path / "a")
-    assert parcel is not None
-    store.receive(parcel, b"wrong")
+    ref = FileIndex().ref(tmp_path / "a")
+    assert ref is not None
     with pytest.raises(InfrastructureError, match="did not arrive as it was"):
-        store.receive(parcel, b"")
-    assert store.place(Path("/nonexistent"), parcel) is None
+        cache.receive(ref, [b"wro", b"ng"])
+    assert not list(cache.folder.iterdir())
+    assert cache.path_of(Path("/nonexistent"), ref) is None
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "tasks/../../x"])
-def test_a_parcel_names_nothing_outside(store: Store, name: str) -> None:
+def test_a_ref_names_nothing_outside(cache: FileCache, name: str) -> None:
     with pytest.raises(InfrastructureError):
-        store.place(Path("/nonexistent"), Parcel("", "bundled", name))
+        cache.path_of(Path("/nonexistent"), FileRef("", "bundled", name))
     with pytest.raises(InfrastructureError):
-        store.place(Path("/nonexistent"), Parcel(name, "folder"))
+        cache.path_of(Path("/nonexistent"), FileRef(name, "folder"))
 
 
 def test_an_agents_folder_leaves_tools_behind_and_has_a_limit(tmp_path: Path) -> None:
     for name in ("agent.py", "lib/beside.py", ".git/objects", ".venv-x/lib/a", "env/pyvenv.cfg"):
         (tmp_path / "agent" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "agent" / name).write_text(name)
-    shelf, store = Shelf(), Store(tmp_path / "store")
-    parcel = shelf.agent(tmp_path / "agent", "--intercode-agent=agent/agent.py:A")
-    for piece in shelf.pieces(parcel.digest):
-        store.receive(parcel, piece)
-    found = store.place(Path("/nonexistent"), parcel)
+    index, cache = FileIndex(), FileCache(tmp_path / "store")
+    ref = index.agent(tmp_path / "agent", "--intercode-agent=agent/agent.py:A")
+    cache.receive(ref, index.pieces(ref.digest))
+    found = cache.path_of(Path("/nonexistent"), ref)
     assert found is not None
     names = {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()}
     assert names == {"agent.py", "lib/beside.py"}
     with (tmp_path / "agent/large").open("wb") as file:
         file.truncate(65 * 1024**2)
     with pytest.raises(ConfigurationError, match="put the agent into a folder of its own"):
-        Shelf().agent(tmp_path / "agent", "--intercode-agent=agent/agent.py:A")
+        FileIndex().agent(tmp_path / "agent", "--intercode-agent=agent/agent.py:A")
 
 
 def test_every_path_of_a_task_is_found_and_replaced() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.digest import digest
 from pytest_intercode.core.hosts import parse_host
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -31,9 +33,7 @@ from pytest_intercode.suites.catalogue import (
     with_network,
     with_shared_verifier,
 )
-from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
-from pytest_intercode.suites.permissions import Permissions
 
 _ROOT = Path(__file__).parents[4] / "examples"
 _MEGABYTE = 1024**2

@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.suites.harbor import requirements
+from pytest_intercode.core.dockerfile import find_substitutes
+from pytest_intercode.environments.swe import requirements
+from pytest_intercode.environments.swe.requirements import inline_requirements, is_requirement
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import find_substitutes, read_machine, rebase
+from pytest_intercode.suites.harbor.dockerfile import read_machine, rebase
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     make_tags,
     task_id,
     without_canary,
 )
-from pytest_intercode.suites.harbor.requirements import inline_requirements, is_requirement
 
 
 @pytest.mark.parametrize(

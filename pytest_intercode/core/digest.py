@@ -1,0 +1,175 @@
+"""The digest of a task, by which results of a task that has changed since are recognised.
+
+Reads the files that a task names. Computed when a record is written or a run is resumed, never when
+tasks are collected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from pytest_intercode.core.archives import build_archive, context_files
+from pytest_intercode.core.beneath import Item, Root
+from pytest_intercode.core.task import (
+    Archive,
+    Database,
+    FileSpec,
+    ImageSource,
+    Repository,
+    Task,
+)
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["PARTS", "digest", "file_digest"]
+
+PARTS = (
+    *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
+    *("database", "tests", "test_setup", "entry"),
+    *("repository", "verification", "user", "variables", "steps", "overall", "alternatives"),
+)
+"""The fields of a task that its digest is of: what the agent gets, and what it is graded by.
+
+Where the task was read from, its labels, its number of turns and its limits of time are not part of
+it. An image that the task does not name is the environment's; records name it by themselves.
+"""
+
+# No part where a task has none: older digests hold.
+_LATER_DEFAULTS: dict[str, Any] = {"repository": None, "verification": None, "user": ""}
+_LATER_DEFAULTS |= {"overall": "mean", "variables": (), "steps": (), "alternatives": ()}
+_LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried"}
+_FILE_PARTS = (
+    *("archive", "image", "database", "repository", "verification", "steps"),
+    *("files", "tests"),
+)
+"""Parts that name files, or could be changed: the digest of a task without them stays."""
+
+_MAX_LATEST = 256  # digests that are kept
+_latest: dict[int, tuple[Task, str]] = {}  # tasks that are being played: each asks a few times
+_LENGTH = 16  # hexadecimal digits
+_BLOCK = 2**20  # bytes that are read at once
+_JSON = json.JSONEncoder(sort_keys=True, default=lambda value: f"{type(value)} {value}")
+_READ_LOCK = threading.Lock()  # what several threads ask for at once is read once
+
+_State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
+
+
+def digest(task: Task) -> str:
+    """Return 16 hexadecimal digits of SHA-256 over :data:`PARTS`, the content of files included.
+
+    A file that is not there counts as missing, which is not an error. The content of each file is
+    read once in a process, and again when its size or its time changed.
+    """
+    cached = _latest.get(id(task))
+    if cached is not None:
+        return cached[1]
+    values = {name: getattr(task, name) for name in PARTS}
+    content = {
+        name: _canonical(value)
+        for name, value in values.items()
+        if name not in _LATER_DEFAULTS or value != _LATER_DEFAULTS[name]
+    }
+    task_digest = hashlib.sha256(_JSON.encode(content).encode("ascii")).hexdigest()[:_LENGTH]
+    if not any(map(values.get, _FILE_PARTS)):
+        if len(_latest) >= _MAX_LATEST:
+            _latest.clear()
+        _latest[id(task)] = task, task_digest  # keeps the task, and so its number
+    return task_digest
+
+
+def _canonical(value: Any) -> Any:
+    """Return what equal values have in common, as JSON values."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_canonical(part) for part in value]
+    if isinstance(value, FileSpec):
+        return {**vars(value), "content": hashlib.sha256(value.content).hexdigest()}
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(part) for name, part in value.items()}
+    if isinstance(value, Archive):
+        return [value.at or "/", value.keep_times_before, _digest_archive(value)]
+    if isinstance(value, Repository):
+        source = value.source
+        if source is not None:
+            content = _digest_archive(Archive(source)) if source.is_dir() else _digest_file(source)
+            return [value.at, value.commit, content]
+        return [value.at, value.commit]
+    if isinstance(value, Database):
+        scripts = [_digest_file(path) for path in value.scripts]
+        file = None if value.file is None else _digest_file(value.file)
+        return [value.engine, value.name, value.writes, scripts, file]
+    if isinstance(value, ImageSource):
+        context = None if value.dockerfile is None else _digest_context(value.dockerfile)
+        context_digests = [[name, _digest_file(path)] for name, path in value.context]
+        layers = [_digest_file(path) for path in value.layers]
+        return [value.image, context, context_digests, *filter(None, [layers, value.text])]
+    if is_dataclass(value):
+        parts = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: _canonical(part) for name, part in parts if part or name not in _LATER_FIELDS}
+    return value
+
+
+def _digest_file(path: Path) -> str | None:
+    try:
+        with _READ_LOCK:
+            return _file_content(path, _file_states(path))
+    except OSError:
+        return None
+
+
+def _digest_archive(archive: Archive) -> str | None:
+    try:
+        with _READ_LOCK:
+            return _archive_content(archive, _file_states(archive.path))
+    except (OSError, SuiteError):
+        return None
+
+
+@cache
+def _digest_context(dockerfile: Path) -> list[list[Any]] | None:
+    """Read what a build may use, once in a process, as it is built once."""
+    try:
+        return [
+            [name, bool(path.stat().st_mode & 0o100), _digest_file(path)]
+            for name, path in context_files(dockerfile)
+        ]
+    except (OSError, SuiteError):
+        return None
+
+
+def _file_states(path: Path) -> _State:
+    """Return what changes with the content of files: their names, modes, sizes and times."""
+    items = [Item("", path.stat())]
+    if stat.S_ISDIR(items[0].status.st_mode):
+        with Root(path, links=False) as root:
+            items += root.walk()
+    return tuple((n, state.st_mode, state.st_size, state.st_mtime_ns) for n, state in items)
+
+
+@cache
+def _file_content(path: Path, state: _State) -> str:
+    return file_digest(path)
+
+
+def file_digest(source: Path | IO[bytes]) -> str:
+    """Return the SHA-256 of a file, or of what is left to be read of one."""
+    content = hashlib.sha256()
+    with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
+        while block := file.read(_BLOCK):
+            content.update(block)
+    return content.hexdigest()
+
+
+@cache
+def _archive_content(archive: Archive, state: _State) -> str:
+    task = Task(id="", query="", gold=(), env="", suite="", dataset="", archive=archive)
+    return hashlib.sha256(build_archive(task, mtime=0.0)).hexdigest()

@@ -1,0 +1,382 @@
+"""Dockerfiles as text: their instructions, the images that they name, and what a build reads. Pure.
+
+An instruction knows where each of its characters stands in the text, so that the name of an image
+can be replaced where it stands, whatever lines it goes over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = [
+    "ImageName",
+    "Instruction",
+    "base_names",
+    "expand_variables",
+    "find_images",
+    "find_substitutes",
+    "parse_pairs",
+    "plain_base",
+    "read_instructions",
+    "reads_context",
+    "replace_bases",
+    "replace_spans",
+]
+
+_DIRECTIVE = re.compile(r"#[ \t]*(\w+)[ \t]*=[ \t]*(\S+)[ \t\r]*$")
+_INSTRUCTION = re.compile(r"\s*([A-Za-z]+)(?:\s+|$)")
+_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*'|["'\\])+""", re.DOTALL)
+_HEREDOC = re.compile(r"""\d*<<(-?)(["']?)([A-Za-z_]\w*)\2""")
+_FLAG = re.compile(r"\s*--([a-z-]+)(?:=(\S*))?(?=\s|$)")
+_FROM = re.compile(r"\s*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
+_VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
+_WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
+_CONTEXT_READERS = ("COPY", "ADD")
+_WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
+
+
+# The base images of Terminal-Bench 1 are these with tmux, asciinema and a directory.
+_TERMINAL_BENCH_BASES = {
+    r"(?:^|/)t-bench/ubuntu-24-04(?:[:@]|$)": "ubuntu:24.04",
+    r"(?:^|/)t-bench/python-3-13(?:[:@]|$)": "python:3.13-slim-bookworm",
+}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction, with its continued lines joined, and without comments between them.
+
+    Attributes:
+        name: its name in capitals.
+        rest: what follows the name, on one line.
+        places: for each character of ``rest``, where it stands in the text.
+    """
+
+    name: str
+    rest: str
+    places: tuple[int, ...]
+
+    def flags(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the flags that the instruction begins with: name, value, and the value's index."""
+        index = 0
+        while flag := _FLAG.match(self.rest, index):
+            yield flag[1], flag[2] or "", max(flag.start(2), 0)
+            index = flag.end()
+
+    @property
+    def arguments_index(self) -> int:
+        """Where in ``rest`` the flags end."""
+        index = 0
+        while flag := _FLAG.match(self.rest, index):
+            index = flag.end()
+        return index
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span in the text of a span of ``rest``."""
+        return self.places[start], self.places[end - 1] + 1
+
+
+@dataclass(frozen=True)
+class ImageName:
+    """An image that a Dockerfile names and does not make itself.
+
+    Attributes:
+        name: the name, with the defaults of the arguments that it is written with.
+        span: where it is written in the text.
+        argument: the argument that is all that is written there; empty where there is more.
+    """
+
+    name: str
+    span: tuple[int, int]
+    argument: str = ""
+
+
+def read_instructions(text: str) -> Iterator[Instruction]:
+    """Yield the instructions of a Dockerfile; comments and here-documents are left out."""
+    lines = _Lines(text)
+    escape = lines.escape()
+    while lines.more:
+        joined = _join_lines(lines, escape)
+        word = _INSTRUCTION.match(joined[0])
+        if word is None:
+            continue
+        whole, places = joined
+        instruction = Instruction(
+            word[1].upper(), whole[word.end() :], tuple(places[word.end() : len(whole)])
+        )
+        heredocs = instruction
+        while heredocs.name == "ONBUILD" and (nested := _nested(heredocs)) is not None:
+            heredocs = nested
+        if heredocs.name in _WITH_HEREDOCS:
+            lines.skip_heredocs(heredocs.rest)
+        yield instruction
+
+
+class _Lines:
+    """The lines of a text, taken one after the other."""
+
+    def __init__(self, text: str) -> None:
+        text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
+        self._lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # as builders take lines
+        self._next = 0
+        self._place = 0
+
+    @property
+    def more(self) -> bool:
+        return self._next < len(self._lines)
+
+    def take(self) -> tuple[str, int]:
+        """Return the next line and its place in the text."""
+        line, place = self._lines[self._next], self._place
+        self._next += 1
+        self._place += len(line)
+        return line, place
+
+    def escape(self) -> str:
+        """Return the character that continues a line, which the first lines may set."""
+        for line in self._lines:
+            directive = _DIRECTIVE.match(line.strip())
+            if directive is None:
+                break
+            if directive[1].lower() == "escape" and directive[2] in ("\\", "`"):
+                return directive[2]
+        return "\\"
+
+    def skip_heredocs(self, rest: str) -> None:
+        """Skip the here-documents that an instruction begins; one without an end is not one."""
+        for word in _WORD.findall(rest):
+            begin = _HEREDOC.fullmatch(word)
+            if begin is None:
+                continue
+            for index in range(self._next, len(self._lines)):
+                line = self._lines[index].rstrip("\r\n")
+                if (line.lstrip("\t") if begin[1] else line) == begin[3]:
+                    while self._next <= index:
+                        self.take()
+                    break
+
+
+def _join_lines(lines: _Lines, escape: str) -> tuple[str, list[int]]:
+    """Return the next line with those that continue it, and the places of its characters."""
+    whole, places = "", list[int]()
+    while lines.more:
+        line, place = lines.take()
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            if whole:
+                continue  # between continued lines
+            return "", []
+        text = line.rstrip()
+        goes_on = text.endswith(escape) and not text.endswith(2 * escape)
+        text = text[:-1] if goes_on else text
+        whole += text
+        places += range(place, place + len(text))
+        if not goes_on:
+            break
+    return whole, places
+
+
+def _nested(instruction: Instruction) -> Instruction | None:
+    """Return the instruction that an ``ONBUILD`` holds."""
+    word = _INSTRUCTION.match(instruction.rest)
+    if word is None:
+        return None
+    return Instruction(
+        word[1].upper(), instruction.rest[word.end() :], instruction.places[word.end() :]
+    )
+
+
+def _plain(instruction: Instruction) -> Instruction:
+    """Return an instruction, or the one that its ``ONBUILD`` holds."""
+    nested: Instruction | None = instruction
+    while nested is not None and nested.name == "ONBUILD":
+        instruction, nested = nested, _nested(nested)
+    return nested or instruction
+
+
+def find_images(text: str) -> list[ImageName]:
+    """Return the images that a Dockerfile starts from, copies from or mounts, where it names them.
+
+    What a stage of its own has as its name is not an image, and neither is what an argument without
+    a default would have to say.
+    """
+    names: list[ImageName] = []
+    stages: set[str] = {"scratch"}
+    arguments: dict[str, str] | None = {}  # those before the first stage
+    values: dict[str, str] = {}
+    for outer in read_instructions(text):
+        instruction = _plain(outer)
+        if instruction.name == "ARG" and arguments is not None:
+            arguments.update(parse_pairs(instruction.rest, arguments))
+        elif instruction.name == "FROM":
+            if arguments is not None:
+                values, arguments = arguments, None
+            begin = instruction.arguments_index
+            stage = _FROM.fullmatch(instruction.rest, begin)
+            if stage is None:
+                continue
+            names += _find_image(instruction, *stage.span(1), values, stages)
+            stages.add((stage[2] or "scratch").lower())
+        elif instruction.name in (*_CONTEXT_READERS, "RUN"):
+            for flag, value, index in instruction.flags():
+                if flag == "from":
+                    # A number is that of a stage, whether there is one or not.
+                    available = {*stages, value} if value.isdigit() else stages
+                    names += _find_image(instruction, index, index + len(value), {}, available)
+                elif flag == "mount":
+                    origin = _mount_origin(value)
+                    if origin is not None and not value[slice(*origin)].isdigit():
+                        start, end = (index + offset for offset in origin)
+                        names += _find_image(instruction, start, end, {}, stages)
+    return names
+
+
+def _find_image(
+    instruction: Instruction,
+    start: int,
+    end: int,
+    arguments: Mapping[str, str],
+    stages: set[str],
+) -> Iterator[ImageName]:
+    """Yield the image that is written in a part of an instruction, if it is one."""
+    while end - start > 1 and instruction.rest[start] in "\"'":
+        if instruction.rest[end - 1] != instruction.rest[start]:
+            break
+        start, end = start + 1, end - 1
+    text = instruction.rest[start:end]
+    name = expand_variables(text, arguments, unknown="$")
+    if name and "$" not in name and name.lower() not in stages:
+        whole = _WHOLE_VARIABLE.fullmatch(text)
+        argument = (whole[1] or whole[2]) if whole else ""
+        yield ImageName(name, instruction.span(start, end), argument)
+
+
+def _mount_origin(value: str) -> tuple[int, int] | None:
+    """Return the span of what ``RUN --mount`` mounts from; None for the context."""
+    start = 0
+    for field in value.split(","):
+        key, sign, _ = field.partition("=")
+        if sign and key.strip().strip("\"'").lower() == "from":
+            return start + len(key) + 1, start + len(field.rstrip("\"'"))
+        start += len(field) + 1
+    return None
+
+
+def base_names(text: str) -> list[str]:
+    """Return the names of the images that a Dockerfile needs, each once; see `find_images`."""
+    return list(dict.fromkeys(image.name for image in find_images(text)))
+
+
+def replace_bases(
+    text: str, replacements: Mapping[str, str]
+) -> tuple[str, dict[str, str], list[tuple[str, str]]]:
+    """Put other images in the place of those that a Dockerfile names.
+
+    Args:
+        text: the Dockerfile.
+        replacements: other images by the names of those that they replace.
+
+    Returns:
+        The text; the arguments that the build is to be given, by name, for images that are written
+        as an argument alone; and the images that are needed then, each with the name that it
+        replaces.
+    """
+    spans: list[tuple[tuple[int, int], str]] = []
+    arguments: dict[str, str] = {}
+    bases: dict[str, str] = {}
+    for image in find_images(text):
+        name = replacements.get(image.name, image.name)
+        bases.setdefault(name, image.name)
+        if image.argument:
+            arguments[image.argument] = name
+        elif name != image.name:
+            spans.append((image.span, name))
+    return replace_spans(text, spans), arguments, list(bases.items())
+
+
+def find_substitutes(
+    text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
+
+    They are made of plain images, which replace them where they are not there.
+
+    Args:
+        text: the Dockerfile.
+        replacements: base images to use instead of others.
+        is_there: whether there is an image.
+    """
+    plain = {name: plain_base(name) for name in base_names(text) if name not in replacements}
+    return {
+        name: replacements.get(base, base)
+        for name, base in plain.items()
+        if base and not is_there(name)
+    }
+
+
+def plain_base(name: str) -> str:
+    """Return the plain image that a base image of Terminal-Bench 1 is made of; empty of others."""
+    return next(
+        (base for pattern, base in _TERMINAL_BENCH_BASES.items() if re.search(pattern, name)), ""
+    )
+
+
+def replace_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
+    """Return a text with other words at some spans of it, which do not overlap."""
+    for (start, end), word in sorted(spans, reverse=True):
+        text = text[:start] + word + text[end:]
+    return text
+
+
+def reads_context(text: str) -> bool:
+    """Whether a build may read files of its context. Where that is not certain, it may."""
+    for outer in read_instructions(text):
+        instruction = _plain(outer)
+        flags = list(instruction.flags())
+        if instruction.name in _CONTEXT_READERS and not any(name == "from" for name, _, _ in flags):
+            return True
+        mounts = (value for name, value, _ in flags if name == "mount")
+        if instruction.name == "RUN" and any(map(_mounts_context, mounts)):
+            return True
+    return False
+
+
+def _mounts_context(value: str) -> bool:
+    fields = [field.strip().strip("\"'").partition("=") for field in value.split(",")]
+    kinds = [kind.lower() for key, _, kind in fields if key.lower() == "type"] or ["bind"]
+    return _mount_origin(value) is None and not {"cache", "tmpfs", "secret", "ssh"} & {*kinds}
+
+
+def parse_pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``ENV`` or ``ARG`` sets, by name."""
+    values = {name: value.strip("\"'") for name, value in _PAIR.findall(rest)}
+    if not values and " " in rest.strip():  # the old form: ENV NAME a value
+        name, value = rest.strip().split(None, 1)
+        values = {name: value}
+    return {name: expand_variables(value, variables) for name, value in values.items()}
+
+
+def expand_variables(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
+    """Return a text with the values of variables.
+
+    Args:
+        text: what is written.
+        variables: the variables that are set.
+        unknown: what replaces one that is not set and has no default.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        content = variables.get(match[2] or match[3])
+        operator, alternative = match[4] or "", match[5] or ""
+        if operator.endswith("+"):
+            return alternative if content or (content is not None and operator == "+") else ""
+        if content or (content is not None and operator != ":-"):
+            return content
+        return alternative if operator else unknown
+
+    return _VARIABLE.sub(value, text)

@@ -1,0 +1,232 @@
+"""The folder of a suite, and paths in it that others wrote: the one way to what they name.
+
+A :class:`SuitePath` looks like a :class:`~pathlib.Path`, and opens nothing outside of the suite's
+folder but where the user lets it. :meth:`SuitePath.place` makes a path of it that a task may keep.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeVar
+
+from pytest_intercode.core.beneath import OutsideError, Root, check_name
+from pytest_intercode.core.permissions import Permissions
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import MissingFile, SuiteError
+
+__all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
+
+_MAX_BYTES = 2 * 1024**3  # bytes of a file that is read into memory
+_T = TypeVar("_T")
+
+
+class OutsideSuite(SuiteError):
+    """A path of a suite leads to where it may not read."""
+
+
+class SuiteFolder:
+    """A folder whose suite reads what is below it, through links that stay below it, and no more.
+
+    It is a context manager. Outside of it, what it has found may be kept, but nothing is opened.
+
+    Args:
+        folder: the folder, which the user named.
+        permissions: what else may be read.
+
+    Raises:
+        MissingFile: it cannot be opened, or a folder that the user allows cannot.
+    """
+
+    def __init__(self, folder: Path, permissions: Permissions) -> None:
+        self.permissions = permissions
+        self._root = _open_root(folder, "the folder of the suite")
+        self._allowed: list[Root] | None = None
+        self.places: dict[str, Path] = {}  # thousands of rows may name the same file
+        self.top = SuitePath(self, str(folder), "")
+
+    def __enter__(self) -> SuitePath:
+        return self.top
+
+    def __exit__(self, *_: object) -> None:
+        for root in (self._root, *(self._allowed or ())):
+            root.close()
+
+    def use(self, path: SuitePath, work: Callable[[Root, str], _T]) -> _T:
+        """Return what ``work`` returns for a root, and a path that does not lead out of it.
+
+        Raises:
+            OutsideSuite: the path leads to where the suite may not read.
+        """
+        try:
+            return work(self._root, path.below)
+        except OutsideError:
+            pass
+        if self._allowed is None:
+            remedy = self.permissions.remedy("allow-path", "")
+            self._allowed = [_open_root(path, remedy) for path in self.permissions.paths]
+        real = _resolve(posixpath.join(self._root.path, path.below))
+        for root in self._allowed if real else ():
+            try:
+                return work(root, real)
+            except OutsideError:
+                continue
+        parent = posixpath.dirname(real) or "DIR"
+        remedy = self.permissions.remedy("allow-path", parent)
+        raise OutsideSuite(
+            one_line(
+                f"{path}: leads out of {self._root.path}, and a suite reads what is in its own "
+                f"folder; if it may read this: {remedy}"
+            )
+        )
+
+
+class SuitePath:
+    """A path that a suite names, with the methods of :class:`~pathlib.Path` that are safe.
+
+    Errors are those of ``Path``, and :class:`OutsideSuite` where it leads to what may not be read.
+    It is not an ``os.PathLike``, so that nothing else opens it by mistake.
+
+    Attributes:
+        below: the path below the suite's folder, as it is written.
+    """
+
+    __slots__ = ("_folder", "_top", "below")
+
+    def __init__(self, folder: SuiteFolder, top: str, below: str) -> None:
+        self._folder = folder
+        self._top = top
+        self.below = below
+
+    def __truediv__(self, path: str) -> SuitePath:
+        return SuitePath(self._folder, self._top, posixpath.join(self.below, path))
+
+    def component(self, name: str) -> SuitePath:
+        """Return a path in this folder; the name is one component, and nothing else.
+
+        Raises:
+            SuiteError: it is not.
+        """
+        try:
+            return self / check_name(name)
+        except ValueError as error:
+            raise SuiteError(f"{self}: {error}") from None
+
+    @property
+    def permissions(self) -> Permissions:
+        """What the user lets the suite use."""
+        return self._folder.permissions
+
+    @property
+    def written(self) -> Path:
+        """The path as it is written, for messages; nothing is to be opened by it."""
+        return Path(self._top, self.below)
+
+    def __str__(self) -> str:
+        return str(self.written)
+
+    @property
+    def name(self) -> str:
+        """Its last component; that of the folder's own for the folder."""
+        return posixpath.basename(self.below) or self.written.name
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its name."""
+        return self.written.suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        """The suffixes of its name."""
+        return self.written.suffixes
+
+    @property
+    def parent(self) -> SuitePath:
+        """The folder that it is in, as it is written."""
+        return SuitePath(self._folder, self._top, posixpath.dirname(self.below.rstrip("/")))
+
+    def place(self) -> Path:
+        """Return where it leads, through no link, for a task to keep. Nothing has to be there."""
+        place = self._folder.places.get(self.below)
+        if place is None:
+            place = self._folder.use(self, lambda root, path: root.path / root.locate(path))
+            self._folder.places[self.below] = place
+        return place
+
+    def stat(self) -> os.stat_result:
+        """Return the status of what it leads to."""
+        return self._folder.use(self, Root.stat)
+
+    def is_file(self) -> bool:
+        """Whether it leads to a regular file."""
+        return self._folder.use(self, Root.is_file)
+
+    def is_dir(self) -> bool:
+        """Whether it leads to a folder."""
+        return self._folder.use(self, Root.is_folder)
+
+    def exists(self) -> bool:
+        """Whether it leads to anything."""
+        try:
+            self.stat()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            return False
+        return True
+
+    def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
+        """Open a regular file to read it."""
+        return self._folder.use(self, Root.open)
+
+    def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
+        """Return what a regular file holds, ``max_bytes`` bytes of it at most."""
+        return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the text of a regular file, with line ends as Python has them."""
+        text = self.read_bytes().decode(encoding)
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    def iterdir(self) -> Iterator[SuitePath]:
+        """Yield what is in a folder, sorted."""
+        for name in self._folder.use(self, Root.names):
+            yield self / name
+
+    def glob(self, pattern: str) -> Iterator[SuitePath]:
+        """Yield what is in a folder and has a name that fits a pattern, sorted."""
+        return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+
+    def files(self) -> Iterator[tuple[str, SuitePath]]:
+        """Yield the regular files below a folder, links to files included, sorted.
+
+        Yields:
+            The path below the folder, and the path.
+        """
+        items = self._folder.use(self, lambda root, path: (root.locate(path), [*root.walk(path)]))
+        start = len(items[0]) + 1 if items[0] else 0
+        for item in items[1]:
+            path = self / item.path[start:]
+            if stat.S_ISREG(item.status.st_mode) or (
+                stat.S_ISLNK(item.status.st_mode) and path.is_file()
+            ):
+                yield item.path[start:], path
+
+
+def _open_root(folder: Path, label: str) -> Root:
+    try:
+        return Root(folder)
+    except OSError as error:
+        raise MissingFile(f"{folder}: {label} cannot be opened: {error.strerror}") from None
+
+
+def _resolve(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a NUL
+        return ""

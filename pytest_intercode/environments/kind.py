@@ -1,0 +1,262 @@
+"""What an environment is, as one object: everything about it that other parts of the package ask.
+
+Nothing outside of this folder compares the name of an environment. What is right for an environment
+of somebody else's is the default, so that the smallest kind is a class without a body.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_intercode.environments.answer import Answer
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.record import EpisodeRecord
+    from pytest_intercode.core.reward import Reward
+    from pytest_intercode.core.task import Task, TaskView
+    from pytest_intercode.environments.recorded import RecordedEpisode
+    from pytest_intercode.environments.sections import Section
+
+__all__ = ["EnvironmentKind", "Tool"]
+
+
+class Tool(NamedTuple):
+    """How exported trajectories name the call that is an action.
+
+    Attributes:
+        name: the tool's name.
+        argument: the name of its one argument, the action.
+        description: what it does, a sentence for models.
+    """
+
+    name: str
+    argument: str
+    description: str
+
+
+class EnvironmentKind:
+    """One kind of environment.
+
+    A class of an environment names its kind's class in ``kind``. What neither says comes from the
+    attributes ``language``, ``description`` and ``example`` of the environment's class, and from
+    its name.
+
+    Args:
+        environment: the environment's class, if the kind has no ``profiles`` of its own.
+        name: the name, if the class has none.
+
+    Attributes:
+        name: what ``env:`` and ``--intercode-env`` call it.
+        profiles: the environment's class under each profile; text is ``module:class``, which is
+            imported when it is needed.
+        suite: the suite that is run where only the environment is named.
+        language: what actions are written in, for models.
+        labels: the names of the language behind a fence of a code block, ours first.
+        suffix: the suffix of files in that language, which an editor highlights by.
+        has_shell: an action is a command of a shell, so that programs can be started in it.
+        description: what a model is shown of an environment without a prompt of its own.
+        example: an action, for models.
+        prompt: the template of the sentences that introduce it to a model; empty for the one that
+            all other environments share.
+        graded: a sentence for models on what is graded.
+        submission: what stands behind ``submit`` in prompts, such as ``FLAG``.
+        needs_answer: a submission without an answer cannot be right.
+        answer: what is submitted, for the description of a tool's argument.
+        answer_instruction: a sentence in prompts on what is submitted.
+        answer_file_instruction: what a program in the sandbox is asked to write to the file
+            ``{answer}``; empty for ``graded``.
+        reads_answer: what such a program wrote there is submitted.
+        tool: how exports name an action.
+        continuation: for a human, how a text goes on in the next line.
+        indents: the human's editor keeps the indent of the line before.
+        shows_workdir: the human is shown the directory that the task starts in.
+        idle_action: an action that changes nothing, for the audit; empty for none.
+        siblings_are_wrong: the golds of other tasks on the same data are wrong answers.
+        secret_gold: gold is never quoted.
+        scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
+    """
+
+    name: str = ""
+    profiles: Mapping[str, str | type[Any]] = {}
+    suite: Path | None = None
+    language: str = ""
+    labels: tuple[str, ...] = ()
+    suffix: str = ".txt"
+    has_shell: bool = False
+    description: str = ""
+    example: str = ""
+    prompt: str = ""
+    graded: str = ""
+    submission: str = ""
+    needs_answer: bool = False
+    answer: str = "what is graded in place of the last output"
+    answer_instruction: str = "Leave the answer empty, unless the task asks for one."
+    answer_file_instruction: str = ""
+    reads_answer: bool = True
+    tool: Tool = Tool("execute", "action", "Take an action in the task's environment.")
+    continuation: str = "Enter runs it"
+    indents: bool = False
+    shows_workdir: bool = True
+    idle_action: str = ""
+    siblings_are_wrong: bool = False
+    secret_gold: bool = False
+    scores_skipped: bool = False
+
+    def __init__(self, environment: type[Any] | None = None, name: str = "") -> None:
+        def attribute(key: str) -> str:
+            return str(getattr(self, key) or getattr(environment, key, "")).strip()
+
+        if environment is not None:
+            self.profiles = self.profiles or {environment.profile: environment}
+            self.suite = self.suite or environment.suite
+        self.environment = environment
+        self.name = attribute("name") or name
+        language = attribute("language")
+        self.language = language or self.name.replace("_", " ").capitalize()
+        label = "-".join((language or self.name).lower().split())
+        self.labels = self.labels or tuple(dict.fromkeys((label, self.name)))
+        docstring = environment.__doc__ if environment is not None else None
+        self.description = attribute("description") or inspect.cleandoc(docstring or "")
+        self.example = attribute("example") or "..."
+
+    def environment_class(self, profile: str) -> type[Any] | None:
+        """Return the environment's class under a profile, or None."""
+        cls = self.profiles.get(profile)
+        if isinstance(cls, str):
+            module, _, name = cls.partition(":")
+            loaded: type[Any] = getattr(import_module(module), name)
+            return loaded
+        return cls
+
+    # -- tasks
+
+    def check(self, task: Task) -> None:
+        """Check what needs more than one field of a task, when a suite is read.
+
+        Raises:
+            SuiteError: the task cannot be one of this kind.
+        """
+
+    def lacks_tests(self, task: Task) -> bool:
+        """Whether a task cannot be graded, as its tests are missing."""
+        return False
+
+    def gold_answer(self, task: Task) -> Answer:
+        """Return gold as an agent plays it."""
+        return Answer(tuple(task.gold))
+
+    # -- agents
+
+    def describe_code(self, task: TaskView) -> str:
+        """Return what an action is, for models: the end of "The code is ..."."""
+        description = " ".join(self.description.split())
+        return f"an action of the environment {self.name}" + (
+            f" ({description})" if description else ""
+        )
+
+    def example_of(self, task: TaskView) -> str:
+        """Return an action that a model is shown as an example."""
+        return self.example
+
+    def answer_in_words(self, words: str) -> str | None:
+        """Return what is submitted by ``submit WORDS``, as a model wrote it, or None for prose."""
+        return None
+
+    def missing_input(self, text: str, engine: str) -> str:
+        """Return what a human's text still lacks, in a few words; empty if it can be run.
+
+        Args:
+            text: what was typed so far.
+            engine: the engine of the task's database; empty for a task without one.
+        """
+        return ""
+
+    # -- the audit
+
+    def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterable[Answer]:
+        """Return answers that hold nothing.
+
+        Args:
+            task: the task.
+            state: the end state of an agent that played gold.
+        """
+        return ()
+
+    def wrong_answers(self, task: Task) -> Iterable[Answer]:
+        """Return wrong but plausible answers, the most plausible first."""
+        return ()
+
+    def data_of(self, task: Task) -> tuple[Any, ...]:
+        """Return what a task is about: equal for tasks on the same data."""
+        files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
+        sources = (task.archive, task.image, task.database, task.repository)
+        return (self.name, task.workdir, task.setup, *sources, files)
+
+    def normalise_gold(self, task: Task) -> str:
+        """Return gold without its layout: equal for golds that are the same but for blanks."""
+        return " ".join("\n".join(task.gold).split())
+
+    def file_actions(self, task: Task) -> Sequence[str]:
+        """Return the actions whose use of files shows which files gold needs; none for unknown."""
+        return ()
+
+    def find_leftovers(self, task: Task, state: Mapping[str, Any]) -> list[str]:
+        """Return the paths that gold leaves where an agent may leave anything."""
+        return []
+
+    def describe_unequal(self, state: Mapping[str, Any]) -> str:
+        """Describe how the agent's state differs from gold's after an agent that played gold."""
+        return ""
+
+    def describe_changed(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+        """Describe how the end states of two runs of gold differ; empty if that says nothing."""
+        return ""
+
+    # -- records
+
+    def score(self, episode: RecordedEpisode) -> Reward:
+        """Return the reward of a recorded episode, from its end state.
+
+        Raises:
+            NotRecorded: the record does not hold enough.
+        """
+        from pytest_intercode.environments.recorded import NotRecorded
+
+        if self.environment is None:
+            raise NotRecorded(f"{self.name}: its rewards are not known here")
+        episode.check_same()
+        graded: Reward | None = self.environment.graded_again(episode.state)
+        if graded is None:
+            raise NotRecorded(
+                f"{self.name}: {self.environment.__name__}.graded_again does not say how it grades"
+            )
+        return graded
+
+    def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
+        """Return the end state of an episode that recorded none, as its actions show it.
+
+        Args:
+            record: the episode.
+            task: its task, if it was found.
+
+        Raises:
+            NotRecorded: they do not show it.
+        """
+        from pytest_intercode.environments.recorded import missing_state
+
+        raise missing_state(record, "the end state")
+
+    def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
+        """Return the end state next to gold's, as sections of the page.
+
+        Args:
+            state: the recorded end state of both sides; anybody may have written it.
+            record: the episode.
+        """
+        from pytest_intercode.environments.sections import show_state
+
+        return show_state(state)

@@ -1,0 +1,125 @@
+"""The hidden tests of python tasks: checked when a suite is read, and split for grading."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from pytest_intercode.core.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.environments.python.expressions import TestError
+from pytest_intercode.environments.python.ownership import methods_of
+from pytest_intercode.environments.python.split import Split, split_test
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["check_tests", "entry_of", "parse_code", "split_tests"]
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def check_tests(tasks: Iterable[Task]) -> None:
+    """Check that python tasks have tests that can be graded, and that bash, sql and ctf have none.
+
+    Environments that others added may use tests as they like.
+
+    Raises:
+        SuiteError: a task has none, or one of them does not parse or cannot be split.
+    """
+    for task in tasks:
+        label = f"{task.source}: task {task.id!r}: tests"
+        if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
+            raise SuiteError(f"{label}: they are for the env python, not {task.env}")
+        if task.env != "python" or task.skip:
+            continue
+        if not task.tests:
+            raise SuiteError(
+                f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
+                "{arguments, result}"
+            )
+        if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
+            raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
+        for _ in split_tests(task):
+            pass
+
+
+def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
+    """Yield the tests of a task, those that are code in their two parts.
+
+    Raises:
+        SuiteError: one of them does not parse or cannot be split.
+    """
+    defined = frozenset(_defined_by(task.gold))
+    methods = _methods_of(task.gold)
+    entry = entry_of(task)
+    for number, test in enumerate(task.tests, start=1):
+        if not isinstance(test, CodeTest):
+            yield test
+            continue
+        try:
+            yield _split(task.test_setup, test.code, defined, entry, methods)
+        except (TestError, RecursionError, MemoryError) as error:
+            problem = error if isinstance(error, TestError) else "it is nested too deeply"
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: tests: test {number}: {problem}"
+            ) from None
+
+
+def entry_of(task: Task) -> str:
+    """Return the name that the tests call: the task's own, or found in gold and the tests.
+
+    It is the first name that a test calls and that gold defines at top level, or else the last one
+    that gold defines; empty for tasks of whole programs.
+    """
+    if task.entry:
+        return task.entry
+    codes = tuple(test.code for test in task.tests if isinstance(test, CodeTest))
+    if not codes and not any(isinstance(test, CallTest) for test in task.tests):
+        return ""
+    return _entry(task.gold, codes)
+
+
+@lru_cache(4096)
+def _split(
+    setup: str, code: str, defined: frozenset[str], entry: str, methods: frozenset[str]
+) -> Split:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "\d" in a test is a warning of the compiler
+        return split_test(setup, code, defined, entry, methods)
+
+
+@lru_cache(4096)
+def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
+    defined = _defined_by(gold)
+    for code in codes:
+        tree = parse_code(code)
+        calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+        for called in calls:
+            if isinstance(called, ast.Name) and called.id in defined:
+                return called.id
+    return defined[-1] if defined else ""
+
+
+@lru_cache(4096)
+def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what gold defines at top level: its functions and classes, in order."""
+    trees = filter(None, map(parse_code, gold))
+    return tuple(
+        node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
+    )
+
+
+@lru_cache(4096)
+def _methods_of(gold: tuple[str, ...]) -> frozenset[str]:
+    # Most golds define no class, and need not be parsed for this.
+    return methods_of(filter(None, (parse_code(code) for code in gold if "class " in code)))
+
+
+def parse_code(code: str) -> ast.Module | None:
+    """Return the tree of a source, or None where it is not one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,97 @@
+"""A recorded episode that is scored again, and what its actions say. Touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import RewardOptions
+from pytest_intercode.core.turn import Turn
+from pytest_intercode.errors import IntercodeError
+from pytest_intercode.results.recorded import is_ours
+
+__all__ = [
+    "REPLAY_ADVICE",
+    "NotRecorded",
+    "RecordedEpisode",
+    "actions_of",
+    "ends_with_skip",
+    "missing_state",
+    "unsubmitted",
+]
+
+REPLAY_ADVICE = "play it again with --intercode-agent=replay:FILE --intercode-profile={profile}"
+
+
+class NotRecorded(IntercodeError):
+    """The record does not hold what the reward is made of; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """A recorded episode, and how it is to be scored.
+
+    Attributes:
+        record: the episode.
+        state: the end states of both sides.
+        played: the profile that it was played under.
+        profile: the one that it is scored by.
+        options: the reward options to go by; None for those that were recorded.
+    """
+
+    record: EpisodeRecord
+    state: Mapping[str, Any]
+    played: str
+    profile: str
+    options: RewardOptions | None
+
+    def check_same(self, problem: str = "") -> None:
+        """Refuse a profile that compares what another one does not record.
+
+        Args:
+            problem: what is not recorded.
+
+        Raises:
+            NotRecorded: the episode was played under another profile.
+        """
+        if self.played != self.profile:
+            raise self.not_recorded(problem or f"it was played as {self.played}")
+
+    def not_recorded(self, problem: str) -> NotRecorded:
+        """Return an error that says what is missing, and how it can be had."""
+        advice = REPLAY_ADVICE.format(profile=self.profile)
+        return NotRecorded(f"{self.record.task.env}: {problem}: {advice}")
+
+
+def missing_state(record: EpisodeRecord, content: str) -> NotRecorded:
+    """Return the error for a record without an end state.
+
+    Args:
+        record: the episode.
+        content: what a file of InterCode's does not hold.
+    """
+    env = record.task.env
+    if is_ours(record):
+        return NotRecorded(f"{env}: the record holds no end state")
+    return NotRecorded(
+        f"{env}: a file of InterCode's does not hold {content}: "
+        "play it again with --intercode-agent=replay:FILE"
+    )
+
+
+def unsubmitted(record: EpisodeRecord) -> bool:
+    """Whether a recorded episode ended without a submission, by what its last action says."""
+    actions = actions_of(record.turns[-1:])
+    return not actions or not actions[-1].strip().startswith("submit")
+
+
+def actions_of(turns: Iterable[Turn]) -> list[str]:
+    """Return the actions, without what was said in turns that ran nothing."""
+    return [turn.action for turn in turns if not turn.passed]
+
+
+def ends_with_skip(record: EpisodeRecord) -> bool:
+    """Whether an action ended the episode as InterCode's ``skip`` does."""
+    return "skip" in actions_of(record.turns)

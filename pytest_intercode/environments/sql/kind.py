@@ -1,0 +1,165 @@
+"""The kind of sql: statements on one database; the last result or the changes are graded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import RewardOptions, Task, TaskView
+from pytest_intercode.environments.answer import Answer, quote_both
+from pytest_intercode.environments.kind import EnvironmentKind, Tool
+from pytest_intercode.environments.recorded import (
+    NotRecorded,
+    RecordedEpisode,
+    ends_with_skip,
+    missing_state,
+    unsubmitted,
+)
+
+if TYPE_CHECKING:
+    from pytest_intercode.databases.scan import Dialect
+    from pytest_intercode.environments.sections import Section
+
+__all__ = ["SqlKind"]
+
+_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
+_EXAMPLES = {"sqlite": "SELECT sql FROM sqlite_master", "mysql": "SHOW TABLES"}
+
+
+class SqlKind(EnvironmentKind):
+    """Statements on a database."""
+
+    name = "sql"
+    profiles = MappingProxyType(
+        {
+            "strict": "pytest_intercode.environments.sql.strict:SqlEnvironment",
+            "paper": "pytest_intercode.environments.sql.paper:PaperSqlEnvironment",
+        }
+    )
+    language = "SQL"
+    labels = ("sql", "mysql", "mariadb", "sqlite", "sqlite3")
+    suffix = ".sql"
+    graded = "The last result, or the changes made in the database, are graded."
+    answer = "a last SELECT, which is graded in place of the last result; mostly empty"
+    answer_instruction = (
+        "Leave the answer empty: your last result, or the data as you leave them, are graded."
+    )
+    tool = Tool("sql", "statement", "Run statements in the task's database.")
+    continuation = "SQL goes on until a ; or an empty line"
+    shows_workdir = False
+    idle_action = "SELECT 1"
+    siblings_are_wrong = True
+    prompt = """\
+You work on the $engine database "$database". An action is $language for $engine.
+
+What is graded is the result of your last statement or, if the task is to change data, the data as
+you leave them. The result should have the columns that the task asks for and no others. Look at the
+tables first if you can: you do not know their names yet.
+"""
+
+    def describe_code(self, task: TaskView) -> str:
+        """Return what an action is: statements for an engine, in a database."""
+        engine = f" for {_ENGINES[task.engine]}" if task.engine in _ENGINES else ""
+        database = f", run in the database {task.database!r}" if task.database else ""
+        return f"SQL statements{engine}{database}"
+
+    def example_of(self, task: TaskView) -> str:
+        """Return a statement that shows what is in a database."""
+        return _EXAMPLES.get(task.engine, self.example)
+
+    def missing_input(self, text: str, engine: str) -> str:
+        """Ask for a ``;`` at the end of a statement, or an empty line."""
+        from pytest_intercode.databases.scan import split
+
+        if engine == "sqlite" and text.lstrip().startswith("."):
+            return ""
+        *earlier, last = text.split("\n")
+        if not last.strip() and any(line.strip() for line in earlier):
+            return ""
+        # What follows a complete statement begins another.
+        dialect = cast("Dialect", engine or "sqlite")
+        if split(f"{text}\nx", dialect)[-1].text == "x" and split(text, dialect):
+            return ""
+        return "a ; at its end, or an empty line"
+
+    def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterator[Answer]:
+        """Yield no rows, in as many columns as gold's rows have."""
+        from pytest_intercode.environments.sql.mutations import select_no_rows
+
+        width = state.get("gold", {}).get("width", 1)
+        yield Answer((select_no_rows(max(width, 1)),), description="no rows")
+
+    def wrong_answers(self, task: Task) -> Iterator[Answer]:
+        """Yield gold with one part of its last statement changed."""
+        from pytest_intercode.environments.sql.mutations import change_gold
+
+        return change_gold(task)
+
+    def normalise_gold(self, task: Task) -> str:
+        """Return gold without spaces, comments, and the case of SQL's words."""
+        from pytest_intercode.databases.scan import scan
+        from pytest_intercode.environments.sql.text import dialect_of
+
+        text = "\n".join(task.gold)
+        tokens = [token for token in scan(text, dialect_of(task)) if token.text != ";"]
+        return " ".join(t.text.casefold() if t.kind == "word" else t.text for t in tokens)
+
+    def describe_unequal(self, state: Mapping[str, Any]) -> str:
+        """Quote both sides."""
+        return quote_both(state["agent"], state["gold"])
+
+    def score(self, episode: RecordedEpisode) -> Reward:
+        """Compare results again, or changes; each profile records what the other one compares."""
+        from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
+        from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
+
+        record, paper = episode.record, episode.profile == "paper"
+        if episode.played == episode.profile:
+            if paper:
+                return sql_paper_reward_again(episode.state)
+            if "added" in episode.state["agent"]:
+                return sql_changes_reward_again(episode.state)
+            return _score_rows(episode.state, episode.options)
+        problem = ""
+        if paper:
+            if ends_with_skip(record):
+                return Reward(0.0)
+        elif not unsubmitted(record) and record.turns[-1].action.strip().rstrip("; ") != "submit":
+            problem = "an answer behind submit is run by the strict profile alone"
+        elif ends_with_skip(record):
+            problem = "the episode ended with skip, and was not graded"
+        other_state = episode.state.get(episode.profile, {})
+        problem = problem or other_state.get("problem", "")
+        if problem:
+            raise episode.not_recorded(problem)
+        if paper:
+            return sql_paper_reward_again(other_state)
+        return _score_rows(other_state, episode.options)
+
+    def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
+        """Refuse: gold's side is nowhere."""
+        raise missing_state(record, "gold's rows")
+
+    def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
+        """Return the rows, or what was added and removed."""
+        from pytest_intercode.environments.sql.sections import end_state_sections
+
+        return end_state_sections(state, record)
+
+
+def _score_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward:
+    from pytest_intercode.rewards.recording import options_again
+    from pytest_intercode.rewards.sql_strict import sql_rows_reward_again
+
+    recorded = options_again(state["options"])
+    if options is not None and options != recorded:
+        if state["digested"] or options.rows != recorded.rows:
+            raise NotRecorded(
+                "sql: what reward.rows says was applied when gold was run, and long results are "
+                "recorded as digests: play it again with --intercode-agent=replay:FILE"
+            )
+        recorded = options
+    return sql_rows_reward_again(state, recorded)

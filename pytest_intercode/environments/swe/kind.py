@@ -1,0 +1,73 @@
+"""The kind of swe: a shell in a repository; tests on the files grade it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.recorded import NotRecorded, RecordedEpisode
+from pytest_intercode.environments.shell_kind import ShellKind
+
+if TYPE_CHECKING:
+    from pytest_intercode.environments.sections import Section
+
+__all__ = ["SweKind"]
+
+
+class SweKind(ShellKind):
+    """Commands of a shell in a repository, graded by tests."""
+
+    name = "swe"
+    profiles = MappingProxyType(
+        {"strict": "pytest_intercode.environments.swe.strict:SweEnvironment"}
+    )
+    example = "git log --oneline"
+    graded = "The files are graded, by tests that are not shown."
+    answer = "empty: the files are graded"
+    answer_instruction = "Leave the answer empty: tests are run on the files as you leave them."
+    reads_answer = False
+    prompt = """\
+You work in a Bash shell on Linux. An action is Bash code, as you would type it. You start in
+$workdir. Nobody answers a program that asks for input.
+
+What is graded is the state in which you leave the files: tests that you do not see are run on them.
+What you change in tests, and in the settings of what runs them, is not used.
+"""
+
+    def lacks_tests(self, task: Task) -> bool:
+        """Whether a task of a folder brings no tests."""
+        return task.verification is None
+
+    def gold_answer(self, task: Task) -> Answer:
+        """Return gold's commands; a patch is applied by git."""
+        from pytest_intercode.environments.swe.gold import gold_actions
+
+        return Answer(tuple(gold_actions(task)))
+
+    def wrong_answers(self, task: Task) -> Iterator[Answer]:
+        """Yield parts of gold's patch."""
+        from pytest_intercode.environments.swe.mutations import change_gold
+
+        return change_gold(task)
+
+    def score(self, episode: RecordedEpisode) -> Reward:
+        """Count the tests again that pass."""
+        from pytest_intercode.rewards.swe import swe_reward_again
+
+        if episode.profile != "strict":
+            raise NotRecorded("swe: InterCode has no reward for it, so it has no profile 'paper'")
+        if not isinstance(episode.state.get("tests"), Mapping):
+            record = episode.record
+            return Reward(record.reward, dict(record.parts), record.reason)  # nothing was run
+        return swe_reward_again(episode.state["tests"])
+
+    def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
+        """Return the tests, and what the agent changed."""
+        from pytest_intercode.environments.swe.sections import end_state_sections
+
+        return end_state_sections(state, record)

@@ -1,0 +1,345 @@
+"""The git repository of a task, with its history up to the base commit and nothing later.
+
+Git of the host makes it, in a temporary folder and without the user's settings, from a copy of the
+source's objects and references: nothing in a source leads git elsewhere. What comes of it is a tar
+archive in the user's cache, which sandboxes share as a layer of their image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from pytest_intercode.core.archives import Budget, unpack_archive
+from pytest_intercode.core.beneath import Root, kind_of
+from pytest_intercode.core.digest import file_digest
+from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.private_folder import PrivateFolder
+from pytest_intercode.core.task import Repository
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["repository_layer"]
+
+_RECIPE = "1"  # to be changed when the same source has to come to something else
+_GIT_TIMEOUT = 600.0  # seconds of one command
+_BUNDLE = b"# v"
+_STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b"#", b"progress ")
+_AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
+# A tar archive carries no ctime and no inode, so git is to look at size and mtime alone.
+_CONFIG = ("core.checkStat=minimal", "core.trustctime=false", "gc.auto=0")
+
+# What a repository is. Its settings, hooks and lists of other places may lead anywhere.
+_FILES = ("HEAD", "config", "packed-refs", "shallow")
+_FOLDERS = ("objects", "refs", "reftable")
+_NOT_COPIED = ("info/alternates", "info/http-alternates")
+_FORMATS = (("objectFormat", "sha256"), ("refStorage", "reftable"))
+_CONFIG_OF_COPY = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n"
+_MAX_SETTINGS_BYTES = 64 * 1024**2  # of one of _FILES
+
+
+def repository_layer(repository: Repository) -> Path:
+    """Return a tar archive of a repository at its base commit, made at the first use.
+
+    It holds the objects that the base commit reaches, the branch ``main`` at that commit, the tags
+    on the way to it, and the work tree. It holds no later commit, reflog or remote. Files are
+    root's, and as old as the base commit.
+
+    Args:
+        repository: the repository; its ``source`` is a git bundle, a stream of ``git fast-export``,
+            a tar archive or a folder. Of the last two, what is not a repository becomes one commit.
+
+    Returns:
+        The archive, whose members are below ``repository.at``.
+
+    Raises:
+        SuiteError: there is no git, or the source holds no such commit.
+    """
+    assert repository.source is not None, "the image has this repository"
+    name = hashlib.sha256("\0".join([_RECIPE, repository.at, repository.commit]).encode())
+    name.update(_content(repository.source))
+    path = cache_folder() / "repositories" / f"{name.hexdigest()[:24]}.tar"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _workplace() as folder:
+            layer = _LayerBuilder(repository, folder).archive()
+            part = path.with_name(f"{path.name}.{os.getpid()}")
+            shutil.move(layer, part)
+            part.replace(path)
+    return path
+
+
+@contextlib.contextmanager
+def _workplace() -> Iterator[Path]:
+    """Yield an empty folder, which goes with this process, however it ends."""
+    private = PrivateFolder()
+    folder = private.make()
+    # It sees the end of its input when our end is closed, by us or by the system. It has a session
+    # of its own, as a signal for our process group is not for it.
+    command = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf -- "$1"', "sh", str(folder)]
+    watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield folder
+    finally:
+        watch.communicate()
+        private.close()
+
+
+def _content(source: Path) -> bytes:
+    digest = hashlib.sha256()
+    try:
+        if not source.is_dir():
+            return bytes.fromhex(file_digest(source))
+        with Root(source, links=False) as root:
+            for path, state in root.walk():
+                digest.update(f"{path}\0{state.st_mode}\0".encode(errors="replace"))
+                if stat.S_ISLNK(state.st_mode):
+                    digest.update(os.fsencode(root.target(path)))
+                elif stat.S_ISREG(state.st_mode):
+                    digest.update(hashlib.sha256(root.read(path, state.st_size)).digest())
+    except OSError as error:
+        raise SuiteError(f"repository: {source}: cannot be read: {error.strerror}") from None
+    return digest.digest()
+
+
+@cache
+def _git() -> str:
+    git_path = shutil.which("git")
+    if git_path is None:
+        raise SuiteError(
+            "this machine has no git, which makes the repositories of tasks: apt-get install git"
+        )
+    return git_path
+
+
+class _LayerBuilder:
+    """Makes the archive of one repository in an empty folder."""
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        assert repository.source is not None
+        self._source = repository.source
+        self._commit_name = repository.commit
+        self._at = repository.at.strip("/")
+        self._folder = folder
+        self._budget = Budget(repository.source)
+        # Nothing of the user's settings, and of the source's own neither.
+        self._variables = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(folder),
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "file",
+        }
+        for word, value in _AUTHOR.items():
+            self._variables[f"GIT_AUTHOR_{word}"] = self._variables[f"GIT_COMMITTER_{word}"] = value
+
+    def archive(self) -> Path:
+        """Return where the archive is."""
+        everything = self._everything()
+        commit = self._commit(everything)
+        tags = self._run_git(everything, "tag", "--merged", commit).split()
+        checkout = self._folder / "made"
+        self._run_git(self._folder, "init", "-q", "--template=", "-b", "main", str(checkout))
+        refspecs = [
+            f"{commit}:refs/heads/base",
+            *(f"refs/tags/{tag}:refs/tags/{tag}" for tag in tags),
+        ]
+        self._run_git(
+            checkout,
+            "fetch",
+            "-q",
+            "--no-tags",
+            "--no-write-fetch-head",
+            str(everything),
+            *refspecs,
+        )
+        self._check_size(checkout)
+        for setting in _CONFIG:
+            self._run_git(checkout, "config", *setting.split("=", 1))
+        self._run_git(
+            checkout, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base"
+        )
+        self._run_git(checkout, "branch", "-q", "-D", "base")
+        self._run_git(checkout, "repack", "-q", "-a", "-d")
+        self._run_git(checkout, "pack-refs", "--all")
+        commit_time = int(self._run_git(checkout, "show", "-s", "--format=%ct", "HEAD"))
+        shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
+        with Root(checkout, links=False) as root:
+            for item in root.walk():
+                os.utime(checkout / item.path, (commit_time, commit_time), follow_symlinks=False)
+        self._run_git(checkout, "update-index", "-q", "--refresh")
+        return self._pack(checkout, commit_time)
+
+    def _commit(self, everything: Path) -> str:
+        try:
+            return self._run_git(
+                everything, "rev-parse", "--verify", f"{self._commit_name}^{{commit}}"
+            )
+        except SuiteError:
+            message = f"repository: {self._source}: it has no commit {self._commit_name!r}"
+            raise SuiteError(message) from None
+
+    def _check_size(self, checkout: Path) -> None:
+        """See how large the work tree gets before it is written; objects are compressed."""
+        budget = Budget(self._source)
+        for line in self._run_git(checkout, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
+            size = line.partition("\t")[0].rpartition(" ")[2]
+            budget.entry(int(size) if size.isdecimal() else 0)
+
+    def _pack(self, checkout: Path, commit_time: int) -> Path:
+        def reset_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = "root"
+            entry.mtime = commit_time
+            return entry
+
+        path = self._folder / "layer.tar"
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(checkout, self._at, filter=reset_owner)
+        return path
+
+    def _everything(self) -> Path:
+        """Return a repository of all that the source holds."""
+        source = self._source
+        if source.is_dir():
+            return self._of_folder(source)
+        with source.open("rb") as file:
+            begin = file.read(100)
+        if begin.startswith(_BUNDLE) and b"git bundle" in begin:
+            bare = self._bare("fetch", "-q", str(source.resolve()), "+refs/*:refs/*")
+            heads = self._run_git(
+                bare, "bundle", "list-heads", str(source.resolve()), "HEAD"
+            ).split()
+            if heads:
+                self._run_git(bare, "update-ref", "--no-deref", "HEAD", heads[0])
+            return bare
+        if tarfile.is_tarfile(source):
+            return self._of_folder(self._unpack(source))
+        if begin.startswith(_STREAM):
+            with source.open("rb") as file:
+                return self._bare("fast-import", "--quiet", "--force", stdin=file.fileno())
+        raise SuiteError(
+            f"repository: {source}: neither a git bundle, a stream of `git fast-export`, a tar "
+            "archive nor a folder"
+        )
+
+    def _bare(self, *words: str, stdin: int | None = None) -> Path:
+        bare = self._folder / "everything"
+        self._run_git(self._folder, "init", "-q", "--bare", "--template=", "-b", "main", str(bare))
+        self._run_git(bare, *words, stdin=stdin)
+        return bare
+
+    def _unpack(self, source: Path) -> Path:
+        folder = self._folder / "unpacked"
+        folder.mkdir()
+        unpack_archive(source, folder)
+        with Root(folder, links=False) as root:
+            top = root.items()
+        is_one = len(top) == 1 and stat.S_ISDIR(top[0].status.st_mode)
+        return folder / top[0].path if is_one else folder
+
+    def _of_folder(self, folder: Path) -> Path:
+        copy = self._folder / "copy"
+        copy.mkdir()
+        try:
+            with Root(folder, links=False) as root:
+                kinds = {item.path: kind_of(item.status) for item in root.items()}
+                if kinds.get(".git", "folder") != "folder":
+                    raise SuiteError(
+                        f"repository: {self._source}: its .git is a {kinds['.git']}, which leads "
+                        "elsewhere; give a bundle in its place: git bundle create FILE --all"
+                    )
+                if ".git" in kinds:
+                    return self._of_repository(root, ".git", copy)
+                if kinds.get("HEAD") == "file":
+                    return self._of_repository(root, "", copy)
+                self._copy(root, "", copy, links=True)
+        except OSError as error:
+            place = folder / os.fsdecode(error.filename or "")
+            raise SuiteError(f"repository: {place}: {error.strerror}") from None
+        bare = self._bare("symbolic-ref", "HEAD", "refs/heads/main")
+        words = (f"--work-tree={copy}", "-c", "core.bare=false")
+        self._run_git(bare, *words, "add", "-A", "-f", ".")
+        self._run_git(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
+        return bare
+
+    def _of_repository(self, root: Root, path: str, copy: Path) -> Path:
+        """Return a repository of the one at a path, without what its settings may lead git to."""
+        prefix = f"{path}/" if path else ""
+        kinds = {item.path: kind_of(item.status) for item in root.items(path)}
+        for name in _FILES:
+            if prefix + name in kinds:
+                (copy / name).write_bytes(root.read(prefix + name, _MAX_SETTINGS_BYTES))
+        for name in _FOLDERS:
+            (copy / name).mkdir()
+            if prefix + name in kinds:
+                self._copy(root, prefix + name, copy / name, links=False)
+        formats = [self._format(copy, name, value) for name, value in _FORMATS]
+        (copy / "config").write_text(f"{_CONFIG_OF_COPY}{''.join(formats)}")
+        bare = self._bare("fetch", "-q", str(copy), "+refs/*:refs/*")
+        head = self._run_git(copy, "rev-parse", "HEAD")
+        self._run_git(bare, "update-ref", "--no-deref", "HEAD", head)
+        return bare
+
+    def _format(self, copy: Path, name: str, value: str) -> str:
+        """Return a setting for how a repository is kept, if its own settings have it."""
+        words = ("config", "--no-includes", "-f", str(copy / "config"), "--get")
+        try:
+            setting = self._run(_git(), *words, f"extensions.{name}")
+        except SuiteError:  # it has no such setting
+            return ""
+        return f"\t{name} = {value}\n" if setting == value else ""
+
+    def _copy(self, root: Root, path: str, target: Path, *, links: bool) -> None:
+        """Copy what is below a folder of a source, but for repositories in it.
+
+        Args:
+            root: the source.
+            path: the folder in it.
+            target: an empty folder.
+            links: keep symbolic links as they are, and leave out special files, as git does; else
+                there may be none.
+        """
+        for item in root.walk(path):
+            name = item.path[len(path) :].lstrip("/")
+            mode = item.status.st_mode
+            if name in _NOT_COPIED or ".git" in name.split("/"):
+                continue
+            self._budget.entry(item.status.st_size if stat.S_ISREG(mode) else 0)
+            place = target / name
+            if stat.S_ISDIR(mode):
+                place.mkdir()
+            elif links and stat.S_ISLNK(mode):
+                place.symlink_to(root.target(item.path))
+            elif stat.S_ISREG(mode) or not links:
+                with root.open(item.path) as content, place.open("xb") as file:
+                    shutil.copyfileobj(content, file)
+                place.chmod(0o755 if mode & 0o100 else 0o644)
+
+    def _run_git(self, folder: Path, *words: str, stdin: int | None = None) -> str:
+        options = ("-C", str(folder), "-c", "safe.directory=*")
+        return self._run(_git(), *options, *words, stdin=stdin)
+
+    def _run(self, *words: str, stdin: int | None = None) -> str:
+        process = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            capture_output=True,
+            env=self._variables,
+            timeout=_GIT_TIMEOUT,
+            check=False,
+        )
+        if process.returncode:
+            error_text = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            location = f"repository: {self._source}, commit {self._commit_name}"
+            raise SuiteError(f"{location}: {error_text or f'{words[0]} failed'}")
+        return process.stdout.decode("utf-8", "replace").strip()

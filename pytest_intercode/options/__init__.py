@@ -1,0 +1,1 @@
+"""The options: one declaration of each, for pytest, the commands, the docs and the settings."""

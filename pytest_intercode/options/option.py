@@ -1,0 +1,217 @@
+"""What an option is: its name, what it means, and what its values are.
+
+It is loaded by every pytest run where the plugin is installed, so it imports nothing large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from pytest_intercode.core.values import choice
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    class Rules(TypedDict, total=False):
+        """What else an option may have; :class:`Option` says what it means."""
+
+        fallback: str
+        distinct: bool
+        exists: bool
+        starts: bool
+        same_in_parts: bool
+        needs: tuple[str, str]
+        excludes: tuple[str, str]
+
+
+__all__ = ["Option", "choices", "flag", "listed", "option", "optional", "pairs"]
+
+Value = TypeVar("Value")
+
+
+class Option(Generic[Value]):
+    """One option, ``--intercode-NAME``, with its ini value ``intercode_NAME``.
+
+    It is an attribute of a class; objects of the class have the option's value there.
+
+    Attributes:
+        form: its name, and how its value is written, if it has one: ``NAME=VALUE``, or
+            ``NAME KEY=VALUE`` for pairs. Values in lower case are all that are allowed.
+        help: what it means, in Markdown and in one line.
+        parse: returns the value of a text, or raises a ValueError that says what is needed; None
+            for what the form says. A relative path starts where the option is given.
+        default: the text of its value where the user gives none; empty for the value None.
+        fallback: what holds where the user gives none, in words.
+        listed: it is a list of values, separated by commas; also repeatable, as pairs are.
+        distinct: a value that is given twice is a mistake.
+        exists: the folder that it names must exist.
+        starts: its ini value alone is a reason to start before the first item is collected.
+        same_in_parts: all parts of a run (``--intercode-shard``) have to have the same value.
+        needs: the option that has to be given with it, and why.
+        excludes: the option that cannot be given with it, and why.
+        attribute: the name of the attribute that it is.
+    """
+
+    attribute: str
+
+    def __init__(
+        self,
+        form: str,
+        help: str,
+        parse: Callable[[str], object] | None = None,
+        *,
+        default: str = "",
+        fallback: str = "",
+        listed: bool = False,
+        distinct: bool = False,
+        exists: bool = False,
+        starts: bool = False,
+        same_in_parts: bool = False,
+        needs: tuple[str, str] | None = None,
+        excludes: tuple[str, str] | None = None,
+    ) -> None:
+        self.form, self.help, self.parse = form, help, parse
+        self.default, self.fallback = default, fallback
+        self.listed, self.distinct, self.exists = listed, distinct, exists
+        self.starts, self.same_in_parts = starts, same_in_parts
+        self.needs, self.excludes = needs, excludes
+
+    def __set_name__(self, owner: type[object], name: str) -> None:
+        self.attribute = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[object]) -> Option[Value]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[object]) -> Value: ...
+    def __get__(self, instance: object | None, owner: type[object]) -> Option[Value] | Value:
+        if instance is not None:  # its own attributes come before those of its class
+            raise AttributeError(f"{owner.__name__} object has no value of --intercode-{self.form}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name, with hyphens."""
+        return self.form.replace(" ", "=").partition("=")[0]
+
+    @property
+    def metavar(self) -> str:
+        """How its value is written; empty for a flag."""
+        return self.form[len(self.name) + 1 :]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its values are pairs."""
+        return " " in self.form
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """Its only values; none where it takes others."""
+        if self.parse is not None or not self.metavar.islower():
+            return ()
+        return tuple(self.metavar.split("|"))
+
+    @property
+    def key(self) -> str:
+        """The name, with underscores."""
+        return self.name.replace("-", "_")
+
+    @property
+    def ini(self) -> str:
+        """The name of the ini value; pytest also keeps the option under it."""
+        return f"intercode_{self.key}"
+
+    @property
+    def description(self) -> str:
+        """The help with the default, in Markdown."""
+        default = f"`{self.default}`" if self.default else self.fallback
+        note = f"default: {default}" if default else "repeatable" if self.pairs else ""
+        note = "repeatable, comma-separated" if self.listed else note
+        return f"{self.help} ({note})" if note else self.help
+
+    def value(self, text: str) -> object:
+        """Return the value of a text, or of one element of a list.
+
+        Raises:
+            ValueError: it is wrong; the message says what is needed.
+        """
+        if self.pairs:
+            key, sign, content = text.partition("=")
+            if not sign or not key.strip():
+                raise ValueError(f"the form {self.metavar} is needed, found {text!r}")
+            content = content.strip()
+            return key.strip(), self.parse(content) if self.parse is not None else content
+        if self.parse is not None:
+            return self.parse(text)
+        if not self.metavar:
+            return _flag(text)
+        return choice(*self.allowed)(text) if self.allowed else text
+
+
+# -- makers of options, by the type of their values
+
+
+def flag(name: str, help: str, **rules: Unpack[Rules]) -> Option[bool]:
+    """Return an option without a value."""
+    return Option(name, help, **rules)
+
+
+def optional(
+    form: str,
+    help: str,
+    parse: Callable[[str], Value],
+    **rules: Unpack[Rules],
+) -> Option[Value | None]:
+    """Return an option that is None where it is not given."""
+    return Option(form, help, parse, **rules)
+
+
+def option(
+    form: str,
+    help: str,
+    parse: Callable[[str], Value],
+    *,
+    default: str,
+    **rules: Unpack[Rules],
+) -> Option[Value]:
+    """Return an option with a default."""
+    return Option(form, help, parse, default=default, **rules)
+
+
+def choices(
+    form: str,
+    help: str,
+    *,
+    default: str = "",
+    **rules: Unpack[Rules],
+) -> Option[Any]:
+    """Return an option with one of the values that its form lists."""
+    return Option(form, help, default=default, **rules)
+
+
+def listed(
+    form: str,
+    help: str,
+    parse: Callable[[str], Value],
+    **rules: Unpack[Rules],
+) -> Option[tuple[Value, ...]]:
+    """Return an option with a list of values."""
+    return Option(form, help, parse, listed=True, **rules)
+
+
+def pairs(
+    form: str,
+    help: str,
+    parse: Callable[[str], Value],
+    **rules: Unpack[Rules],
+) -> Option[Mapping[str, Value]]:
+    """Return an option with pairs of a key and a value."""
+    return Option(form, help, parse, **rules)
+
+
+def _flag(value: str) -> bool:
+    if value.lower() not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+        raise ValueError("true or false is needed")
+    return value.lower() in ("true", "1", "yes", "on")

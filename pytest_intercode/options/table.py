@@ -1,0 +1,476 @@
+"""The table of the options: command line, ini values, ``--help``, README and settings come from it.
+
+It is loaded by every pytest run where the plugin is installed, so it imports nothing large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pytest_intercode.core.values import amount, choice, text, whole
+from pytest_intercode.options.option import (
+    Option,
+    choices,
+    flag,
+    listed,
+    option,
+    optional,
+    pairs,
+)
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.turn import Feedback, Profile
+    from pytest_intercode.gateway.prices import Price
+    from pytest_intercode.sandboxes.hosts import DockerHost
+
+__all__ = ["OPTIONS", "FailUnder", "Options"]
+
+
+class FailUnder(NamedTuple):
+    """The share of tries, in (0, 1], that must be solved for a run to pass."""
+
+    rate: float
+    lower: bool
+    """It is the lower bound of the rate's interval that must reach it."""
+
+
+# -- parsers
+
+
+def _environment(value: str) -> str:
+    from pytest_intercode.environments.registered import environment_names, is_environment
+
+    return value if is_environment(value) else choice(*environment_names(), "all")(value)
+
+
+def _cluster(value: str) -> str:
+    head, _, nodes = value.partition(":")
+    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
+        raise ValueError("local:N is needed, with N from 1 to 64")
+    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
+        raise ValueError("auto, HOST:PORT or local:N is needed")
+    return value
+
+
+def _host(value: str) -> str:
+    from pytest_intercode.core.hosts import parse_host
+
+    return str(parse_host(value))
+
+
+def _docker_host(value: str) -> DockerHost:
+    from pytest_intercode.sandboxes.hosts import parse_host
+
+    return parse_host(value)
+
+
+def _registry(value: str) -> str:
+    from pytest_intercode.sandboxes.hosts import parse_registry
+
+    return parse_registry(value)
+
+
+def _price(value: str) -> Price:
+    from pytest_intercode.gateway.prices import parse_price
+
+    return parse_price(value)
+
+
+def _shard(value: str) -> tuple[int, int]:
+    part, _, parts = value.partition("/")
+    try:
+        shard = int(part), int(parts)
+    except ValueError:
+        shard = 0, 0
+    if not 1 <= shard[0] <= shard[1]:
+        raise ValueError("the form I/N is needed, with I from 1 to N, such as 2/8")
+    return shard
+
+
+def _fail_under(value: str) -> FailUnder:
+    head, colon, number = value.rpartition(":")
+    number = number.strip()
+    try:
+        rate = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1 or (colon and head.strip() != "lower"):
+        raise ValueError("a rate above 0 and up to 1 is needed, such as 0.8, 80% or lower:0.8")
+    return FailUnder(rate, bool(colon))
+
+
+_count = whole("a whole number above 0", 1)
+_seconds = amount("a number of seconds above 0")
+_money = amount("an amount above 0")
+
+
+# -- the table
+
+_Self = TypeVar("_Self", bound="_Values")
+
+
+class _Values:
+    """The values of options, by the names of the attributes; they do not change.
+
+    Where the settings make something else of a value, as other options or the environment ask, its
+    attribute is called ``requested_...`` or ``..._path``.
+
+    Args:
+        values: the values.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings do not change: {name} cannot be set")
+
+    def replace(self: _Self, **values: Any) -> _Self:
+        """Return the same with other values, by the names of the attributes."""
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | values)
+        return changed
+
+
+class _RunOptions(_Values):
+    """What is run, within which limits, and what comes of it."""
+
+    agent = optional(
+        "agent=AGENT",
+        "the agent under test: `module:Attr`, `path/to/file.py:Attr`, `command:CMDLINE` (any "
+        "language), `mcp:CMDLINE` (a coding agent that speaks MCP), `tools`, `react`, "
+        "`plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible API), "
+        "`human`, `replay:FILE` (a recorded run) or `oracle` (gold)",
+        str,
+    )
+    agent_arguments = pairs(
+        "agent-arg KEY=VALUE", "an argument for the agent, such as `model=NAME`", str
+    )
+    requested_environments = listed(
+        "env=ENV",
+        "bundled suites to run: `bash`, `sql`, `python`, `ctf`, `swe` or `all`, or an "
+        "environment of your own",
+        _environment,
+        starts=True,
+        same_in_parts=True,
+    )
+    datasets = listed(
+        "dataset=NAME|PATH",
+        "a dataset such as `nl2bash`, a part such as `nl2bash-fs2`, a suite (`.yaml`), rows "
+        "(`.json`, `.jsonl`, `.csv`, `.tsv`) with one `--intercode-env`, or a folder of task "
+        "folders (Harbor, Terminal-Bench 1; `registry.json:NAME`)",
+        str,
+        starts=True,
+        same_in_parts=True,
+    )
+    data_path = optional(
+        "data=DIR",
+        "the folder laid out as InterCode's `data/`",
+        Path,
+        fallback="`INTERCODE_DATA`, else what `pytest-intercode fetch` got",
+    )
+    profile: Option[Profile] = choices(
+        "profile=strict|paper",
+        "`strict` runs actions as they are written and grades what they did; `paper` is InterCode "
+        "1.0.2, defects included",
+        default="strict",
+    )
+    feedback: Option[Feedback | None] = choices(
+        "feedback=observation|reward",
+        "what the agent sees; `reward` is InterCode's Try Again: every action is graded, the agent "
+        "sees the reward, and 1.0 ends the episode",
+        fallback="`observation`; `reward` for the agent `try-again`",
+        same_in_parts=True,
+    )
+    max_turns = optional(
+        "max-turns=N",
+        "actions an episode has",
+        _count,
+        fallback="the task's own number",
+        same_in_parts=True,
+    )
+    max_tokens = optional(
+        "max-tokens=N",
+        "tokens an episode has, as far as the agent reports them",
+        _count,
+        same_in_parts=True,
+    )
+    max_cost = optional(
+        "max-cost=AMOUNT",
+        "money an episode has, in the currency of the prices",
+        _money,
+        same_in_parts=True,
+    )
+    timeout = optional(
+        "timeout=SECONDS",
+        "time an episode has",
+        _seconds,
+        fallback="the task's own, else 600",
+        same_in_parts=True,
+    )
+    action_timeout = optional(
+        "action-timeout=SECONDS",
+        "time an action has",
+        _seconds,
+        fallback="the task's own, else 10",
+        same_in_parts=True,
+    )
+    run_max_turns = optional(
+        "run-max-turns=N", "actions of all episodes together", _count, starts=True
+    )
+    run_max_tokens = optional(
+        "run-max-tokens=N", "tokens of all episodes together", _count, starts=True
+    )
+    run_max_cost = optional(
+        "run-max-cost=AMOUNT", "money of all episodes together", _money, starts=True
+    )
+    run_timeout = optional("run-timeout=SECONDS", "time of the whole run", _seconds, starts=True)
+    requested_concurrency = optional(
+        "concurrency=N",
+        "episodes that run at a time, in all workers of xdist together, or on all nodes",
+        _count,
+        fallback="1; on a cluster, as many as its nodes have CPUs",
+    )
+    cluster = optional(
+        "cluster=auto|HOST:PORT|local:N",
+        "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this machine, "
+        "the one at this address, or one of N nodes that is started here (docs/cluster.md); extra "
+        "`ray`",
+        _cluster,
+        starts=True,
+    )
+    cluster_env = listed(
+        "cluster-env=NAME",
+        "an environment variable of this process that nodes are to have; they get no others",
+        str,
+        needs=("cluster", "whose nodes are to have it"),
+    )
+    cluster_wait = option(
+        "cluster-wait=SECONDS",
+        "time that a run waits while no node takes work",
+        _seconds,
+        default="300",
+    )
+    cluster_insecure = flag(
+        "cluster-insecure",
+        "use a cluster that asks nobody for a token",
+        needs=("cluster", "which is to be used"),
+    )
+    limit = optional("limit=N", "only the first N tasks of each suite", _count, same_in_parts=True)
+    shard = optional(
+        "shard=I/N",
+        "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on, "
+        "unless `--intercode-durations` is given",
+        _shard,
+    )
+    durations_path = optional(
+        "durations=FILE.jsonl",
+        "make the parts of `--intercode-shard` by the times of an earlier results file, so that "
+        "they take equally long",
+        Path,
+        needs=("shard", "whose parts it makes"),
+    )
+    requested_repeat = option(
+        "repeat=K",
+        "tries at each task, each with a new agent and sandbox: items `[task-1]` to `[task-K]`",
+        _count,
+        default="1",
+        same_in_parts=True,
+    )
+    results = optional(
+        "results=FILE.jsonl", "write one line of JSON for each episode, as it ends", Path
+    )
+    predictions = optional(
+        "predictions=FILE.jsonl",
+        "write the patch of each swe episode as SWE-bench's tools read it (`instance_id`, "
+        "`model_patch`), as it ends",
+        Path,
+    )
+    resume = flag(
+        "resume",
+        "continue the run that `--intercode-results` holds: episodes that are in it are not run "
+        "again",
+        starts=True,
+        needs=("results", "the run to go on with"),
+    )
+    baseline = optional(
+        "baseline=FILE.jsonl",
+        "results to compare with: tasks that were not always solved there may fail (xfail), and "
+        "the summary says whether the agent got worse",
+        Path,
+        starts=True,
+    )
+    requested_gate: Option[str | None] = choices(
+        "gate=tasks|verdict",
+        "what of that comparison fails the run: single tasks, or the verdict of the paired test",
+        fallback="`tasks` with one try at each task, `verdict` with several",
+    )
+    fail_under = optional(
+        "fail-under=RATE",
+        "the share of tries that must be solved, such as `0.8`, or `lower:0.8` for the lower bound "
+        "of its 95-percent interval; then single tasks do not fail the run",
+        _fail_under,
+        starts=True,
+    )
+    html = optional(
+        "html=FILE.html",
+        "write a page with every trajectory, and with the changes to the baseline where there is "
+        "one; extra `html`",
+        Path,
+        starts=True,
+    )
+    run_name = optional(
+        "run-name=NAME",
+        "what the run is called on the page and in a job's summary",
+        str,
+        fallback="the agent and its suites",
+    )
+    audit = flag(
+        "audit",
+        "audit the tasks instead of running an agent",
+        starts=True,
+        excludes=("agent", "the tasks are audited and no agent is run"),
+    )
+
+
+class Options(_RunOptions):
+    """All options: also what sandboxes are made of and may reach, and how models are reached."""
+
+    backend: Option[str] = choices(
+        "sandbox=auto|docker|bubblewrap",
+        "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
+        "which needs no daemon and no root; the header says which and why",
+        default="auto",
+    )
+    rootfs = optional(
+        "rootfs=DIR",
+        "an unpacked root file system for bubblewrap, or a folder with one for each image",
+        Path,
+        fallback="this machine's own programs",
+        exists=True,
+        excludes=("docker_host", "a root file system is bubblewrap's, and hosts are Docker's"),
+    )
+    runtime = optional(
+        "runtime=NAME",
+        "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
+        "`kata`, `crun`; docs/isolation.md says what each is for",
+        str,
+        fallback="the engine's own",
+        excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
+    )
+    docker_hosts = listed(
+        "docker-host=HOST[=SLOTS]",
+        "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, `unix://PATH` "
+        "or the name of a Docker context; several share them out by their slots, which by default "
+        "come from their processors and memory (docs/hosts.md)",
+        _docker_host,
+        distinct=True,
+        excludes=("cluster", "a cluster's nodes have engines of their own"),
+    )
+    registry = optional(
+        "registry=HOST[:PORT][/PREFIX]",
+        "ask this registry for each image before it is built, and push there what was built, so "
+        "that other hosts, nodes and jobs pull it; credentials are those of `docker login` "
+        "(docs/hosts.md)",
+        _registry,
+        excludes=(
+            "rootfs",
+            "a registry has images of Docker's, and a root file system takes their place",
+        ),
+    )
+    verifier: Option[str] = choices(
+        "verifier=fresh|shared",
+        "where the tests of task folders run: in a `fresh` sandbox with what the agent left, or in "
+        "the agent's own (`shared`), where its services still run, and where it can forge results",
+        default="fresh",
+        same_in_parts=True,
+    )
+    kit: Option[str] = choices(
+        "kit=auto|always|never",
+        "where the tests of task folders get what they install: from the verifier kit if their "
+        "sandbox has no network, else from there, as published (`auto`); `always` from the kit, "
+        "or `never`",
+        default="auto",
+        same_in_parts=True,
+    )
+    network = flag(
+        "network",
+        "let sandboxes reach the network, where their task does not say otherwise",
+        same_in_parts=True,
+    )
+    override_network = flag(
+        "override-network",
+        "let also those sandboxes reach the network that are to reach none or a few hosts, by what "
+        "their task says",
+        needs=("network", "which it gives to all sandboxes"),
+        same_in_parts=True,
+    )
+    allow_host = listed(
+        "allow-host=HOST[:PORT]",
+        "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "
+        "such as `10.0.0.0/8`; without a port, 443 and 80",
+        _host,
+        excludes=("network", "sandboxes reach every host with the whole network"),
+        same_in_parts=True,
+    )
+    allow_path = listed(
+        "allow-path=DIR",
+        "a folder that suites may read besides their own; what a suite names elsewhere, by itself "
+        "or by a link, is refused (docs/security.md)",
+        Path,
+        exists=True,
+    )
+    pass_env = listed(
+        "pass-env=NAME",
+        "an environment variable whose value task folders may have; `${NAME}` in them is not set "
+        "otherwise",
+        str,
+    )
+    gateway_programs = flag(
+        "gateway",
+        "let `command:` and `mcp:` agents reach models through a gateway, which counts their "
+        "tokens and money, keeps the real keys from them, and refuses once a budget is used up "
+        "(docs/gateway.md); extra `gateway`",
+    )
+    gateway_prices = pairs(
+        "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",
+        "what a model costs at the gateway, per million tokens, such as `gpt-5=1.25/10/0.125`; `*` "
+        "is for all others",
+        _price,
+    )
+    gateway_models = listed(
+        "gateway-model=NAME", "only these models are served by the gateway", str
+    )
+    gateway_hosted_tools = flag(
+        "gateway-hosted-tools",
+        "let requests use tools that run at the provider, such as web search; they are refused "
+        "otherwise, as they leave the sandbox",
+    )
+    gateway_allowed = listed(
+        "gateway-allow=NAME",
+        "let requests have a field, a type of tools or of contents, or a beta of this name; what "
+        "the gateway does not know is refused (docs/gateway.md)",
+        str,
+    )
+    gateway_record = optional(
+        "gateway-record=DIR", "write what the gateway is asked and what is answered", Path
+    )
+    gateway_replay = optional(
+        "gateway-replay=DIR",
+        "have the gateway answer from a recording, without any model",
+        Path,
+        exists=True,
+        excludes=("gateway_record", "a run is recorded, or it is replayed"),
+    )
+    base_images = pairs("base-image NAME=REPLACEMENT", "another base image, for mirrors", text)
+
+
+OPTIONS: tuple[Option[Any], ...] = tuple(
+    value
+    for cls in reversed(Options.__mro__)
+    for value in vars(cls).values()
+    if isinstance(value, Option)
+)
+"""All of them, in the order of the README."""

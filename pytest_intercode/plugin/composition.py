@@ -1,0 +1,246 @@
+"""What the rollouts of a run are made of: settings go in, specs and services come out.
+
+Knows pytest only by what it is given: how the user's hooks are called, and where a line of progress
+goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.agents.loader import adapt, failing, load_agent
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.gold import GOLDS, GoldCache
+from pytest_intercode.errors import AgentError, NoAgent
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["Composition", "Surroundings"]
+
+_SPEC: ContextVar[RolloutSpec | None] = ContextVar("intercode_spec", default=None)
+"""The rollout that an environment is being made for: hooks are given its task alone."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a process of the run gives to its rollouts.
+
+    Attributes:
+        call_hook: calls a hook of the user's by its name.
+        report: takes a line of progress, from any thread.
+        lend_terminal: lends the terminal to an agent that talks to the user.
+        run_budget: what is left for the whole run.
+        processes: how many processes run episodes.
+        slots: a file by which they take turns to start sandboxes; None where there is but one.
+        verbosity: pytest's.
+        hidden: folders that no sandbox may see.
+        golds: where it is kept what golds left; None for nowhere.
+    """
+
+    call_hook: Callable[..., Any]
+    report: Callable[[str], None]
+    lend_terminal: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]]
+    run_budget: RunBudget
+    processes: int
+    slots: Path | None
+    verbosity: int
+    hidden: tuple[Path, ...]
+    golds: Path | None
+
+
+class Composition:
+    """Specs and services of the rollouts of this process.
+
+    Args:
+        settings: what the user asked for.
+        surroundings: what the process gives to its rollouts.
+
+    Attributes:
+        settings: the same.
+    """
+
+    def __init__(self, settings: Settings, surroundings: Surroundings) -> None:
+        self.settings = settings
+        self._surroundings = surroundings
+        self._shared_loop = SharedLoop()
+        self._factory: AgentFactory | None = None
+        self._provider: SandboxProvider | None = None
+
+    # -- what rollouts are to do
+
+    def spec(self, task: Task, node_id: str = "") -> RolloutSpec:
+        """Return what the rollout of a task is to do."""
+        settings = self.settings
+        return RolloutSpec(
+            task=task,
+            agent=settings.agent or "",
+            agent_arguments=settings.agent_arguments,
+            agent_folder=settings.agent_folder,
+            profile=settings.profile,
+            feedback=self.feedback,
+            max_turns=settings.max_turns,
+            action_timeout=settings.action_timeout,
+            timeout=settings.episode_timeout(task, at_terminal=self._at_terminal),
+            budget=settings.budget,
+            node_id=node_id,
+        )
+
+    @property
+    def feedback(self) -> Feedback:
+        """What agents are given: what the user asked for, else what the agent is made for."""
+        settings = self.settings
+        if settings.feedback is None and settings.agent is not None:
+            return self.factory().feedback or "observation"
+        return settings.feedback or "observation"
+
+    @property
+    def _at_terminal(self) -> bool:
+        """Whether the agent, if it is known yet, talks to the user."""
+        return self._factory is not None and self._factory.terminal
+
+    # -- what they work with
+
+    @cached_property
+    def services(self) -> Services:
+        """What the rollouts of this process work with."""
+        return Services(
+            sandboxes=self.provider,
+            make_agent=lambda spec: self.agent(spec.task),
+            make_environment=self.environment,
+            run_budget=self._surroundings.run_budget,
+            stage=self._stage,
+            shared_loop=self._shared_loop,
+        )
+
+    def factory(self) -> AgentFactory:
+        """Return the factory of ``--intercode-agent``.
+
+        Raises:
+            AgentLoadError: it cannot be loaded, or none is named.
+        """
+        if self._factory is None:
+            settings = self.settings
+            if settings.agent is None:
+                raise NoAgent(
+                    "no agent to test: give --intercode-agent=module:Attr (or oracle), set "
+                    "intercode_agent in the ini file, or override the fixture intercode_agent"
+                )
+            self._factory = load_agent(
+                settings.agent,
+                settings.agent_arguments,
+                settings.agent_folder,
+                settings.gateway,
+                progress=self._surroundings.report,
+            )
+        return self._factory
+
+    def agent(self, task: Task) -> Agent:
+        """Return a fresh agent for a task; hooks are called on the rollout's thread."""
+
+        def make() -> Agent:
+            custom = self._surroundings.call_hook("make_agent", task=task)
+            if custom is not None:
+                return adapt(custom)
+            try:
+                return self.factory().make(task)
+            except AgentError as error:
+                return failing(error)
+
+        agent = make()
+        agent.again = make
+        return agent
+
+    def environment(self, spec: RolloutSpec) -> Environment:
+        """Return an environment for a rollout, not reset yet; hooks may make it."""
+        token = _SPEC.set(spec)
+        try:
+            environment: Environment = self._surroundings.call_hook(
+                "make_environment", task=spec.task
+            )
+        finally:
+            _SPEC.reset(token)
+        return environment
+
+    def default_environment(self, task: Task) -> Environment:
+        """Return the environment that a task names; called where no hook of the user's makes one.
+
+        It is of the rollout that the hook is called for, if that has this task.
+        """
+        spec = _SPEC.get()
+        if spec is None or spec.task is not task:
+            spec = self.spec(task)
+        return default_environment(spec, self.provider)
+
+    def _stage(
+        self, environment: Environment
+    ) -> contextlib.AbstractContextManager[Callable[[str], None]]:
+        """Lend the terminal to an agent that talks to the user."""
+        if not self._at_terminal:
+            return contextlib.nullcontext(lambda _: None)
+        return self._surroundings.lend_terminal(environment)
+
+    # -- sandboxes
+
+    @property
+    def provider(self) -> SandboxProvider:
+        """The sandboxes of this process."""
+        if self._provider is None:
+            settings, surroundings = self.settings, self._surroundings
+            factory = self.factory() if settings.agent and not settings.audit else None
+            self._provider = SandboxProvider(
+                base_images=settings.base_images,
+                progress=surroundings.report,
+                verbosity=surroundings.verbosity,
+                sandbox=settings.backend,
+                rootfs=settings.rootfs,
+                runtime=settings.runtime,
+                docker_hosts=settings.docker_hosts,
+                registry=settings.registry,
+                processes=surroundings.processes,
+                slots=surroundings.slots,
+                hidden=surroundings.hidden,
+                readonly=factory.readonly if factory else (),
+                scratch=factory.scratch if factory else (),
+            )
+            self._provider.share(GOLDS, lambda: GoldCache(surroundings.golds))
+        return self._provider
+
+    def use_backend(self, backend: str) -> None:
+        """Use the backend that the nodes of a cluster have, where the user leaves it open."""
+        if self.settings.backend == "auto":
+            self.settings = self.settings.replace(backend=backend)
+            if self._provider is not None:
+                self._provider.close()
+                self._provider = None
+                self.__dict__.pop("services", None)
+
+    def owns(self, environment: Environment) -> bool:
+        """Whether an environment has its sandboxes from us, so that we know what others need."""
+        return getattr(environment, "provider", None) is self.provider
+
+    def expect(self, tasks: Iterable[Task]) -> None:
+        """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
+        expect_sandboxes(self.provider, tasks, self.settings.profile)
+
+    def close(self) -> None:
+        """End every sandbox and what the agent holds open."""
+        try:
+            self._shared_loop.close()
+            if self._factory is not None:
+                self._factory.close()
+        finally:
+            if self._provider is not None:
+                self._provider.close()

@@ -1,0 +1,266 @@
+"""Selects the tasks of a run: bundled suites, datasets, files, node ids and users' marks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    dataset_names,
+    file_tasks,
+    named_tasks,
+    suite_file,
+    with_allowed_hosts,
+    with_kit,
+    with_network,
+    with_shared_verifier,
+)
+
+__all__ = ["Selection", "split_by_time"]
+
+
+class Selection:
+    """Reads the tasks that the settings select.
+
+    Args:
+        settings: the options.
+        modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
+
+    Attributes:
+        whole_suites: the suites and datasets that the settings name are run; else only the tasks of
+            them that were asked for by their ids.
+    """
+
+    def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
+        self.settings = settings
+        self._modify = modify
+        self.whole_suites = True
+        self._pasted: dict[str, set[str] | None] = {}
+        self._suites: dict[str, list[Task]] | None = None
+
+    def paste(self, env: str, task_id: str | None) -> None:
+        """Ask for one task by its id, or for the whole suite of an environment."""
+        if task_id is None:
+            self._pasted[env] = None
+        elif (ids := self._pasted.setdefault(env, set())) is not None:
+            ids.add(task_id)
+
+    def bundled(self) -> dict[str, list[Task]]:
+        """Return the selected tasks of bundled suites and datasets, by environment.
+
+        Raises:
+            ConfigurationError: a suite or dataset is not there, or wrong.
+        """
+        if self._suites is None:
+            self._suites = self._select()
+        return self._suites
+
+    def _select(self) -> dict[str, list[Task]]:
+        settings = self.settings
+        whole = self.whole_suites and (settings.environments or settings.datasets)
+        if not (self._pasted or whole):
+            return {}
+        tasks_by_env: dict[str, list[Task]] = {}
+        option = f"--intercode-dataset={','.join(settings.datasets)}"
+        first_tasks: dict[tuple[str, str, int], Task] = {}
+        for dataset in settings.datasets:
+            for task in self.dataset(dataset):
+                if settings.environments and task.env not in settings.environments:
+                    continue
+                first = first_tasks.setdefault((task.env, task.id, task.repeat), task)
+                if first is task:
+                    tasks_by_env.setdefault(task.env, []).append(task)
+                elif first.source != task.source:  # else: a dataset and a part of it
+                    raise ConfigurationError(
+                        f"{option}: the id {task.id!r} is used twice, at {first.source} and at "
+                        f"{task.source}"
+                    )
+        if settings.datasets and not tasks_by_env:
+            environments = ",".join(settings.environments)
+            raise ConfigurationError(f"{option} has no task of --intercode-env={environments}")
+        everything = set(settings.environments) == set(ENVIRONMENTS)
+        whole_environments = (
+            settings.environments if self.whole_suites and not settings.datasets else ()
+        )
+        for env in whole_environments:
+            if not everything or suite_file(env).is_file():  # `all` means every suite that exists
+                tasks_by_env[env] = self.suite(env)
+        for env, ids in self._pasted.items():
+            tasks_by_env[env] = self._pasted_tasks(env, ids, tasks_by_env.get(env, []))
+        if not self.whole_suites:
+            return {env: tasks for env, tasks in tasks_by_env.items() if env in self._pasted}
+        return tasks_by_env
+
+    def _pasted_tasks(self, env: str, ids: set[str] | None, tasks: list[Task]) -> list[Task]:
+        if ids is None:
+            return tasks or self.suite(env)
+        tasks_by_name: dict[str, list[Task]] = {}
+
+        def add_tasks(tasks: Iterable[Task]) -> None:
+            for task in tasks:
+                for name in {task.id, self.item_id(task)}:
+                    tasks_by_name.setdefault(name, []).append(task)
+
+        add_tasks(tasks or self.suite(env))
+        for name in dataset_names():
+            if any(task_id.startswith(f"{name}-") for task_id in ids - tasks_by_name.keys()):
+                add_tasks(self.dataset(name))
+        for task_id in sorted(ids):
+            if task_id not in tasks_by_name:
+                raise ConfigurationError(
+                    f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
+                    f"this task.{suggestion(task_id, tasks_by_name)}"
+                )
+        task_keys = {(task.id, task.repeat) for task_id in ids for task in tasks_by_name[task_id]}
+        return [
+            task
+            for name, tasks in tasks_by_name.items()
+            for task in tasks
+            if name == task.id and (task.id, task.repeat) in task_keys
+        ]
+
+    def suite(self, env: str) -> list[Task]:
+        """Return the tasks of the bundled suite of an environment."""
+        return self.finish(bundled_tasks(env, f"--intercode-env={env}"))
+
+    def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
+        """Return the tasks of a dataset, by its name, its part's name, or its path."""
+        start = folder or self.settings.dataset_folder
+        option, env = f"--intercode-dataset={name}", self._only_environment
+        permissions = self.settings.permissions
+        tasks = named_tasks(
+            name, self.settings.data, option, folder=start, env=env, permissions=permissions
+        )
+        return self.finish(tasks)
+
+    def file(self, path: Path) -> list[Task]:
+        """Return the tasks of a suite file or a file of rows."""
+        permissions = self.settings.permissions
+        return self.finish(file_tasks(path, self._only_environment, permissions))
+
+    @property
+    def _only_environment(self) -> str | None:
+        environments = self.settings.environments
+        return environments[0] if len(environments) == 1 else None
+
+    def finish(self, tasks: Iterable[Task]) -> list[Task]:
+        """Let hooks edit the tasks, then apply the options that limit and repeat them."""
+        edited = list(tasks)
+        self._modify(edited)
+        if self.settings.network:
+            override = self.settings.override_network
+            edited = [with_network(task, override=override) for task in edited]
+        elif self.settings.allow_host:
+            edited = [with_allowed_hosts(task, self.settings.allow_host) for task in edited]
+        if self.settings.verifier == "shared":
+            edited = [with_shared_verifier(task) for task in edited]
+        if self.settings.kit != "auto":
+            edited = [with_kit(task, self.settings.kit) for task in edited]
+        part, parts = self.settings.shard or (1, 1)
+        part_tasks = edited[: self.settings.limit]
+        if self.settings.durations is None:
+            part_tasks = part_tasks[part - 1 :: parts]
+        else:
+            part_tasks = split_by_time(part_tasks, parts, self.settings.durations.seconds)[part - 1]
+        repeats = range(1, self.settings.repeat + 1)
+        return [replace(task, repeat=n) if n > 1 else task for task in part_tasks for n in repeats]
+
+    def item_id(self, task: Task) -> str:
+        """Return the id of an item: the task's id, and the number of the try if there are more."""
+        return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
+
+    def select_marked(self, location: str, arguments: Mapping[str, Any]) -> list[Task]:
+        """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
+
+        Raises:
+            ConfigurationError: the mark names something that is not there.
+        """
+        argument_names = ("env", "suite", "dataset", "hardness", "tags", "ids")
+        for name in arguments:
+            if name not in argument_names:
+                raise ConfigurationError(
+                    f"{location}: @pytest.mark.intercode has no argument {name!r}."
+                    f"{suggestion(name, argument_names)} Allowed: {', '.join(argument_names)}"
+                )
+        folder = Path(location.split("::")[0]).parent
+        if "suite" in arguments:
+            tasks = self.file(folder / str(arguments["suite"]))
+        elif "dataset" in arguments:
+            tasks = self.dataset(str(arguments["dataset"]), folder)
+        elif "env" in arguments:
+            tasks = self.suite(str(arguments["env"]))
+        else:
+            raise ConfigurationError(
+                f"{location}: takes an intercode fixture, so it needs to know the tasks: "
+                "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
+            )
+        tags, ids = (_as_set(arguments.get(name, ())) for name in ("tags", "ids"))
+        task_ids = {task.id for task in tasks}
+        for task_id in sorted(ids - task_ids):
+            raise ConfigurationError(
+                f"{location}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
+                + suggestion(task_id, task_ids)
+            )
+        matches = [
+            task
+            for task in tasks
+            if tags <= set(task.tags)
+            and arguments.get("env", task.env) == task.env
+            and arguments.get("hardness", task.hardness) == task.hardness
+            and ("ids" not in arguments or task.id in ids)
+        ]
+        if not matches:
+            mark_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            raise ConfigurationError(
+                f"{location}: no task fits @pytest.mark.intercode({mark_text})"
+            )
+        return matches
+
+
+def split_by_time(
+    tasks: Sequence[Task], parts: int, durations: Mapping[tuple[str, str, str], float]
+) -> list[list[Task]]:
+    """Split a suite into parts that take the same time: longest first, to the least loaded part.
+
+    The same in every process: it depends on its arguments alone. A task that has no time takes the
+    median of those that have, of this suite if there are any. Each part keeps the suite's order.
+    """
+    task_durations = [
+        durations.get((task.env, task.suite or task.dataset, task.id)) for task in tasks
+    ]
+    known_durations = (
+        [duration for duration in task_durations if duration is not None]
+        or list(durations.values())
+        or [1.0]
+    )
+    usual = median(known_durations)
+    seconds = [usual if duration is None else duration for duration in task_durations]
+    # Suites of a single task are not all to be in the first part.
+    name = f"{tasks[0].env} {tasks[0].suite or tasks[0].dataset}" if tasks else ""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % parts
+    loads = [0.0] * parts
+    sizes = [0] * parts
+    part_of = [0] * len(tasks)
+    for index in sorted(range(len(tasks)), key=lambda index: (-seconds[index], index)):
+        part = min(
+            range(parts), key=lambda part: (loads[part], sizes[part], (part - first) % parts)
+        )
+        loads[part] += seconds[index]
+        sizes[part] += 1
+        part_of[index] = part
+    return [
+        [task for task, task_part in zip(tasks, part_of, strict=True) if task_part == part]
+        for part in range(parts)
+    ]
+
+
+def _as_set(value: str | Iterable[str]) -> set[str]:
+    return {value} if isinstance(value, str) else set(value)

@@ -1,0 +1,307 @@
+"""Scripts that test a repository, as SWE-bench 4.1 makes them of a row and a test command.
+
+Text only; nothing is run. A script prints markers around the output of the tests, and the exit
+status of the tests after them. ``sealed_script`` adds a secret to both, so that what the tests
+themselves print is never taken for a marker.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.patches import Change
+
+
+__all__ = [
+    "END",
+    "EXIT_STATUS",
+    "START",
+    "changed_tests",
+    "common_script",
+    "image_script",
+    "parser_files",
+    "python_script",
+    "row_script",
+    "sealed_script",
+    "with_exit_status",
+]
+
+START = ">>>>> Start Test Output"
+END = ">>>>> End Test Output"
+EXIT_STATUS = ">>>>> Test Exit Code"
+
+_VARIABLE = "SWEBENCH_TEST_EXIT_CODE"
+_HEREDOC = "EOF_114329324912"
+_NO_TESTS = (
+    *(".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"),
+)
+
+
+def python_script(
+    *,
+    folder: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    commands: Sequence[str],
+    install: str = "",
+    exports: Sequence[str] = (),
+) -> str:
+    """Return the script for a repository in Python, with its environment of conda.
+
+    Args:
+        folder: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        commands: the commands of the tests, their names included.
+        install: the command that installs the repository.
+        exports: commands before anything else.
+
+    Raises:
+        PatchError: the patch cannot be written into a script.
+    """
+    reset = f"git checkout {commit} {' '.join(_existing(changes))}"
+    activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
+    return _script(
+        *activate,
+        f"cd {folder}",
+        *exports,
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
+        "git status",
+        "git show",
+        f"git -c core.fileMode=false diff {commit}",
+        *activate,
+        *([install] if install else []),
+        *_removal(changes),
+        reset,
+        f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        f": '{START}'",
+        *commands,
+        f": '{END}'",
+        reset,
+    )
+
+
+def common_script(
+    *,
+    folder: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    commands: Sequence[str],
+    build: Sequence[str] = (),
+) -> str:
+    """Return the script for a repository in another language; see :func:`python_script`.
+
+    Args:
+        folder: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        commands: the commands of the tests.
+        build: commands between the patch and the tests.
+    """
+    files = _existing(changes)
+    reset = f"git checkout {commit} {' '.join(files)}" if files else _NOTHING
+    return _script(
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
+        *_removal(changes),
+        reset,
+        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        *build,
+        f": '{START}'",
+        *commands,
+        f": '{END}'",
+        reset,
+    )
+
+
+def row_script(
+    *,
+    folder: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    setup: Sequence[str],
+    commands: Sequence[str],
+    results: Sequence[str] = (),
+    stop: bool = False,
+    parser: str = "",
+) -> str:
+    """Return the script for commands of a row, which are meant for a shell without options.
+
+    Args:
+        folder: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        setup: commands between the patch and the tests.
+        commands: the commands of the tests.
+        results: commands that print the results, instead of those of the tests.
+        stop: the first command that fails is the last one.
+        parser: a program in Python that reads what is printed; see :func:`parser_files`.
+
+    Raises:
+        PatchError: the patch cannot be written into a script.
+    """
+    files = _existing(changes)
+    apply_tests = [
+        *([f"git checkout {commit} {' '.join(files)}"] if files else []),
+        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+    ]
+    if stop:
+        commands = ["(", "set -e", *commands, ")"]
+    print_commands = [*commands] if not results else [*results]
+    if parser:
+        print_commands = [
+            "{",
+            *print_commands,
+            f"}} > {_WORK}/log 2>&1",
+            f"python3 {_WORK}/{_READER_NAME}",
+        ]
+    return _script(
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
+        *_removal(changes),
+        *(apply_tests if changes else []),
+        "set +xuo pipefail",
+        *setup,
+        *(commands if results else []),
+        "set -x",
+        f": '{START}'",
+        "set +x",
+        *print_commands,
+        "set -x",
+        f": '{END}'",
+    )
+
+
+def parser_files(parser: str) -> dict[str, str]:
+    """Return the files, by their paths, that read a log with a program in Python.
+
+    Args:
+        parser: a program with a function ``parser`` that takes a log and returns ``pass``, ``fail``
+            or ``skip`` for each test, by its name.
+    """
+    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READER_NAME}": _READER}
+
+
+_WORK = "/workspace"
+_READER_NAME = "read_log.py"
+_READER = f"""\
+import contextlib, io, json
+words = {{"pass": "PASSED", "fail": "FAILED", "skip": "SKIPPED"}}
+names = {{"__name__": "parser"}}
+with open("{_WORK}/parser.py", encoding="utf-8") as file:
+    program = file.read()
+with open("{_WORK}/log", encoding="utf-8", errors="replace") as file:
+    log = file.read()
+with contextlib.redirect_stdout(io.StringIO()):
+    exec(compile(program, "parser.py", "exec"), names)
+    statuses = names["parser"](log) or {{}}
+tests = [
+    {{"name": str(name), "status": words.get(str(word).lower(), str(word).upper())}}
+    for name, word in statuses.items()
+]
+print(json.dumps({{"tests": tests}}))
+"""
+
+
+def image_script(
+    *,
+    folder: str,
+    files: Sequence[str],
+    commands: Sequence[str],
+    setup: Sequence[str] = (),
+    conda: bool = True,
+) -> str:
+    """Return the script for a repository whose tests are in the image.
+
+    Args:
+        folder: the repository's folder.
+        files: files of tests, which are set back to those of the image.
+        commands: the commands of the tests.
+        setup: commands before the tests begin.
+        conda: the environment is conda's.
+    """
+    names = " ".join(map(shlex.quote, files))
+    return _script(
+        *(["source /opt/miniconda3/bin/activate", "conda activate testbed"] if conda else []),
+        f"cd {folder}",
+        *([f"git checkout HEAD -- {names}"] if files else []),
+        *setup,
+        f": '{START}'",
+        *commands,
+        f": '{END}'",
+    )
+
+
+_NOTHING = 'echo "No test files to reset"'
+
+
+def _script(*lines: str) -> str:
+    return "\n".join(["#!/bin/bash", "set -uxo pipefail", *lines, ""])
+
+
+def _heredoc(patch: str) -> str:
+    if _HEREDOC in patch:
+        from pytest_intercode.core.patches import PatchError
+
+        raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
+    return f"{patch}\n{_HEREDOC}"
+
+
+def _existing(changes: Sequence[Change]) -> list[str]:
+    return [shlex.quote(change.old) for change in changes if change.old is not None]
+
+
+def _removal(changes: Sequence[Change]) -> list[str]:
+    """Return the command that makes way for the files that a patch creates."""
+    created = [shlex.quote(change.new) for change in changes if change.old is None and change.new]
+    return [f"rm -rf -- {' '.join(created)}"] if created else []
+
+
+def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[str]:
+    """Return the files of tests that a patch changes, as arguments of the test command.
+
+    Args:
+        changes: what the patch changes.
+        modules: as Django's runner wants them: modules, relative to ``tests/``.
+    """
+    paths = [change.header for change in changes if not change.header.endswith(_NO_TESTS)]
+    if not modules:
+        return paths
+    return [path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in paths]
+
+
+def with_exit_status(script: str) -> str:
+    """Return a script that prints the exit status of its tests, and ends with it.
+
+    One that prints it already is not made to do so twice, and one without an end of tests is
+    returned as it is.
+    """
+    lines = script.split("\n")
+    ends = [number for number, line in enumerate(lines) if END in line]
+    if not ends:
+        return script
+    if f"{_VARIABLE}=$?" not in script:
+        lines.insert(ends[0] + 1, f'echo "{EXIT_STATUS}: ${_VARIABLE}"')
+        lines.insert(ends[0], f"{_VARIABLE}=$?")
+    last = f"exit ${_VARIABLE}"
+    if last not in lines:
+        lines = [*(lines if lines[-1] else lines[:-1]), last, ""]
+    return "\n".join(lines)
+
+
+def sealed_script(script: str, seal: str) -> str:
+    """Return a script whose markers have a secret after them."""
+    for marker in (START, END, EXIT_STATUS):
+        script = script.replace(marker, f"{marker}{seal}")
+    return script

@@ -1,0 +1,206 @@
+"""What every executor shares: it takes specs and returns handles, and notifies one observer.
+
+A fixture, a stream and a node ask a :class:`Handle` and never know who runs the rollout: the thread
+that asks (:mod:`~pytest_intercode.rollouts.inline`), a few threads of this process
+(:mod:`~pytest_intercode.rollouts.threads`), or the nodes of a cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import RolloutCancelled
+from pytest_intercode.rollouts.rollout import Rollout
+from pytest_intercode.rollouts.spec import RolloutSpec
+
+__all__ = ["BackgroundExecutor", "Executor", "Handle", "Observer", "Phase", "PhaseName"]
+
+Result = TypeVar("Result")
+PhaseName: TypeAlias = Literal["prepare", "run", "close"]
+
+
+@dataclass
+class Phase:
+    """When a phase of a rollout began, and how long it took.
+
+    Attributes:
+        began: seconds since the epoch.
+        seconds: wall time.
+    """
+
+    began: float
+    seconds: float = 0.0
+
+
+class Executor(Protocol):
+    """Runs rollouts. What a handle is asked, it asks its executor."""
+
+    def submit(self, spec: RolloutSpec) -> Handle:
+        """Take a rollout."""
+
+    def wait(self, handle: Handle, future: Future[Result]) -> Result:
+        """Return what one of a handle's futures comes to, to the thread that asked the handle."""
+
+    def cancel(self, handle: Handle, reason: str) -> None:
+        """End a rollout, ungraded; does nothing to one that is over."""
+
+
+class BackgroundExecutor(Executor, Protocol):
+    """Runs rollouts without being asked for their results."""
+
+    @property
+    def lock(self) -> contextlib.AbstractContextManager[Any]:
+        """Held while it asks for more rollouts; guards what its owner keeps of them."""
+
+    def wake(self) -> None:
+        """Look for something to begin."""
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait, with :attr:`lock` held, until a condition holds or nothing more begins."""
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs goes on."""
+
+    def join(self, timeout: float) -> bool:
+        """Wait for what runs, after :meth:`stop`; return whether all of it has ended."""
+
+
+class Observer:
+    """Is notified of what rollouts do, on the thread that runs them.
+
+    What a cluster runs has no environment here; it is only notified of results and of output.
+    """
+
+    def surrounding(self, handle: Handle) -> contextlib.AbstractContextManager[Any]:
+        """Return a context that the rollout's thread is in while it works."""
+        return contextlib.nullcontext()
+
+    def entering(self, handle: Handle, phase: PhaseName) -> None:
+        """A phase begins."""
+
+    def preparing(self, handle: Handle, environment: Environment) -> None:
+        """An environment was made, and is about to be reset."""
+
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """It was reset: its sandboxes are there."""
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """There is a record; it is not returned to anybody yet."""
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """There is no record."""
+
+    def printed(self, handle: Handle, pieces: list[Any]) -> None:
+        """A rollout printed and logged this on its node; see ``rollouts/output.py``."""
+
+    def report(self, line: str) -> None:
+        """The executor has a line for the user."""
+
+    def wait(self, handle: Handle, future: Future[Result]) -> Result:
+        """Return a future's result to the thread that asked the handle for it."""
+        return future.result()
+
+
+class Handle:
+    """A rollout in an executor's hands, asked phase by phase.
+
+    Each method waits for its phase and returns its result, or raises what the phase raised; see
+    :class:`~pytest_intercode.rollouts.rollout.Rollout`. A phase runs once, however often it is
+    asked for.
+
+    Args:
+        spec: what the rollout is to do.
+        executor: who runs it.
+        rollout: the rollout, where this process runs it.
+
+    Attributes:
+        spec: the same.
+        rollout: the same.
+        phases: times by phase, of the clock of the machine that ran it; those that are known.
+        asked: whether its record was asked for.
+        actors: the agent and the environment that its record was asked for.
+        made_agent: the agent, set by the executor.
+        reset_environment: the environment after its reset, likewise.
+        recorded: the record, likewise.
+        closed: done when its sandboxes have ended.
+    """
+
+    def __init__(self, spec: RolloutSpec, executor: Executor, rollout: Rollout | None) -> None:
+        self.spec = spec
+        self.rollout = rollout
+        self.phases: dict[PhaseName, Phase] = {}
+        self.asked = False
+        self.actors: tuple[Agent, Environment] | None = None
+        self.made_agent: Future[Agent] = Future()
+        self.reset_environment: Future[Environment] = Future()
+        self.recorded: Future[EpisodeRecord] = Future()
+        self.closed: Future[None] = Future()
+        self._executor = executor
+
+    def agent(self) -> Agent:
+        """Return the rollout's own agent; on a cluster a substitute that acts nowhere."""
+        return self._executor.wait(self, self.made_agent)
+
+    def environment(self) -> Environment:
+        """Return the rollout's own environment, after its reset; on a cluster a substitute."""
+        return self._executor.wait(self, self.reset_environment)
+
+    def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
+        """Return the record of an agent in an environment after its reset.
+
+        Args:
+            agent: the rollout's own, or another one where the asking thread runs it.
+            environment: likewise.
+        """
+        self.asked = True
+        self.actors = agent, environment
+        return self._executor.wait(self, self.recorded)
+
+    def close(self) -> None:
+        """Wait until the sandboxes are ended."""
+        self._executor.wait(self, self.closed)
+
+    def cancel(self, reason: str) -> None:
+        """End it, ungraded; does nothing to one that is over."""
+        self._executor.cancel(self, reason)
+
+    # -- how far it is, without waiting
+
+    @property
+    def result(self) -> EpisodeRecord | None:
+        """The record if there is one already."""
+        has_result = self.recorded.done() and self.recorded.exception() is None
+        return self.recorded.result() if has_result else None
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent was made."""
+        return self.made_agent.done() and self.made_agent.exception() is None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun, and has neither record nor failure yet."""
+        return bool(self.phases) and not self.recorded.done()
+
+    @property
+    def over(self) -> bool:
+        """Whether its observer is not notified of it any more."""
+        return self.recorded.done() and self.closed.done()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has no record because it was cancelled, or has none yet."""
+        return not self.recorded.done() or isinstance(self.recorded.exception(), RolloutCancelled)
+
+    def fail(self, error: BaseException) -> None:
+        """Let everything that is still waited for raise an error; the executor calls it."""
+        for future in (self.made_agent, self.reset_environment, self.recorded):
+            if not future.done():
+                future.set_exception(error)

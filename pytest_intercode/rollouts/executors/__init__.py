@@ -1,1 +1,0 @@
-"""Executors run rollouts: inline, in the caller's thread, or concurrently, on several."""

@@ -1,0 +1,72 @@
+"""The inline executor: each phase runs in the thread that asks for it, at that moment."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
+
+__all__ = ["InlineExecutor"]
+
+Result = TypeVar("Result")
+
+
+class InlineExecutor:
+    """Runs each phase of a rollout in the thread that asks for it.
+
+    Its rollouts take other agents and environments than their own.
+
+    Args:
+        services: what rollouts work with.
+        observer: what is notified of them; what :meth:`Observer.surrounding` returns surrounds the
+            phases that take long.
+    """
+
+    def __init__(self, services: Services, observer: Observer | None = None) -> None:
+        self._services = services
+        self._observer = observer or Observer()
+
+    def submit(self, spec: RolloutSpec) -> Handle:
+        """Take a rollout; nothing runs yet."""
+        return Handle(spec, self, Rollout(spec, self._services))
+
+    def wait(self, handle: Handle, future: Future[Result]) -> Result:
+        """Run the phase that ends with this future, unless it has run."""
+        if future is handle.closed:  # it may be asked for again, as an environment may
+            assert handle.rollout is not None
+            handle.rollout.close()
+        if not future.done():
+            future.set_result(self._run(handle, future))
+        return future.result()
+
+    def cancel(self, handle: Handle, reason: str) -> None:
+        """End a rollout from another thread."""
+        assert handle.rollout is not None
+        handle.rollout.cancel(reason)
+
+    def _run(self, handle: Handle, future: Future[Any]) -> Any:
+        rollout, observer = handle.rollout, self._observer
+        assert rollout is not None
+        if future is handle.made_agent:
+            return rollout.make_agent()
+        if future is handle.reset_environment:
+            environment = rollout.make_environment()
+            observer.preparing(handle, environment)
+            with observer.surrounding(handle):
+                rollout.prepare(environment)
+            observer.prepared(handle, environment)
+            return environment
+        if future is handle.recorded:
+            assert handle.actors is not None
+            try:
+                with observer.surrounding(handle):
+                    record = rollout.run(*handle.actors)
+            except BaseException as error:
+                observer.failed(handle, error)
+                raise
+            observer.ended(handle, record)
+            return record
+        return None

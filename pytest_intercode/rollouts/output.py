@@ -1,0 +1,216 @@
+"""What rollouts print and log, stored by rollout: until an item's turn, or on its way from a node.
+
+A :class:`CapturedOutput` owns the threads of its rollout (``isolation.owning``), so what these
+write is distinguished from what others write. It travels as pieces: lists of JSON values.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from pytest_intercode.core.text import escape_for_terminal
+from pytest_intercode.rollouts.isolation import owner
+
+__all__ = [
+    "CapturedOutput",
+    "CapturingHandler",
+    "capture_process",
+    "captured_pieces",
+    "current_output",
+    "log_record",
+    "print_pieces",
+]
+
+MAX_CHARACTERS = 16 * 1024 * 1024
+"""Characters of an episode; pytest would keep all, but not of all at once."""
+
+_TRUNCATION = "\n[... more was not kept ...]\n"
+_MAX_NUMBER = 2**31  # of a level, a line, and a second that a clock may show
+_FORMATTER = logging.Formatter()
+Entry: TypeAlias = "tuple[str, str, str | logging.LogRecord]"
+"""A phase of pytest's, ``stdout``, ``stderr`` or ``log``, and what was written."""
+
+
+class CapturedOutput:
+    """What one rollout prints and logs; the owner of its threads.
+
+    Args:
+        max_characters: characters that are kept; a line says that there were more.
+
+    Attributes:
+        phase: the phase of its item that the rollout is in.
+        over: its item was reported. What its threads print now is not the item's: it may be
+            a thread that several episodes use.
+    """
+
+    def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
+        self.phase = "setup"
+        self.over = False
+        self._max_characters = max_characters
+        # A collection of garbage may come while it is held, and print.
+        self._lock = threading.RLock()
+        self._entries: list[Entry] = []
+        self._size = 0
+
+    def write(self, stream: str, text: str) -> int:
+        """Keep a text of ``stdout`` or ``stderr``; return its length, as streams do."""
+        self._add(len(text), stream, text)
+        return len(text)
+
+    def log(self, record: logging.LogRecord) -> None:
+        """Keep a log record as it is now: its arguments may change until it is shown."""
+        rendered = copy.copy(record)
+        try:
+            rendered.msg, rendered.args = record.getMessage(), None
+            if record.exc_info and not record.exc_text:
+                rendered.exc_text = _FORMATTER.formatException(record.exc_info)
+        except Exception as error:  # its arguments are the agent's
+            rendered.msg, rendered.args = f"{record.msg!r:.200}: {type(error).__name__}", None
+        self._add(len(rendered.msg) + len(rendered.exc_text or ""), "log", rendered)
+
+    def _add(self, size: int, stream: str, value: str | logging.LogRecord) -> None:
+        with self._lock:
+            if self._size > self._max_characters:
+                return
+            self._size += size
+            if self._size > self._max_characters:
+                stream, value = ("stdout" if stream == "log" else stream), _TRUNCATION
+            self._entries.append((self.phase, stream, value))
+
+    def take(self, phase: str = "", *, last: bool = False) -> list[Entry]:
+        """Return what was kept, and keep it no longer.
+
+        Args:
+            phase: the phase that pytest is in; in its setup only what belongs there is returned.
+            last: keep nothing from now on.
+        """
+        with self._lock:
+            self.over = last
+            entries = [entry for entry in self._entries if phase != "setup" or entry[0] == "setup"]
+            self._entries = self._entries[len(entries) :]
+        return entries
+
+    def take_pieces(self) -> list[list[Any]]:
+        """Return what was kept as JSON values, and keep it no longer."""
+        return [_piece(*entry) for entry in self.take()]
+
+    def add_pieces(self, pieces: Iterable[Sequence[Any]]) -> None:
+        """Keep what a rollout on a node printed and logged."""
+        for piece in pieces:
+            self.phase, stream, text, *_ = piece
+            record = log_record(piece)
+            if record is not None:
+                self.log(record)
+            else:
+                self.write(stream, text)
+
+
+def current_output() -> CapturedOutput | None:
+    """Return where the output of the present thread is kept; None if it is not."""
+    output = owner()
+    return output if isinstance(output, CapturedOutput) and not output.over else None
+
+
+class CapturingHandler(logging.Handler):
+    """Gives log records of rollouts to their stores."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record of the present thread's rollout, if it has one."""
+        output = current_output()
+        if output is not None:
+            output.log(record)
+
+
+class _CapturingStream(io.TextIOBase):
+    """A standard stream that knows for whom it writes."""
+
+    encoding = "utf-8"
+
+    def __init__(self, name: str, stream: Any) -> None:
+        self._name = name
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        output = current_output()
+        return int(self._stream.write(text)) if output is None else output.write(self._name, text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return int(self._stream.fileno())
+
+
+def capture_process() -> None:
+    """Capture what rollouts print from now on, in a process that runs nothing else."""
+    sys.stdout = _CapturingStream("stdout", sys.stdout)
+    sys.stderr = _CapturingStream("stderr", sys.stderr)
+    logging.getLogger().addHandler(CapturingHandler())
+
+
+# -- pieces
+
+
+def _piece(phase: str, stream: str, value: str | logging.LogRecord) -> list[Any]:
+    if isinstance(value, str):
+        return [phase, stream, value]
+    text = f"{value.msg}\n{value.exc_text}" if value.exc_text else value.msg
+    source = [value.pathname, value.lineno]
+    return [phase, stream, text, value.levelno, value.name, value.created, *source]
+
+
+def captured_pieces(value: object) -> list[list[Any]]:
+    """Return what of a node's message is output as we write it.
+
+    Everything else is left out: agents make log records of whatever they like.
+    """
+    return [piece for piece in value if _is_piece(piece)] if isinstance(value, list) else []
+
+
+def _is_piece(piece: object) -> bool:
+    if not isinstance(piece, list) or not all(isinstance(word, str) for word in piece[:3]):
+        return False
+    if len(piece) == 3:
+        return piece[1] in ("stdout", "stderr")
+    if len(piece) != 8 or piece[1] != "log":
+        return False
+    *_, level, name, created, path, line = piece
+    return (
+        isinstance(name, str)
+        and isinstance(path, str)
+        and isinstance(created, (int, float))
+        and 0 <= created < _MAX_NUMBER
+        and all(isinstance(number, int) and abs(number) < _MAX_NUMBER for number in (level, line))
+    )
+
+
+def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
+    """Return the log record of a piece, without escape sequences; None for output."""
+    _, stream, text, *fields = piece
+    if stream != "log":
+        return None
+    level, name, created, path, line = fields
+    message, logger, source = map(escape_for_terminal, (text, name, path))
+    record = logging.LogRecord(logger, level, source, line, message, None, None)
+    record.created = created
+    return record
+
+
+def print_pieces(pieces: Iterable[Sequence[Any]]) -> None:
+    """Print and log what a rollout printed and logged on its node, without escape sequences."""
+    for piece in pieces:
+        record = log_record(piece)
+        if record is not None:
+            logging.getLogger(record.name).handle(record)
+        else:
+            stream = sys.stdout if piece[1] == "stdout" else sys.stderr
+            stream.write(escape_for_terminal(piece[2]))

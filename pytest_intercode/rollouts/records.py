@@ -1,0 +1,206 @@
+"""Fills records in. Who owns a field of a record is visible here, and nowhere else.
+
+- The episode (:func:`played_record`): what the agent did, and how it was graded.
+- The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind.
+- The spec (:class:`RecordBuilder`): the task, the agent and the item, whoever ran it. On a cluster
+  the driver's own spec counts, so a node cannot return a record of another task.
+- A file's line has what the run adds to it (the item's place, the shard): ``results/format.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.digest import digest
+from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import AgentError, IntercodeError, TaskError
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["RecordBuilder", "played_record", "sandbox_of"]
+
+_MAX_QUERY = 200  # characters, in the record of an episode whose own record is too large
+_MAX_TURNS = 1000  # likewise
+
+
+def played_record(
+    environment: Environment,
+    graded: Reward,
+    outcome: Outcome,
+    *,
+    reason: str,
+    detail: str,
+    seconds: float,
+    usage: Usage,
+    log: str,
+    left_behind: Sequence[str],
+) -> EpisodeRecord:
+    """Return what an episode owns of its record.
+
+    Args:
+        environment: the environment, after it ended.
+        graded: its reward.
+        outcome: how the episode ended.
+        reason: why, in a few words.
+        detail: why, at length.
+        seconds: wall time of the agent's part.
+        usage: what the agent used up.
+        log: what it logged after its last action.
+        left_behind: a line for each thing that it left in this process.
+    """
+    task = environment.task
+    assert task is not None
+    return EpisodeRecord(
+        task=TaskRecord.of(task, digest(task)),
+        outcome=outcome,
+        reward=graded.value,
+        turns=tuple(environment.turns),
+        max_turns=environment.max_turns,
+        seconds=seconds,
+        profile=environment.profile,
+        parts=dict(graded.parts),
+        reason=reason,
+        detail=detail,
+        test_output="" if outcome == "solved" else graded.test_output,
+        state=environment.recorded_state(),
+        usage=usage,
+        log=log,
+        refused_hosts=environment.refused_hosts(),
+        left_behind=tuple(left_behind),
+    )
+
+
+@dataclass(frozen=True)
+class RecordBuilder:
+    """Fills in what a rollout's spec and its executor own of its record.
+
+    Args:
+        spec: the rollout.
+    """
+
+    spec: RolloutSpec
+
+    def complete(
+        self,
+        record: EpisodeRecord,
+        agent: Agent,
+        environment: Environment,
+        sandboxes: SandboxProvider,
+        *,
+        attempts: Sequence[str],
+        leftovers: Sequence[str],
+    ) -> EpisodeRecord:
+        """Return the episode's record with what its rollout owns.
+
+        Args:
+            record: the episode's.
+            agent: the agent, which may be another one than the spec's.
+            environment: the environment.
+            sandboxes: where its sandboxes come from, if it does not say so.
+            attempts: why earlier attempts have no result.
+            leftovers: what the agent left in this process.
+        """
+        provider = getattr(environment, "provider", None) or sandboxes
+        backend, image = sandbox_of(environment, self.spec.task, provider)
+        return replace(
+            record,
+            agent=self.spec.agent or agent.name,
+            agent_arguments=self.spec.agent_arguments,
+            parameters_version=self.spec.parameters_version,
+            node_id=self.spec.node_id,
+            attempts=tuple(attempts),
+            left_behind=(*record.left_behind, *leftovers),
+            sandbox=backend,
+            image=image,
+            image_digest=provider.pinned_image(image) if image else "",
+            host=environment.sandbox_host(),
+            phases=environment.phases.recorded(),
+        )
+
+    def failure(self, error: IntercodeError) -> EpisodeRecord:
+        """Return the record of a rollout that ended without a grade.
+
+        Args:
+            error: what ended it: a fault of the task, or of the infrastructure.
+        """
+        outcome: Outcome = "task-error" if isinstance(error, TaskError) else "infrastructure-error"
+        spec = self.spec
+        return EpisodeRecord(
+            task=TaskRecord.of(spec.task, digest(spec.task)),
+            outcome="agent-error" if isinstance(error, AgentError) else outcome,
+            reward=0.0,
+            turns=(),
+            max_turns=spec.max_turns or spec.task.max_turns,
+            seconds=0.0,
+            profile=spec.profile,
+            agent=spec.agent,
+            agent_arguments=spec.agent_arguments,
+            parameters_version=spec.parameters_version,
+            reason=str(error),
+            test_output=error.test_output,
+            node_id=spec.node_id,
+        )
+
+    def received(self, record: EpisodeRecord, host: str, losses: Sequence[str]) -> EpisodeRecord:
+        """Return a node's record with what the driver knows better than any node.
+
+        Args:
+            record: the node's.
+            host: the node's name.
+            losses: attempts that were lost with their nodes.
+        """
+        spec = self.spec
+        return replace(
+            record,
+            task=TaskRecord.of(spec.task, digest(spec.task)),
+            profile=spec.profile,
+            agent=spec.agent,
+            agent_arguments=spec.agent_arguments,
+            parameters_version=spec.parameters_version,
+            node_id=spec.node_id,
+            host=host,
+            item=None,
+            attempts=(*losses, *record.attempts),
+        )
+
+    @staticmethod
+    def too_large(record: EpisodeRecord, size: int, limit: int) -> EpisodeRecord:
+        """Return what fits of a record that is too large to be sent; that is its agent's fault.
+
+        Args:
+            record: the record.
+            size: its size in bytes.
+            limit: the bytes that a record may have.
+        """
+        slim = record.without_trajectory()
+        return replace(
+            slim,
+            task=replace(slim.task, query=slim.task.query[:_MAX_QUERY], tags=()),
+            outcome="agent-error",
+            reward=0.0,
+            reason=f"its record has {size / 1024**2:.0f} MiB, and a record may have "
+            f"{limit // 1024**2} MiB",
+            parts={},
+            attempts=(),
+            refused_hosts=(),
+            turns=slim.turns[:_MAX_TURNS],
+        )
+
+
+def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
+    """Return the backend and the image of a task's sandboxes; empty where it needs none of ours.
+
+    Args:
+        environment: the task's environment.
+        task: the task.
+        provider: where sandboxes come from, if the environment does not say so.
+    """
+    provider = getattr(environment, "provider", None) or provider
+    specs = environment.sandboxes(task, provider)
+    return (provider.choice.backend, specs[0].image) if specs else ("", "")

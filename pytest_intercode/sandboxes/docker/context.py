@@ -1,0 +1,85 @@
+"""What a build may use of a folder, as an archive that depends on names and bytes alone."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import posixpath
+import re
+import stat
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pytest_intercode.core.archives import context_files
+from pytest_intercode.core.dockerfile import read_instructions, replace_spans
+from pytest_intercode.errors import ImageError
+
+__all__ = ["add_file", "build_context", "copied_modes"]
+
+
+def copied_modes(text: str) -> tuple[str, dict[str, int]]:
+    """Return a Dockerfile without ``--chmod``, and the modes of what is copied with it.
+
+    The builder that the engine's API has does not know the option, so the files of the context get
+    the modes.
+    """
+    modes: dict[str, int] = {}
+    spans: list[tuple[tuple[int, int], str]] = []
+    for instruction in read_instructions(text):
+        if instruction.name not in ("COPY", "ADD"):
+            continue
+        for flag, value, index in instruction.flags():
+            if flag == "chmod" and re.fullmatch("0?[0-7]{3,4}", value):
+                end = index + len(value)
+                end += len(instruction.rest[end:]) - len(instruction.rest[end:].lstrip())
+                spans.append((instruction.span(index - len("--chmod="), end), ""))
+                for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
+                    if not name.startswith("--"):
+                        modes[posixpath.normpath(name)] = int(value, 8)
+    return replace_spans(text, spans), modes
+
+
+def build_context(
+    dockerfile: Path,
+    more: Iterable[tuple[str, Path]] = (),
+    text: str | None = None,
+    modes: Mapping[str, int] | None = None,
+    *,
+    alone: bool = False,
+) -> bytes:
+    """Return what a build may use as a tar archive, which depends on names and bytes alone.
+
+    Of the modes it holds what git keeps of them: whether its owner may run a file.
+
+    Args:
+        dockerfile: the Dockerfile.
+        more: further files, by their names there.
+        text: what is built instead of the Dockerfile's own text; None for that.
+        modes: modes of files by their names there, which may be patterns or folders.
+        alone: the Dockerfile is all that is used.
+    """
+    files = [(dockerfile.name, dockerfile)] if alone else context_files(dockerfile)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, path in (*files, *more):
+            try:
+                data = path.read_bytes()
+                runs = path != dockerfile and path.stat().st_mode & stat.S_IXUSR
+            except OSError as error:
+                raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
+            if path == dockerfile and text is not None:
+                data = text.encode()
+            mode = 0o755 if runs else 0o644
+            for pattern, new_mode in (modes or {}).items():
+                if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
+                    mode = new_mode
+            add_file(archive, name, data, mode)
+    return buffer.getvalue()
+
+
+def add_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    """Add a file with this content to an archive."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), mode
+    archive.addfile(entry, io.BytesIO(data))

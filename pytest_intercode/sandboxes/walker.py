@@ -1,0 +1,202 @@
+"""Folders of a sandbox, walked and read from the outside.
+
+Every folder is opened relative to its parent and never through a link, so that nothing in the
+sandbox can lead the walk out of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator, Set
+
+from pytest_intercode.errors import UngradableState
+from pytest_intercode.sandboxes.protocol import Entry
+from pytest_intercode.sandboxes.reading import Reading, digest_of, path_parts
+
+__all__ = ["REPLACED", "Walker", "add_member", "make_entry", "read_entry"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAX_OPEN_FOLDERS = 32  # folders above the present one that a walk keeps open
+
+REPLACED = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+    *(errno.EINVAL, errno.ENXIO, errno.EAGAIN, errno.ESTALE, errno.ESPIPE),
+)
+"""The errors where an entry is taken away, or becomes of another type, after it was looked at."""
+
+
+class Walker:
+    """The way from a folder down to one below it, step by step and through no link.
+
+    A few of the folders in between stay open, and no more, however deep it goes: the others are
+    opened once more, from the top.
+
+    Args:
+        top: the path of the folder that it begins at.
+        parent: a descriptor of the folder that a relative path begins at.
+    """
+
+    def __init__(self, top: str, parent: int | None = None) -> None:
+        self._top = os.open(top, _FOLDER, dir_fd=parent)
+        self._parts: list[str] = []
+        self._folders: list[int | None] = []  # None for one that was closed again
+
+    def here(self) -> int:
+        """Return the folder that the way leads to."""
+        if not self._folders:
+            return self._top
+        last = self._folders[-1]
+        return self._reopen() if last is None else last
+
+    def enter(self, name: str) -> int:
+        """Go on to a folder in the present one, and return it."""
+        inner = os.open(name, _FOLDER, dir_fd=self.here())
+        self._parts.append(name)
+        self._folders.append(inner)
+        self._close(len(self._folders) - 1 - _MAX_OPEN_FOLDERS)
+        return inner
+
+    def leave(self) -> None:
+        """Go back to the folder above; does nothing at the top."""
+        if self._folders:
+            self._close(len(self._folders) - 1)
+            self._folders.pop()
+            self._parts.pop()
+
+    def go(self, path: str) -> int:
+        """Go on to a folder below the present one, and return it."""
+        for part in path_parts(path):
+            self.enter(part)
+        return self.here()
+
+    def entries(
+        self, skipped: Set[str], reading: Reading
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        """Yield path, name and status of all below the top; a folder comes before what is in it.
+
+        Meanwhile the way leads to the folder that was yielded, or that the entry is in.
+
+        Args:
+            skipped: paths that are left out.
+            reading: what is read counts here.
+        """
+        stack = [("", self._names("", reading))]
+        while stack:
+            path, names = stack[-1]
+            name = next(names, None)
+            if name is None:
+                stack.pop()
+                self.leave()
+                continue
+            child = f"{path}/{name}"
+            if child in skipped:
+                continue
+            try:
+                status = os.stat(name, dir_fd=self.here(), follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    self.enter(name)
+                    stack.append((child, iter(())))
+                yield child, name, status
+                if stat.S_ISDIR(status.st_mode):
+                    stack[-1] = child, self._names(child, reading)
+            except OSError as error:
+                if error.errno not in REPLACED:
+                    raise  # else a process in the container changes it now
+
+    def _names(self, path: str, reading: Reading) -> Iterator[str]:
+        """Return the names in the present folder, whose path is ``path``."""
+        names = os.listdir(self.here())  # noqa: PTH208
+        reading.entry((len(path) + 1) * len(names) + sum(map(len, names)), len(names))
+        return iter(names)
+
+    def _reopen(self) -> int:
+        current = self._top
+        for index, part in enumerate(self._parts):
+            folder = self._folders[index]
+            if folder is None:
+                folder = self._folders[index] = os.open(part, _FOLDER, dir_fd=current)
+            current = folder
+            self._close(index - _MAX_OPEN_FOLDERS)
+        return current
+
+    def _close(self, at: int) -> None:
+        folder = self._folders[at] if at >= 0 else None
+        if folder is not None:
+            self._folders[at] = None
+            os.close(folder)
+
+    def __enter__(self) -> Walker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for index in range(len(self._folders)):
+            self._close(index)
+        os.close(self._top)
+
+
+def make_entry(status: os.stat_result, content: str = "") -> Entry:
+    """Return an entry with this status and content."""
+    kind = stat.filemode(status.st_mode)[0].replace("-", "f")
+    return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content)
+
+
+def read_entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
+    """Return an entry of a folder, with its content.
+
+    Raises:
+        OSError: it was taken away meanwhile, or cannot be read.
+        UngradableState: a limit of the reading is exceeded, or a process holds a lease on it.
+    """
+    content = ""
+    if stat.S_ISLNK(status.st_mode):
+        content = os.readlink(name, dir_fd=folder)
+        reading.link(len(content))
+    elif stat.S_ISREG(status.st_mode):
+        descriptor = _open_file(name, folder)
+        try:
+            content = digest_of(descriptor, status.st_size, reading)
+        finally:
+            os.close(descriptor)
+    elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    return make_entry(status, content)
+
+
+def _open_file(name: str, folder: int | None) -> int:
+    """Open a file without waiting for anybody.
+
+    Raises:
+        UngradableState: a process in the container holds a lease on it. The file is there, and must
+            not pass for one that is gone.
+    """
+    try:
+        return os.open(name, _FILE, dir_fd=folder)
+    except BlockingIOError:
+        raise UngradableState(f"a process holds a lease on {name}, so it cannot be read") from None
+
+
+def add_member(
+    archive: tarfile.TarFile, folder: int | None, name: str, path: str, reading: Reading
+) -> None:
+    """Add a file, a link or a folder to an archive."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    member = tarfile.TarInfo(path.lstrip("/"))
+    member.mode, member.uid, member.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+    member.mtime = int(status.st_mtime)
+    if stat.S_ISLNK(status.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
+        archive.addfile(member)
+    elif stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+    elif stat.S_ISREG(status.st_mode):
+        reading.content(status.st_size)
+        with os.fdopen(_open_file(name, folder), "rb") as file:
+            content = file.read(status.st_size)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))

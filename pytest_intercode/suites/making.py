@@ -1,0 +1,263 @@
+"""Makes environments without pytest, for reinforcement learning and for experiments."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from pytest_intercode.core.hosts import parse_host
+from pytest_intercode.core.permissions import Permissions
+from pytest_intercode.core.rows import is_row_file
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registered import environment_names
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.task_order import TaskOrder
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    data_folder,
+    dataset_names,
+    dataset_of,
+    file_tasks,
+    is_suite_file,
+    named_tasks,
+    suite_file,
+    with_allowed_hosts,
+    with_network,
+)
+
+__all__ = [
+    "Reached",
+    "make",
+    "permissions_of",
+    "reached_hosts",
+    "runnable",
+    "runnable_of_endless",
+    "shared_provider",
+    "tasks_called",
+]
+
+Reached: TypeAlias = "bool | tuple[str, ...]"
+"""What of the network sandboxes reach: all, nothing, or these hosts."""
+
+_MAX_REFUSED_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
+
+# By process id: a forked child must not use, and cannot end, the sandboxes of its parent.
+_providers: dict[int, SandboxProvider] = {}
+
+
+def make(
+    env: str,
+    *,
+    suite: str | os.PathLike[str] | None = None,
+    dataset: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    profile: Profile = "strict",
+    feedback: Feedback = "observation",
+    max_turns: int | None = None,
+    action_timeout: float | None = None,
+    network: bool | Sequence[str] = False,
+    allow_path: Sequence[str | os.PathLike[str]] = (),
+    pass_env: Sequence[str] = (),
+    provider: SandboxProvider | None = None,
+) -> Environment:
+    """Return an environment, with the tasks that its ``reset`` chooses from.
+
+    ::
+
+        env = pytest_intercode.make("bash")
+        observation, info = env.reset(seed=1)
+        observation, reward, terminated, truncated, info = env.step("ls")
+        env.close()
+
+    Args:
+        env: the environment's name.
+        suite: a suite (``.yaml``) instead of the bundled one.
+        dataset: a dataset in its place: a name such as ``nl2bash``, a part such as
+            ``nl2bash-fs2``, or the path of a suite or of rows.
+        data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
+            ``pytest-intercode fetch`` got.
+        profile: ``strict`` or ``paper``.
+        feedback: ``reward`` grades after every action, and ends the episode at 1.0.
+        max_turns: actions in an episode; None for each task's own number.
+        action_timeout: seconds for an action; None for each task's own number.
+        network: let sandboxes reach the network, or some hosts of it, as
+            ``--intercode-allow-host`` names them; without it, tasks that need it are left out.
+        allow_path: folders that the suite may read besides its own.
+        pass_env: environment variables whose values its tasks may have.
+        provider: where sandboxes come from; by default one for the process, ended with it.
+
+    Raises:
+        ConfigurationError: there is no such environment, profile, suite or dataset.
+    """
+    cls = environment_class(env, profile)
+    if suite is not None and dataset is not None:
+        raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
+    reached = reached_hosts(network, f"make({env!r})")
+    permissions = permissions_of(reached, allow_path, pass_env)
+
+    def listed() -> list[Task]:
+        return runnable(_tasks(env, suite, dataset, data, permissions), reached)
+
+    order = TaskOrder(listed, env)
+    if suite is not None or dataset is not None:
+        _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
+    environment = cls(
+        provider or shared_provider(),
+        feedback=feedback,
+        max_turns=max_turns,
+        action_timeout=action_timeout,
+    )
+    environment.tasks = order
+    return environment
+
+
+def shared_provider() -> SandboxProvider:
+    """Return the provider of this process; its sandboxes end with the process."""
+    new_provider = SandboxProvider()
+    provider = _providers.setdefault(os.getpid(), new_provider)
+    if provider is new_provider:
+        atexit.register(new_provider.close)
+    return provider
+
+
+def _tasks(
+    env: str,
+    suite: str | os.PathLike[str] | None,
+    dataset: str | os.PathLike[str] | None,
+    data: str | os.PathLike[str] | None,
+    permissions: Permissions,
+) -> Sequence[Task]:
+    if suite is not None:
+        request = f"make({env!r}, suite={os.fspath(suite)!r})"
+        path = Path(suite).expanduser()
+        if not path.is_file():
+            location = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
+            raise ConfigurationError(f"{request}: there is no such file{location}")
+        tasks = file_tasks(path, env, permissions)
+    elif dataset is not None:
+        name = os.fspath(dataset)
+        request = f"make({env!r}, dataset={name!r})"
+        folder = data_folder(data, "data")
+        tasks = named_tasks(name, folder, request, folder=Path(), env=env, permissions=permissions)
+    else:
+        return bundled_tasks(env, f"make({env!r})")
+    own_tasks = [task for task in tasks if task.env == env]
+    if not own_tasks:
+        raise ConfigurationError(f"{request}: its tasks are of the environment {tasks[0].env}")
+    return own_tasks
+
+
+def tasks_called(
+    name: str, data: str | os.PathLike[str] | None, request: str, permissions: Permissions
+) -> Sequence[Task]:
+    """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
+
+    Args:
+        name: the name; that of an environment is its bundled suite's.
+        data: as for :func:`make`.
+        request: how the user asked for it, for the message.
+        permissions: what its tasks may use of this machine.
+
+    Raises:
+        ConfigurationError: there is no such suite, dataset or file, or it is wrong.
+    """
+    bundled = [env for env in environment_names() if suite_file(env).is_file()]
+    if name in bundled:
+        return bundled_tasks(name, request)
+    is_path = is_suite_file(name) or is_row_file(Path(name)) or os.sep in name
+    if not is_path and dataset_of(name) is None and not Path(name).exists():
+        candidates = [*bundled, *dataset_names()]
+        raise ConfigurationError(
+            f"{request}: known are the suites {', '.join(bundled)}, the datasets "
+            f"{', '.join(dataset_names())}, or the path of a suite (.yaml) or of a folder of task "
+            f"folders.{suggestion(name, candidates)}"
+        )
+    folder = data_folder(data, "data")
+    return named_tasks(name, folder, request, folder=Path(), env=None, permissions=permissions)
+
+
+def permissions_of(
+    network: Reached, paths: Iterable[str | os.PathLike[str]], variables: Iterable[str]
+) -> Permissions:
+    """Return what arguments of :func:`make` let suites use of this machine."""
+    return Permissions(
+        paths=tuple(Path(path).expanduser() for path in paths),
+        variables=tuple(variables),
+        network=network is True,
+        hosts=network if isinstance(network, tuple) else (),
+        prefix="",
+    )
+
+
+def reached_hosts(network: bool | Sequence[str], request: str) -> Reached:
+    """Return what sandboxes reach, checked.
+
+    Args:
+        network: as for :func:`make`.
+        request: how the user asked for it, for the message.
+
+    Raises:
+        ConfigurationError: a host is not one.
+    """
+    if isinstance(network, bool):
+        return network
+    try:
+        return tuple(str(parse_host(host)) for host in network)
+    except ValueError as error:
+        raise ConfigurationError(f"{request}: network: {error}") from None
+
+
+def runnable(tasks: Sequence[Task], network: Reached) -> list[Task]:
+    """Return the tasks that can be run here, with the network that they are to have.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    connected = [_connected(task, network) for task in tasks if not _obstacle(task, network)]
+    if not connected:
+        raise _none_of(tasks, network)
+    return connected
+
+
+def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Task]:
+    """Return the tasks that can be run here as they come, of a list that may have no end.
+
+    Raises:
+        ConfigurationError: there is none among very many.
+    """
+    refused: list[Task] = []
+    for task in tasks:
+        if not _obstacle(task, network):
+            refused.clear()
+            yield _connected(task, network)
+            continue
+        refused.append(task)
+        if len(refused) == _MAX_REFUSED_IN_A_ROW:
+            raise _none_of(refused, network)
+
+
+def _obstacle(task: Task, network: Reached) -> str:
+    offline = task.needs_network and not (network or task.limits.hosts)
+    return task.skip or ("it needs the network: give network=True" if offline else "")
+
+
+def _connected(task: Task, network: Reached) -> Task:
+    if isinstance(network, tuple):
+        return with_allowed_hosts(task, network) if network else task
+    return with_network(task) if network else task
+
+
+def _none_of(tasks: Sequence[Task], network: Reached) -> ConfigurationError:
+    if not tasks:
+        return ConfigurationError("there are no tasks to run")
+    return ConfigurationError(
+        f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: "
+        f"{_obstacle(tasks[0], network)}"
+    )

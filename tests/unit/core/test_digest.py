@@ -1,0 +1,295 @@
+"""The digest changes with everything that the agent gets or is graded by, and with nothing else."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core import digest as module
+from pytest_intercode.core.digest import PARTS, digest
+from pytest_intercode.core.task import (
+    Archive,
+    CallTest,
+    CodeTest,
+    Database,
+    FileSpec,
+    ImageSource,
+    Limits,
+    Normaliser,
+    ProgramTest,
+    Repository,
+    RewardOptions,
+    Step,
+    Task,
+    Verification,
+    task_from_json,
+    task_to_json,
+)
+
+_TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
+_NO_PART = {
+    *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
+    *("xfail", "skip", "solution", "source", "audit", "decoys", "metadata", "repeat"),
+    *("needs_network", "gold_skip"),
+}
+
+_CHANGES: dict[str, Any] = {
+    "query": "Do that.",
+    "gold": ("false",),
+    "env": "ctf",
+    "files": {"a": FileSpec("file", b"1")},
+    "archive": Archive(Path("/nowhere.tar"), optional=True),
+    "setup": ("mkdir a",),
+    "image": ImageSource(image="debian:12"),
+    "workdir": "/work",
+    "limits": Limits(memory=2**20),
+    "reward": RewardOptions(output="always"),
+    "database": Database("sqlite", "shop"),
+    "tests": (CodeTest("assert f()"),),
+    "test_setup": "import math",
+    "entry": "f",
+    "repository": Repository(commit="abc"),
+    "verification": Verification("make test", archives=(Archive(Path("/nowhere")),)),
+    "user": "agent",
+    "variables": (("A", "1"),),
+    "steps": (Step("first", "Do it.", Verification("true")),),
+    "overall": "final",
+    "alternatives": (("true 1",),),
+}
+
+
+def test_every_field_is_a_part_or_is_none_on_purpose() -> None:
+    assert set(PARTS) | _NO_PART == {field.name for field in fields(Task)}
+    assert not set(PARTS) & _NO_PART
+    assert set(_CHANGES) == set(PARTS)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_changes_the_digest(name: str) -> None:
+    changed = replace(_TASK, **{name: _CHANGES[name]})
+    assert digest(changed) != digest(_TASK)
+    assert digest(task_from_json(task_to_json(changed))) == digest(changed)
+
+
+def test_no_other_field_changes_it() -> None:
+    changes: dict[str, Any] = {
+        **{"needs_network": True, "gold_skip": "so"},
+        **{"id": "b", "suite": "t", "dataset": "t", "hardness": "hard", "tags": ("x",)},
+        **{"max_turns": 3, "action_timeout": 1.0, "timeout": 2.0, "xfail": "so", "skip": "so"},
+        **{"solution": ("cat",), "source": "f:1", "audit": {"gold-runs": "so"}, "decoys": ("*",)},
+        **{"metadata": {"x": 1}, "repeat": 2},
+    }
+    assert set(changes) == _NO_PART
+    other = replace(_TASK, **changes)
+    assert len(digest(_TASK)) == 16
+    assert digest(other) == digest(_TASK)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (
+            "files",
+            [
+                {"a": FileSpec("file", b"1")},
+                {"a": FileSpec("file", b"2")},
+                {"b": FileSpec("file", b"1")},
+                {"a": FileSpec("file", b"1", mode=0o755)},
+                {"a": FileSpec("link", target="b")},
+                {"a": FileSpec("link", target="c")},
+                {"a": FileSpec("directory")},
+            ],
+        ),
+        (
+            "limits",
+            [
+                Limits(),
+                Limits(memory=1),
+                Limits(cpus=0.5),
+                Limits(pids=9),
+                Limits(file_size=1),
+                Limits(network=True),
+                Limits(hosts=("a.test",)),
+                Limits(hosts=("a.test", "b.test")),
+                Limits(output=1),
+            ],
+        ),
+        (
+            "reward",
+            [
+                RewardOptions(),
+                RewardOptions(output="never"),
+                RewardOptions(rows="any-order"),
+                RewardOptions(columns="any-order"),
+                RewardOptions(lenient=("spaces",)),
+                RewardOptions(lenient=("words",)),
+                RewardOptions(scratch=("/tmp",)),
+                RewardOptions(normalise=(Normaliser("numbers"),)),
+                RewardOptions(normalise=(Normaliser("pattern", "a", "b"),)),
+                RewardOptions(normalise=(Normaliser("pattern", "a", "c"),)),
+            ],
+        ),
+        (
+            "tests",
+            [
+                (CodeTest("1"),),
+                (ProgramTest("1", "2"),),
+                (ProgramTest("1", "3"),),
+                (CallTest((1,), 1),),
+                (CallTest((1,), 1.0),),
+                (CallTest((1,), True),),
+                (CallTest(([1],), 1),),
+                (CallTest(({"1": float("nan")},), 1),),
+            ],
+        ),
+        (
+            "database",
+            [
+                Database("sqlite", "a"),
+                Database("sqlite", "b"),
+                Database("mysql", "a"),
+                Database("sqlite", "a", writes=True),
+            ],
+        ),
+        ("gold", [("a", "b"), ("a b",), ("b", "a"), ("a\nb",), ("\ud800",)]),
+        ("image", [None, ImageSource(image="a"), ImageSource(image="b")]),
+    ],
+)
+def test_unlike_values_have_unlike_digests(name: str, values: list[Any]) -> None:
+    made = [digest(replace(_TASK, **{name: value})) for value in values]
+    assert len(set(made)) == len(values)
+
+
+def test_the_order_of_files_is_none() -> None:
+    pair = {"a": FileSpec("file", b"1"), "b": FileSpec("file", b"2")}
+    turned = dict(reversed(pair.items()))
+    assert digest(replace(_TASK, files=pair)) == digest(replace(_TASK, files=turned))
+
+
+# -- the content of files, wherever they are
+
+
+def _tar(folder: Path, content: str, when: float = 1e9) -> Task:
+    folder.mkdir(exist_ok=True)
+    (folder / "x").write_text(content)
+    os.utime(folder / "x", (when, when))
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        archive.add(folder / "x", "x")
+    return replace(_TASK, archive=Archive(folder / "a.tar"))
+
+
+def _folder(folder: Path, content: str) -> Task:
+    (folder / "tree/in").mkdir(parents=True, exist_ok=True)
+    (folder / "tree/in/x").write_text(content)
+    return replace(_TASK, archive=Archive(folder / "tree"))
+
+
+def _script(folder: Path, content: str) -> Task:
+    folder.mkdir(exist_ok=True)
+    (folder / "shop.sql").write_text(content)
+    return replace(_TASK, database=Database("mysql", "shop", (folder / "shop.sql",)))
+
+
+def _sqlite(folder: Path, content: str) -> Task:
+    folder.mkdir(exist_ok=True)
+    (folder / "shop.db").write_text(content)
+    return replace(_TASK, database=Database("sqlite", "shop", file=folder / "shop.db"))
+
+
+def _dockerfile(folder: Path, content: str) -> Task:
+    folder.mkdir(exist_ok=True)
+    (folder / "a.Dockerfile").write_text(content)
+    return replace(_TASK, image=ImageSource(folder / "a.Dockerfile"))
+
+
+def _context(folder: Path, content: str) -> Task:
+    (folder / "a").mkdir(parents=True, exist_ok=True)
+    (folder / "a/install.sh").write_text(content)
+    return _dockerfile(folder, "FROM x")
+
+
+def _further(folder: Path, content: str) -> Task:
+    folder.mkdir(exist_ok=True)
+    (folder / "init.sql").write_text(content)
+    return replace(_TASK, image=ImageSource(image="x", context=(("i", folder / "init.sql"),)))
+
+
+_MAKERS = [_tar, _folder, _script, _sqlite, _dockerfile, _context, _further]
+
+
+@pytest.mark.parametrize("make", _MAKERS)
+def test_the_content_of_a_file_counts_and_its_place_does_not(
+    tmp_path: Path, make: Callable[[Path, str], Task]
+) -> None:
+    one = digest(make(tmp_path / "one", "old"))
+    assert digest(make(tmp_path / "two", "old")) == one
+    assert digest(make(tmp_path / "three", "new")) != one
+    assert one != digest(_TASK)
+
+
+@pytest.mark.parametrize("make", [_tar, _folder, _script, _sqlite])
+def test_a_file_that_changes_is_read_again(
+    tmp_path: Path, make: Callable[[Path, str], Task]
+) -> None:
+    before = digest(make(tmp_path, "old"))
+    assert digest(make(tmp_path, "a longer text")) != before
+
+
+def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [make(tmp_path / make.__name__, "text") for make in _MAKERS]
+    before = [digest(task) for task in tasks]
+
+    def unexpected(*_: object, **__: object) -> None:
+        raise AssertionError("a file is read again")
+
+    monkeypatch.setattr(Path, "open", unexpected)
+    monkeypatch.setattr(module, "build_archive", unexpected)
+    assert [digest(task) for task in tasks] == before
+
+
+@pytest.mark.parametrize("make", _MAKERS)
+def test_what_is_not_there_is_no_error(tmp_path: Path, make: Callable[[Path, str], Task]) -> None:
+    there = make(tmp_path / "folder", "text")
+    gone = task_from_json(task_to_json(there).replace(b"/folder/", b"/gone/"))
+    assert gone != there
+    assert digest(gone) != digest(there)
+    assert digest(gone) == digest(gone)
+
+
+def test_times_count_where_the_sandbox_gets_them(tmp_path: Path) -> None:
+    old, new = _tar(tmp_path / "old", "x", 1e9), _tar(tmp_path / "new", "x", 1.1e9)
+    assert digest(old) != digest(new)
+
+    def before(task: Task, moment: float) -> str:
+        assert task.archive is not None
+        return digest(replace(task, archive=replace(task.archive, keep_times_before=moment)))
+
+    assert before(old, 1.0) == before(new, 1.0)  # both get the time of unpacking
+    assert before(old, 1.05e9) != before(new, 1.05e9)
+
+
+def test_where_an_archive_goes_counts(tmp_path: Path) -> None:
+    task = _tar(tmp_path, "x")
+    assert task.archive is not None
+    assert digest(replace(task, archive=replace(task.archive, at="/else"))) != digest(task)
+    assert digest(replace(task, archive=replace(task.archive, optional=True))) == digest(task)
+
+
+def test_ten_thousand_tasks_take_seconds_at_most(tmp_path: Path) -> None:
+    task = replace(_script(tmp_path, "CREATE TABLE a (b INT);" * 100_000), setup=("true",) * 3)
+    start = time.monotonic()
+    for number in range(10_000):
+        digest(replace(task, query=f"query {number}"))
+    assert time.monotonic() - start < 20  # about 0.6 s on an idle machine
+
+
+def test_digests_of_before() -> None:
+    """What tasks did not have then is no part of the digest of those that do not have it now."""
+    assert digest(_TASK) == "c1abd847e1dfc02e"

@@ -1,0 +1,66 @@
+"""What a rollout printed on its node, as the driver takes it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from pytest_intercode.rollouts.output import CapturedOutput, captured_pieces, print_pieces
+
+_LOG = ["call", "log", "said", 30, "name", 1.0, "/path", 7]
+
+
+def test_what_is_kept_is_taken() -> None:
+    kept = CapturedOutput()
+    kept.write("stdout", "text")
+    kept.log(logging.LogRecord("name", 30, "/path", 7, "said", None, None))
+    pieces = kept.take_pieces()
+    assert len(pieces) == 2
+    assert captured_pieces(pieces) == pieces
+
+
+@pytest.mark.parametrize("said", [None, "text", {"a": 1}, 3, [[]], ["abc"], [["call", "stdout"]]])
+def test_what_is_no_output_is_left_out(said: object) -> None:
+    assert captured_pieces(said) == []
+
+
+@pytest.mark.parametrize("place", range(len(_LOG)))
+@pytest.mark.parametrize("odd", [None, [], math.inf, math.nan, 10**400])
+def test_odd_log_records_are_left_out(place: int, odd: object) -> None:
+    piece: list[Any] = [*_LOG]
+    piece[place] = odd
+    assert captured_pieces([piece, _LOG, ["call", "stderr", odd], ["call", "file", "x"]]) == [_LOG]
+
+
+def test_nothing_drives_the_terminal(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "one\n\x1b]0;title\x07"
+    print_pieces([["call", "stdout", text], ["call", "log", text, 30, text, 1.0, text, 1]])
+    [record] = caplog.records
+    shown = [*capsys.readouterr(), caplog.text, record.name, record.pathname]
+    assert not any(each in part for part in shown for each in "\x1b\x07")
+    assert "title" in shown[0]
+    assert "title" in record.getMessage()
+
+
+def test_what_is_more_than_the_limit_is_not_kept() -> None:
+    output = CapturedOutput(max_characters=10)
+    for text in ("12345", "67890", "more", "and more"):
+        output.write("stdout", text)
+    assert [text for _, _, text in output.take_pieces()] == [
+        *("12345", "67890", "\n[... more was not kept ...]\n")
+    ]
+
+
+def test_in_setup_only_what_belongs_there_is_taken() -> None:
+    output = CapturedOutput()
+    output.write("stdout", "first")
+    output.phase = "call"
+    output.write("stdout", "second")
+    assert [text for _, _, text in output.take("setup")] == ["first"]
+    assert [text for _, _, text in output.take("call", last=True)] == ["second"]
+    assert output.over
