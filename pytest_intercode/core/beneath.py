@@ -312,6 +312,15 @@ class Root:
         """
         return self._look_up(path, self._items)
 
+    def names(self, path: str = "") -> list[str]:
+        """Return the names in a folder, sorted.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such folder.
+        """
+        return [item.path.rpartition("/")[2] for item in self.items(path)]
+
     def walk(self, path: str = "") -> Iterator[Item]:
         """Yield all below a folder, sorted, a folder before what is in it. No link is followed.
 

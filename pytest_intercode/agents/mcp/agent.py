@@ -11,6 +11,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,14 +90,10 @@ def make_factory(
         )
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
-    def close() -> None:
-        try:
-            gateway_meter.close()
-        finally:
-            workspaces.close()
-            shared.close()
-
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
+    closing = ExitStack()
+    for part in (shared, workspaces, gateway_meter):  # the last one is closed first
+        closing.callback(part.close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
 
 
 def _check_extra(name: str) -> None:

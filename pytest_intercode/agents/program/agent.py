@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,13 +68,10 @@ def make_factory(
             again=lambda: make(task),
         )
 
-    def close() -> None:
-        try:
-            gateway_meter.close()
-        finally:
-            workspaces.close()
-
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
+    closing = ExitStack()
+    for part in (workspaces, gateway_meter):  # the last one is closed first
+        closing.callback(part.close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
 
 
 @dataclass
