@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import format_columns, markdown_text
@@ -30,13 +30,12 @@ _USAGE_COLUMNS = ("tokens", "cost")  # shown where an agent reports any
 _GROUPINGS: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 
 
-def table(tries: Iterable[EpisodeRecord]) -> list[str]:
+def table(tries: list[EpisodeRecord]) -> list[str]:
     """Return the table's lines: one for each environment, dataset and hardness, and a total.
 
     Rates and means leave out episodes that failed by a fault of the task or of the infrastructure;
     they are named below.
     """
-    tries = list(tries)
     lines = format_columns(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
@@ -52,20 +51,19 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     return lines
 
 
-def markdown(tries: Iterable[EpisodeRecord]) -> list[str]:
+def markdown(tries: list[EpisodeRecord]) -> list[str]:
     """Return the same table in Markdown, as GitHub shows it in a job's summary."""
-    heading, *rows = _rows(list(tries))
+    heading, *rows = _rows(tries)
     rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
     return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *rows)]
 
 
-def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
+def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
     """Return all statistics, one line for each environment, dataset, hardness and tag.
 
     With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
     likely all of k do.
     """
-    tries = list(tries)
     sections = [("all", "", summarise(tries))]
     for grouping, values in summaries(tries).items():
         sections += [(grouping, value, summary) for value, summary in values]
@@ -91,9 +89,8 @@ def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
     return format_columns(rows, labels=2)
 
 
-def summaries(tries: Iterable[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
+def summaries(tries: list[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
     """Return the statistics by environment, dataset, hardness and tag, where there are several."""
-    tries = list(tries)
     grouped: dict[str, list[tuple[str, Summary]]] = {}
     for grouping in _GROUPINGS:
         parts = groups(tries, grouping)
