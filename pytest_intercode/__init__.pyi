@@ -72,6 +72,7 @@ from pytest_intercode.sandboxes.protocol import Execution as Execution
 from pytest_intercode.sandboxes.protocol import Sandbox as Sandbox
 from pytest_intercode.sandboxes.protocol import SandboxSpec as SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider as SandboxProvider
+from pytest_intercode.suites.formats import SuiteFormat as SuiteFormat
 from pytest_intercode.suites.loader import Suite as Suite
 from pytest_intercode.suites.loader import load_suite as load_suite
 from pytest_intercode.suites.making import make as make

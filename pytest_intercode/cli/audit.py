@@ -199,14 +199,13 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
         data_folder,
         dataset_names,
         dataset_of,
-        is_suite_file,
         named_tasks,
     )
+    from pytest_intercode.suites.formats import find_format
 
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")
-    exists = Path(name.partition(":")[0]).expanduser().exists()  # a registry's part may be named
-    if dataset_of(name) is None and not is_suite_file(name) and not exists:
+    if dataset_of(name) is None and find_format(Path(name).expanduser()) is None:
         names = [*environment_names(), *dataset_names()]
         raise ConfigurationError(
             f"audit {name}: there is no such suite. Allowed: the path of a .yaml or of a folder of "

@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_intercode.core.beneath import OutsideError, Root
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registered import is_environment
 from pytest_intercode.errors import ConfigurationError
@@ -22,8 +21,8 @@ from pytest_intercode.suites.catalogue import (
     dataset_of,
     dataset_tasks,
     file_tasks,
-    is_suite_file,
 )
+from pytest_intercode.suites.formats import is_suite_file
 
 __all__ = ["TaskFinder", "task_among"]
 
@@ -92,8 +91,9 @@ class TaskFinder:
                 return None
 
     def _file(self, path: Path, env: str) -> Sequence[Task]:
-        kind = f"rows of {env}" if is_row_file(path) else "suite"
-        return self._read_cached(kind, str(path), lambda: file_tasks(path, env, self._permissions))
+        return self._read_cached(
+            f"file for {env}", str(path), lambda: file_tasks(path, env, self._permissions)
+        )
 
     def _read_cached(
         self, kind: str, name: str, read: Callable[[], Sequence[Task]]

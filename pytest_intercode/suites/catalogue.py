@@ -21,11 +21,11 @@ from pytest_intercode.core.permissions import (
     change_limits,
     change_verifications,
 )
-from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registered import added_environment, environment_names
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
-from pytest_intercode.suites.loader import load_rows, load_suite
+from pytest_intercode.suites.formats import find_format
+from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "default_data",
     "fetch_command",
     "file_tasks",
-    "is_suite_file",
     "named_tasks",
     "suite_file",
     "with_allowed_hosts",
@@ -129,30 +128,21 @@ def dataset_of(name: str) -> str | None:
     return max(matching_names, key=len, default=None)
 
 
-def is_suite_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a suite, by its suffix."""
-    return os.fspath(path).endswith((".yaml", ".yml"))
-
-
 def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) -> Sequence[Task]:
-    """Return the tasks of a suite (``.yaml``) or of a file of rows.
+    """Return the tasks at a path: of a suite (``.yaml``), of rows, or of another format.
 
     Args:
-        path: the file.
+        path: the file; one that no format recognises is read as a suite.
         env: the environment of rows; None if it is not known.
         permissions: what they may use of this machine, beyond what is in their folder.
 
     Raises:
         ConfigurationError: the file is wrong, or these are rows and ``env`` is None.
     """
-    if not is_row_file(path):
+    suite_format = find_format(path)
+    if suite_format is None:
         return load_suite(path, permissions=permissions).tasks
-    if env is None:
-        raise ConfigurationError(
-            f"{path}: a file of rows does not say what its gold is written in; give one "
-            "--intercode-env, or name the file in a suite (rows: in a .yaml)"
-        )
-    return load_rows(path, env, permissions).tasks
+    return suite_format.load(path, env, permissions)
 
 
 def named_tasks(
@@ -167,8 +157,7 @@ def named_tasks(
     """Return the tasks of a dataset that is named, or of what is at this path.
 
     Args:
-        name: a dataset, a part of one, or the path of a suite, of rows, of a task folder of Harbor
-            or Terminal-Bench 1, of a folder of them or of their registry.
+        name: a dataset, a part of one, or a path that a format of suites/formats.py recognises.
         data: the folder of InterCode's data, or None.
         option: how the user asked for it, for the message.
         folder: where a relative path starts.
@@ -179,15 +168,11 @@ def named_tasks(
         ConfigurationError: there is no such dataset or file, or it is wrong.
     """
     path = folder / Path(name).expanduser()
-    is_registry = path.name.partition(":")[0] == "registry.json"
-    if is_registry or (dataset_of(name) is None and path.is_dir()):
-        from pytest_intercode.suites.harbor import datasets  # slow to import, and only needed here
-
-        reader = datasets.registry_tasks if is_registry else datasets.folder_tasks
-        return reader(path, permissions)
-    if is_row_file(path) or is_suite_file(path):
-        return file_tasks(path, env, permissions)
-    return dataset_tasks(name, data, option, permissions)
+    suite_format = find_format(path)
+    # In a folder with data, the name of a dataset may be that of a folder too.
+    if suite_format is None or (path.is_dir() and dataset_of(name) is not None):
+        return dataset_tasks(name, data, option, permissions)
+    return suite_format.load(path, env, permissions)
 
 
 def dataset_tasks(

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from pytest_intercode.core.hosts import parse_host
 from pytest_intercode.core.permissions import Permissions
-from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
@@ -25,12 +24,12 @@ from pytest_intercode.suites.catalogue import (
     dataset_names,
     dataset_of,
     file_tasks,
-    is_suite_file,
     named_tasks,
     suite_file,
     with_allowed_hosts,
     with_network,
 )
+from pytest_intercode.suites.formats import find_format
 
 __all__ = [
     "Reached",
@@ -171,8 +170,8 @@ def tasks_called(
     bundled = [env for env in environment_names() if suite_file(env).is_file()]
     if name in bundled:
         return bundled_tasks(name, request)
-    is_path = is_suite_file(name) or is_row_file(Path(name)) or os.sep in name
-    if not is_path and dataset_of(name) is None and not Path(name).exists():
+    is_path = os.sep in name or find_format(Path(name).expanduser()) is not None
+    if not is_path and dataset_of(name) is None:
         candidates = [*bundled, *dataset_names()]
         raise ConfigurationError(
             f"{request}: known are the suites {', '.join(bundled)}, the datasets "

@@ -62,6 +62,7 @@ _ALLOWED = {
         **dict.fromkeys(("archive", "_copy"), "a root"),
         "_pack": _OURS,
     },
+    "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
     "suites.swebench": {"_image": "a SuitePath"},

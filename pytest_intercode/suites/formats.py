@@ -1,0 +1,155 @@
+"""The formats that tasks are read from: the built-in ones, and those that installed packages add.
+
+A format reads the tasks of a file or a folder. An installed package adds one by an entry point;
+those are asked first, in the order of their names, so that they may read what we would refuse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Protocol
+
+from pytest_intercode.core.permissions import Permissions
+from pytest_intercode.core.rows import is_row_file
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.suites.loader import load_rows, load_suite
+
+__all__ = ["GROUP", "SuiteFormat", "find_format", "is_suite_file"]
+
+GROUP = "pytest_intercode.formats"
+"""The group of entry points: each names a :class:`SuiteFormat`, as an object or as its class."""
+
+
+class SuiteFormat(Protocol):
+    """A format of tasks.
+
+    Attributes:
+        name: what messages call it.
+    """
+
+    name: str
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a path is one of this format, by its name or by what a folder holds.
+
+        It is asked of every path that a user names, which need not exist, and is to be quick.
+        """
+        ...
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        """Return the tasks at a path that this format recognises.
+
+        Args:
+            path: the file or the folder.
+            env: the environment that the user named; None for none.
+            permissions: what the tasks may use of this machine, beyond what is in their folder.
+
+        Raises:
+            SuiteError: they are wrong; the message names the file and what is allowed.
+        """
+        ...
+
+
+def is_suite_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a suite, by its suffix."""
+    return os.fspath(path).endswith((".yaml", ".yml"))
+
+
+class _Suites:
+    name = "suite"
+
+    def recognises(self, path: Path) -> bool:
+        return is_suite_file(path) and not path.is_dir()
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        return load_suite(path, permissions=permissions).tasks
+
+
+class _Rows:
+    name = "rows"
+
+    def recognises(self, path: Path) -> bool:
+        return is_row_file(path) and not path.is_dir()
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        if env is None:
+            raise ConfigurationError(
+                f"{path}: a file of rows does not say what its gold is written in; give one "
+                "--intercode-env, or name the file in a suite (rows: in a .yaml)"
+            )
+        return load_rows(path, env, permissions).tasks
+
+
+class _Registry:
+    name = "registry of task folders"
+
+    def recognises(self, path: Path) -> bool:
+        return path.name.partition(":")[0] == "registry.json"
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        from pytest_intercode.suites.harbor.datasets import registry_tasks  # slow to import
+
+        return registry_tasks(path, permissions)
+
+
+class _Folders:
+    name = "task folders"
+
+    def recognises(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        from pytest_intercode.suites.harbor.datasets import folder_tasks  # slow to import
+
+        return folder_tasks(path, permissions)
+
+
+_FORMATS: tuple[SuiteFormat, ...] = (_Registry(), _Folders(), _Rows(), _Suites())
+
+
+def find_format(path: Path) -> SuiteFormat | None:
+    """Return the format of a path, or None.
+
+    Raises:
+        ConfigurationError: the format of an installed package cannot be loaded, or fails.
+    """
+    for point in _added_formats():
+        suite_format = _load_format(point)
+        try:
+            if suite_format.recognises(path):
+                return suite_format
+        except Exception as error:  # of code that is not ours
+            raise _failed(point, f"recognises({str(path)!r})", error) from None
+    return next((builtin for builtin in _FORMATS if builtin.recognises(path)), None)
+
+
+@cache
+def _added_formats() -> tuple[EntryPoint, ...]:
+    return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
+
+
+@cache
+def _load_format(point: EntryPoint) -> SuiteFormat:
+    try:
+        loaded = point.load()
+        suite_format: SuiteFormat = loaded() if isinstance(loaded, type) else loaded
+    except Exception as error:
+        raise _failed(point, "cannot be loaded", error) from None
+    missing = [name for name in ("name", "recognises", "load") if not hasattr(suite_format, name)]
+    if missing:
+        raise ConfigurationError(
+            f"the format {point.name!r} ({GROUP}: {point.value}) has no {', '.join(missing)}"
+        )
+    return suite_format
+
+
+def _failed(point: EntryPoint, problem: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"the format {point.name!r} ({GROUP}: {point.value}): {problem}: "
+        f"{type(error).__name__}: {error}"
+    )
