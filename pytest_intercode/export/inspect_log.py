@@ -197,15 +197,14 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
         "uuid": identity,
     }
     if brief.reward is not None:
-        explained_answer = {"answer": answer, "explanation": record.reason or record.headline}
-        metadata = {"outcome": record.outcome, "parts": dict(record.parts)}
+        explanation = {
+            "answer": answer,
+            "explanation": record.reason or record.headline,
+            "metadata": {"outcome": record.outcome, "parts": dict(record.parts)},
+        }
         sample["scores"] = {
-            "reward": {"value": brief.reward, **explained_answer, "metadata": metadata},
-            "solved": {
-                "value": "C" if record.solved else "I",
-                **explained_answer,
-                "metadata": metadata,
-            },
+            "reward": {"value": brief.reward, **explanation},
+            "solved": {"value": "C" if record.solved else "I", **explanation},
         }
     if record.outcome.endswith("-error"):
         message = f"{record.outcome}: {record.reason}"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.core.proxies import without_proxy
+from pytest_intercode.core.connections import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.apis import objects
