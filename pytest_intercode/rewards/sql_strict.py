@@ -240,4 +240,4 @@ def _from_builtins(state: Mapping[str, Any]) -> Rows:
         )
 
     runs = tuple(Run(decode(rows), decode(tied)) for rows, tied in state["runs"])
-    return Rows(**{**state, "runs": runs})
+    return Rows(state["width"], runs, state["ordered"], state["truncated"], state["problem"])
