@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUDIT_CHECKS",
-    "ENVIRONMENTS",
     "FORMAT_NAMES",
     "Archive",
     "Artifact",
@@ -38,9 +37,6 @@ __all__ = [
     "Test",
     "Verification",
 ]
-
-ENVIRONMENTS = ("bash", "sql", "python", "ctf", "swe")
-"""The action spaces of InterCode."""
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
