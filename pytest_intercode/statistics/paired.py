@@ -86,7 +86,7 @@ def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Return the two-sided p-value of Fisher's exact test (Fisher 1935).
 
     If nothing changed, the successes of both runs are spread over all tries alike. The p-value is
-    the chance of a spread that is no more likely than the one that was seen.
+    the chance of a spread that is at most as likely as the one that was seen.
 
     Args:
         before: successes and tries of the older run.

@@ -29,7 +29,7 @@ _VERSION = "1.4"
 _SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
 _TASK_FILES = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
-# What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
+# What Terminal-Bench reads on the screen: without a result there is no reward: Harbor's error.
 _SUMMARY = """#!/bin/bash
 # The results are read as Terminal-Bench reads them: every test of the summary has to pass.
 log=$(mktemp)
