@@ -16,7 +16,7 @@ from pytest_intercode.auditing.findings import AuditedTask, Finding, acknowledge
 from pytest_intercode.auditing.mutations import idle_answers, wrong_answers
 from pytest_intercode.auditing.playing import Played, play
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import AUDIT_CHECKS, Task
+from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer
 from pytest_intercode.environments.registry import environment_class, kind_of
 from pytest_intercode.environments.shell import ShellEnvironment
@@ -29,6 +29,7 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.schema import AUDIT_CHECKS
 
 __all__ = ["Auditor"]
 

@@ -218,7 +218,7 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:
-    from pytest_intercode.core.task import AUDIT_CHECKS
+    from pytest_intercode.suites.schema import AUDIT_CHECKS
 
     for name in requested:
         if name not in AUDIT_CHECKS:

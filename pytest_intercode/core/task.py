@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
-    "AUDIT_CHECKS",
     "FORMAT_NAMES",
     "Archive",
     "Artifact",
@@ -37,13 +36,6 @@ __all__ = [
     "Test",
     "Verification",
 ]
-
-AUDIT_CHECKS = (
-    *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
-    *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
-)
-"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
-
 
 _NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}  # where suites hold the data as they are
 

@@ -28,7 +28,6 @@ from pydantic_core import PydanticCustomError
 
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.task import (
-    AUDIT_CHECKS,
     FORMAT_NAMES,
     CallTest,
     CodeTest,
@@ -43,7 +42,13 @@ from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.manifest import SwebenchModel
 
-__all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel"]
+__all__ = ["AUDIT_CHECKS", "RowSource", "SuiteModel", "TaskFields", "TaskModel"]
+
+AUDIT_CHECKS = (
+    *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
+    *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
+)
+"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
 _OTHER_PARSERS = ("reward", "status")
