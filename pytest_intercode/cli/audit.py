@@ -193,7 +193,7 @@ def _audit_all(
 
 
 def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
-    from pytest_intercode.environments.registered import environment_names
+    from pytest_intercode.environments.registry import environment_names
     from pytest_intercode.suites.catalogue import (
         bundled_tasks,
         data_folder,

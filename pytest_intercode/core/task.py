@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUDIT_CHECKS",
-    "ENVIRONMENTS",
     "FORMAT_NAMES",
     "Archive",
     "Artifact",
@@ -45,9 +44,6 @@ __all__ = [
     "task_from_json",
     "task_to_json",
 ]
-
-ENVIRONMENTS = ("bash", "sql", "python", "ctf", "swe")
-"""The action spaces of InterCode."""
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),

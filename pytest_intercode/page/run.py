@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
-from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.core.text import pluralize
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
@@ -257,7 +257,7 @@ def groups_of(runs: Sequence[Run], grouping: Literal["env", "hardness"]) -> list
     ]
 
 
-_ORDER = (*ENVIRONMENTS, *HARDNESS)
+_ORDER = (*BUILTIN_ENVIRONMENTS, *HARDNESS)
 
 
 def _rank(name: str) -> tuple[bool, int, str]:

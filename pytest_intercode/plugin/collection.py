@@ -15,7 +15,7 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
-from pytest_intercode.environments.registered import is_environment
+from pytest_intercode.environments.registry import is_environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 

@@ -46,7 +46,7 @@ from pytest_intercode.core.task import (
     Test,
     Verification,
 )
-from pytest_intercode.environments.registered import environment_names, is_environment
+from pytest_intercode.environments.registry import environment_names, is_environment
 from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.manifest import SwebenchModel

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.results.export import export
+from pytest_intercode.export import export
 from pytest_intercode.results.files import read_records
 from tests.support.atif_schema import problems
 

@@ -23,11 +23,11 @@ from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.agents.texts import describe_graded
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
+from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
@@ -47,7 +47,6 @@ _GATEWAY_FOLDER = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
-_ENVIRONMENTS = ("bash", "ctf", "swe")  # those with a shell
 _PORTS = range(20_000, 60_000)
 _CANNOT_RUN = 125  # exit status of a sandbox that lacks what the program needs
 _TEMPLATE = "template"  # the argument that every recipe has
@@ -65,11 +64,6 @@ kill "$forwarder" 2>/dev/null
 tail -c {max_bytes} {home}/.output
 exit $status
 """
-_ANSWER_INSTRUCTIONS = {
-    "bash": "What is graded are the files and, where the task asks for output, that output: write "
-    "exactly what a shell would print to the file {answer}.",
-    "ctf": "Write the flag, and nothing else, to the file {answer}.",
-}
 
 
 def make_factory(
@@ -116,7 +110,7 @@ def make_factory(
         close=shared.close,
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
-        environments=_ENVIRONMENTS,
+        environments=tuple(kind.name for kind in builtin_kinds() if kind.has_shell),
     )
 
 
@@ -192,7 +186,7 @@ class _Episode:
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program in the sandbox, wait for its end, and hand in its answer."""
-        if task.env not in _ENVIRONMENTS:
+        if not kind_of(task.env).has_shell:
             raise AgentError(
                 f"an installed agent needs a shell, which the environment {task.env} has not: "
                 "give an mcp: agent there"
@@ -219,7 +213,8 @@ class _Episode:
     ) -> None:
         port = secrets.choice(_PORTS)
         gateway = f"http://127.0.0.1:{port}"
-        instructions = _ANSWER_INSTRUCTIONS.get(task.env) or describe_graded(task)
+        kind = kind_of(task.env)
+        instructions = kind.answer_file_instruction or kind.graded
         values = {
             **self.values,
             "query": check_value("query", task.query),
@@ -295,7 +290,7 @@ class _Episode:
 
     def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
         """Return what is graded instead of the last output."""
-        if task.env == "swe":
+        if not kind_of(task.env).reads_answer:
             return ""
         status, output = env.exec(f"cat {_ANSWER} 2>/dev/null")
         return output if status == 0 else final_message(session.exchanges)

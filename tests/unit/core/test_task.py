@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import (
-    ENVIRONMENTS,
     Archive,
     Artifact,
     CallTest,
@@ -31,6 +30,7 @@ from pytest_intercode.core.task import (
     task_from_json,
     task_to_json,
 )
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import bundled_tasks
 
@@ -49,7 +49,7 @@ _VERIFICATION = Verification(
 )
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_bundled_tasks_survive_json_and_pickle(env: str) -> None:
     for task in bundled_tasks(env, env):
         for copy in (task_from_json(task_to_json(task)), pickle.loads(pickle.dumps(task))):

@@ -18,9 +18,9 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.export import FORMATS, export
-from pytest_intercode.results.export.actions import clean
-from pytest_intercode.results.export.atif import trajectory
+from pytest_intercode.export import FORMATS, export
+from pytest_intercode.export.actions import clean
+from pytest_intercode.export.atif import trajectory
 from pytest_intercode.results.files import iterate_records, read_records
 from pytest_intercode.results.format import from_row
 from tests.support import page_rows

@@ -17,8 +17,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.export.actions import call_of, clean, facts_of, filled, tools_of
-from pytest_intercode.results.export.source import Source
+from pytest_intercode.export.actions import call_of, clean, facts_of, filled, tools_of
+from pytest_intercode.export.source import Source
 
 __all__ = ["trajectory", "write"]
 

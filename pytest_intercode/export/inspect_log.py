@@ -22,8 +22,8 @@ from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.results.export.actions import answer_of, call_of, clean, facts_of
-from pytest_intercode.results.export.source import Brief, Source
+from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
+from pytest_intercode.export.source import Brief, Source
 
 __all__ = ["write"]
 
