@@ -40,11 +40,8 @@ _BUILT_IN = {
         for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
 }
-_PROGRAMS = (
-    "program.agent",
-    "mcp.agent",
-    "installed.agent",
-)  # the modules of what reaches models by itself
+# The modules of what reaches models by itself.
+_PROGRAMS = ("program.agent", "mcp.agent", "installed.agent")
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
@@ -166,7 +163,7 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
     elif _count_arguments(label, agent):
         _adapt_callable(label, agent)
         return AgentFactory(name, lambda _: _adapt_callable(label, agent))
-    make = _caller(agent)
+    make = _make_caller(agent)
     return AgentFactory(name, lambda _: make(), make_with=make if parameters else None)
 
 
@@ -263,7 +260,7 @@ def _class_maker(
             f"{option}: {target.__name__}() cannot be called with the arguments given by "
             f"--intercode-agent-arg: {mismatch}"
         )
-    return _caller(target, arguments)
+    return _make_caller(target, arguments)
 
 
 def _find_mismatch(target: type[Any], names: Collection[str]) -> TypeError | None:
@@ -277,7 +274,7 @@ def _find_mismatch(target: type[Any], names: Collection[str]) -> TypeError | Non
     return None
 
 
-def _caller(
+def _make_caller(
     target: Callable[..., Any], arguments: Mapping[str, object] = _NONE
 ) -> Callable[..., Agent]:
     """Return what makes an agent by calling a class or a function, which may take more."""

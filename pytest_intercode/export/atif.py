@@ -62,7 +62,7 @@ def trajectory(record: EpisodeRecord) -> dict[str, Any]:
     return {
         "schema_version": "ATIF-v1.7",
         "session_id": clean(f"{name}.{task.repeat}"),
-        "agent": _known(
+        "agent": _drop_unknown(
             name=clean(record.agent) or _UNKNOWN,
             version=clean(arguments.get("version", "")) or _UNKNOWN,
             model_name=clean(arguments.get("model")),
@@ -70,7 +70,7 @@ def trajectory(record: EpisodeRecord) -> dict[str, Any]:
             extra={"arguments": clean(arguments)} if arguments else None,
         ),
         "steps": steps,
-        "final_metrics": _known(
+        "final_metrics": _drop_unknown(
             total_prompt_tokens=usage.input_tokens if usage else None,
             total_completion_tokens=usage.output_tokens if usage else None,
             total_cached_tokens=usage.cached_tokens or None,
@@ -82,7 +82,7 @@ def trajectory(record: EpisodeRecord) -> dict[str, Any]:
     }
 
 
-def _known(**values: object) -> dict[str, Any]:
+def _drop_unknown(**values: object) -> dict[str, Any]:
     """Return an object without the keys of which nothing is known."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -100,7 +100,7 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
     usage = turn.usage
     # Nothing of a model is in gold's turns. Of others, what does not report is not known.
     scripted = record.agent == "oracle" and not thought and not usage
-    return _known(
+    return _drop_unknown(
         step_id=number,
         source="agent",
         message=clean(turn.action) if call is None else "",
@@ -118,7 +118,7 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
 
 
 def _metrics(usage: Usage) -> dict[str, Any]:
-    return _known(
+    return _drop_unknown(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,
         cached_tokens=usage.cached_tokens or None,
