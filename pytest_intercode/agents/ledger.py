@@ -164,11 +164,7 @@ class Ledger:
 
 
 def _check_usage(usage: Usage) -> Usage:
-    """Return a usage that an agent reports.
-
-    Raises:
-        AgentError: it cannot be true.
-    """
+    """Return a usage that an agent reports; refuse one that cannot be true."""
     cost = usage.cost
     for name, value in asdict(usage).items():
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0

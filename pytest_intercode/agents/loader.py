@@ -27,20 +27,21 @@ _BUILT_IN = {
     "oracle": ("oracle", "oracle"),
     "replay": ("replay", "replay:FILE"),
     "human": ("human", "human"),
-    "command": ("program", "command:CMDLINE"),
-    "mcp": ("mcp", "mcp:CMDLINE"),
+    "command": ("program.agent", "command:CMDLINE"),
+    "mcp": ("mcp.agent", "mcp:CMDLINE"),
     "single-turn": ("chat", "single-turn"),
     "try-again": ("chat", "try-again"),
     "react": ("chat", "react"),
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
-    "installed": ("installed", "installed:RECIPE"),
+    "installed": ("installed.agent", "installed:RECIPE"),
     **{  # our own recipes
-        name: ("installed", name)
+        name: ("installed.agent", name)
         for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
 }
-_PROGRAMS = ("program", "mcp", "installed")  # the modules of what reaches models by itself
+# The modules of what reaches models by itself.
+_PROGRAMS = ("program.agent", "mcp.agent", "installed.agent")
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
@@ -80,7 +81,7 @@ def load_agent(
             raise AgentLoadError(f"--intercode-agent={name}: expected {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
         extra: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
-        if module_name == "installed" and progress is not None:
+        if module_name == "installed.agent" and progress is not None:
             extra["progress"] = progress
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **extra)
         return factory
@@ -143,40 +144,26 @@ def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
         AgentLoadError: it is none of these.
     """
     label = f"the agent {agent!r:.80}"
-    has_style = bool(_find_method(agent, "act") or _find_method(agent, "run"))
-    if inspect.isclass(agent) and not has_style:
-        raise AgentLoadError(f"{label}: the class has neither act(observation) nor run(task, env)")
-    if has_style and not inspect.isclass(agent):
+    if _has_style(label, agent) and not inspect.isclass(agent):
         raise AgentLoadError(
             f"{label} is an instance; give its class, a function without arguments that makes one, "
             "or its method, so that every episode gets a fresh one"
         )
     if not callable(agent):
         raise AgentLoadError(f"{label} is neither a class nor a callable, nor the name of an agent")
-    name = getattr(agent, "__name__", type(agent).__name__)
+    name = _name_of(agent)
     if parameters and not inspect.isclass(agent):
         raise _not_a_class(label)
     if inspect.isclass(agent):
-        try:
-            inspect.signature(agent).bind(**dict.fromkeys(parameters))
-        except ValueError:
-            pass  # no signature to look at
-        except TypeError as error:
+        if mismatch := _find_mismatch(agent, parameters):
             raise AgentLoadError(
                 f"{label}: an agent is made for each episode, {_describe_parameters(parameters)}, "
-                f"and {error}; give a function that makes one: lambda: {name}(...)"
-            ) from None
+                f"and {mismatch}; give a function that makes one: lambda: {name}(...)"
+            )
     elif _count_arguments(label, agent):
         _adapt_callable(label, agent)
         return AgentFactory(name, lambda _: _adapt_callable(label, agent))
-
-    def make(keywords: Mapping[str, object] = _NONE) -> Agent:
-        try:
-            instance = agent(**keywords)
-        except (Exception, SystemExit) as error:
-            raise AgentError(f"{name}() raised {describe_error(error)}") from error
-        return adapt(instance)
-
+    make = _make_caller(agent)
     return AgentFactory(name, lambda _: make(), make_with=make if parameters else None)
 
 
@@ -194,14 +181,25 @@ def _find_method(agent: object, name: str) -> Callable[..., Any] | None:
     return method if callable(method) else None
 
 
+def _name_of(target: object) -> str:
+    return str(getattr(target, "__name__", type(target).__name__))
+
+
+def _has_style(label: str, target: object) -> bool:
+    """Whether an object has a method of an agent's; a class needs one."""
+    has_style = bool(_find_method(target, "act") or _find_method(target, "run"))
+    if inspect.isclass(target) and not has_style:
+        raise AgentLoadError(f"{label}: the class has neither act(observation) nor run(task, env)")
+    return has_style
+
+
 def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
     """Return the agent of a callable, whose style its number of arguments says."""
     count = _count_arguments(label, target)
-    name = getattr(target, "__name__", type(target).__name__)
     if count == 1:
-        return Agent("step", act=target, name=name)
+        return Agent("step", act=target, name=_name_of(target))
     if count == 2:
-        return Agent("loop", run=target, name=name)
+        return Agent("loop", run=target, name=_name_of(target))
     raise AgentLoadError(
         f"{label}: a callable takes (observation) or (task, env), this one takes {count} "
         "positional arguments"
@@ -233,12 +231,8 @@ def _maker(
 ) -> Callable[..., Agent]:
     """Return what makes an agent for each episode of the class or callable that the user named."""
     option = f"--intercode-agent={name}"
-    has_style = bool(_find_method(target, "act") or _find_method(target, "run"))
+    has_style = _has_style(option, target)
     if inspect.isclass(target):
-        if not has_style:
-            raise AgentLoadError(
-                f"{option}: the class has neither act(observation) nor run(task, env)"
-            )
         return _class_maker(option, target, arguments, parameters)
     if parameters:
         raise _not_a_class(option)
@@ -261,21 +255,35 @@ def _class_maker(
         raise AgentLoadError(
             f"{option}: {', '.join(duplicates)}: an argument and a parameter as well"
         )
+    if mismatch := _find_mismatch(target, [*arguments, *parameters]):
+        raise AgentLoadError(
+            f"{option}: {target.__name__}() cannot be called with the arguments given by "
+            f"--intercode-agent-arg: {mismatch}"
+        )
+    return _make_caller(target, arguments)
+
+
+def _find_mismatch(target: type[Any], names: Collection[str]) -> TypeError | None:
+    """Return why a class cannot be called with keyword arguments of these names, if so."""
     try:
-        inspect.signature(target).bind(**arguments, **dict.fromkeys(parameters))
+        inspect.signature(target).bind(**dict.fromkeys(names))
     except ValueError:
         pass  # no signature to look at
     except TypeError as error:
-        raise AgentLoadError(
-            f"{option}: {target.__name__}() cannot be called with the arguments given by "
-            f"--intercode-agent-arg: {error}"
-        ) from None
+        return error
+    return None
+
+
+def _make_caller(
+    target: Callable[..., Any], arguments: Mapping[str, object] = _NONE
+) -> Callable[..., Agent]:
+    """Return what makes an agent by calling a class or a function, which may take more."""
 
     def make(keywords: Mapping[str, object] = _NONE) -> Agent:
         try:
             instance = target(**arguments, **keywords)
         except (Exception, SystemExit) as error:
-            raise AgentError(f"{target.__name__}() raised {describe_error(error)}") from error
+            raise AgentError(f"{_name_of(target)}() raised {describe_error(error)}") from error
         return adapt(instance)
 
     return make

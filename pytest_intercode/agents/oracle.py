@@ -9,8 +9,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
-from pytest_intercode.environments.python.hidden_tests import entry_of
-from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.registry import kind_of
 
 __all__ = ["make_factory", "make_oracle"]
 
@@ -23,11 +22,10 @@ def make_factory(name: str, _: str, arguments: Mapping[str, str], __: Path) -> A
 
 def make_oracle(task: Task) -> Agent:
     """Return an agent that runs the task's gold, command by command, or submits its flag."""
-    actions = gold_actions(task)
-    if task.env == "ctf":
-        actions = [f"submit {flag}" for flag in task.gold]
-    if task.env == "python":
-        actions.append(f"submit {entry_of(task).partition('.')[0]}".rstrip())
+    answer = kind_of(task.env).gold_answer(task)
+    actions = [*answer.actions]
+    if answer.submitted is not None:
+        actions.append(f"submit {answer.submitted}".rstrip())
 
     def run(_: TaskView, env: AgentEnvironment) -> None:
         for action in actions:

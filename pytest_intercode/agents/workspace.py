@@ -343,18 +343,15 @@ class Workspace:
     ) -> bool:
         """Write an entry, unless the program has changed it; return whether it is there."""
         parent, path = posixpath.dirname(name), self.folder / name
-        if parent and (parent not in local_entries or local_entries[parent].kind != "folder"):
+        local, local_parent = local_entries.get(name), local_entries.get(parent)
+        if parent and (local_parent is None or local_parent.kind != "folder"):
             return False
-        if local_entries.get(name) == entry:
+        if local == entry:
             return True
-        if local_entries.get(name) != self._base.get(name):
+        if local != self._base.get(name):
             return False
         try:
-            if (
-                entry.kind == "folder"
-                and name in local_entries
-                and local_entries[name].kind == "folder"
-            ):
+            if entry.kind == "folder" and local is not None and local.kind == "folder":
                 path.chmod(entry.local_mode)
                 return True
             if not self._clear(path):

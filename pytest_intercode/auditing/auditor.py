@@ -5,7 +5,6 @@ Every answer is played in a fresh sandbox under the strict profile. Nothing here
 
 from __future__ import annotations
 
-import posixpath
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -14,11 +13,12 @@ from pytest_intercode.auditing.determinism import describe_difference
 from pytest_intercode.auditing.duplicates import find_duplicates
 from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.auditing.findings import AuditedTask, Finding, acknowledge
-from pytest_intercode.auditing.mutations import empty_answers, idle_answers, wrong_answers
-from pytest_intercode.auditing.playing import Answer, Played, gold_answer, play
+from pytest_intercode.auditing.mutations import idle_answers, wrong_answers
+from pytest_intercode.auditing.playing import Played, play
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import AUDIT_CHECKS, Task
-from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.registry import environment_class, kind_of
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import (
     ConfigurationError,
@@ -29,6 +29,7 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.schema import AUDIT_CHECKS
 
 __all__ = ["Auditor"]
 
@@ -113,7 +114,7 @@ class Auditor:
         if not self._checks & _PLAYED:
             return
         try:
-            gold = play(self._provider, task, gold_answer(task))
+            gold = play(self._provider, task, kind_of(task.env).gold_answer(task))
         except MissingProgram:
             raise
         except TaskError as error:
@@ -134,7 +135,9 @@ class Auditor:
     def _check_gold(self, task: Task, gold: Played) -> Iterator[Finding]:
         """Yield what gold fails at; its status says nothing where tests have found it right."""
         verified = gold.solved and task.verification is not None
-        for action, observation in zip(gold_answer(task).actions, gold.observations, strict=False):
+        for action, observation in zip(
+            kind_of(task.env).gold_answer(task).actions, gold.observations, strict=False
+        ):
             if not (observation.executed or verified):
                 status = observation.status
                 message = "gold fails" if status is None else f"gold fails with status {status}"
@@ -147,17 +150,9 @@ class Auditor:
 
     def _check_scratch(self, task: Task, gold: Played) -> Iterator[Finding]:
         """Yield a finding for what gold leaves where agents may leave anything: it is compared."""
-        if task.env != "bash" or "gold" not in gold.state:
+        if "gold" not in gold.state:
             return
-        scratch = [posixpath.join(task.workdir, path).rstrip("/") for path in task.reward.scratch]
-        folders = [path for path in scratch if path not in task.query]  # or it is asked for
-        leftovers = [
-            path
-            for path, entry in sorted(gold.state["gold"].get("entries", {}).items())
-            if entry is not None
-            and any(path.startswith(f"{folder}/") for folder in folders)
-            and posixpath.relpath(path, task.workdir) not in task.query
-        ]
+        leftovers = kind_of(task.env).find_leftovers(task, gold.state)
         if leftovers:
             message = f"gold leaves {', '.join(leftovers[:3])}, which a right answer need not have"
             yield Finding(task.id, "scratch-clean", message, _quote_gold(task))
@@ -197,8 +192,9 @@ class Auditor:
                     message = f"{answer.description} gets {played.reward.value:.2f}"
                     yield Finding(task.id, "noop-scores-0", message, answer.evidence, note=True)
         wrong = wrong_answers(task, self.tasks)
+        empty = kind_of(task.env).empty_answers(task, gold.state)
         for check, label, answers in (
-            ("empty-answer-fails", "an empty answer", empty_answers(task, gold)),
+            ("empty-answer-fails", "an empty answer", empty),
             ("wrong-answer-fails", "a wrong answer", [a for a in wrong if a.certain]),
             ("weak-check", "a changed gold", [a for a in wrong if not a.certain]),
         ):
@@ -232,7 +228,9 @@ class Auditor:
 
     def _check_determinism(self, task: Task, gold: Played) -> Iterator[Finding]:
         try:
-            second_run = play(self._provider, task, gold_answer(task), pause=_PAUSE)
+            second_run = play(
+                self._provider, task, kind_of(task.env).gold_answer(task), pause=_PAUSE
+            )
         except TaskError as error:
             message = "gold runs once and not the next time"
             yield Finding(task.id, "gold-deterministic", message, _strip_task(error, task))
@@ -283,9 +281,9 @@ class Auditor:
 
 
 def _quote_gold(task: Task) -> str:
-    """Return gold for comparison, but never a flag."""
+    """Return gold for comparison, where it may be quoted."""
     text = "\n".join(task.gold)
-    return "" if task.env == "ctf" else f"-- gold:\n{text}"
+    return "" if kind_of(task.env).secret_gold else f"-- gold:\n{text}"
 
 
 def _strip_task(error: TaskError, task: Task) -> str:

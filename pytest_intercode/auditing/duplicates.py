@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -10,10 +9,9 @@ from typing import Any
 
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
-from pytest_intercode.databases.scan import Dialect, scan
-from pytest_intercode.environments.python.hidden_tests import parse_code
+from pytest_intercode.environments.registry import kind_of
 
-__all__ = ["data_of", "dialect_of", "find_duplicates", "normalised_gold"]
+__all__ = ["data_of", "find_duplicates", "normalised_gold"]
 
 _WORD = re.compile(r"[^\W_]+|[^\w\s]")
 _PUNCTUATION = ".!?,;:'\"`"
@@ -22,16 +20,7 @@ _PUNCTUATION = ".!?,;:'\"`"
 @lru_cache(8192)
 def data_of(task: Task) -> tuple[Any, ...]:
     """Return what a task is about: equal for tasks on the same files, or on the same database."""
-    if task.env in ("python", "ctf"):
-        return (task.env,)
-    files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
-    sources = (task.archive, task.image, task.database, task.repository)
-    return (task.env, task.workdir, task.setup, *sources, files)
-
-
-def dialect_of(task: Task) -> Dialect:
-    """Return the dialect of a task's database."""
-    return task.database.engine if task.database else "sqlite"
+    return kind_of(task.env).data_of(task)
 
 
 def _normalised_query(task: Task) -> str:
@@ -43,14 +32,7 @@ def _normalised_query(task: Task) -> str:
 @lru_cache(8192)
 def normalised_gold(task: Task) -> str:
     """Return gold without its layout: spaces and comments, and the case of SQL's words."""
-    text = "\n".join(task.gold)
-    if task.env == "sql":
-        tokens = [token for token in scan(text, dialect_of(task)) if token.text != ";"]
-        return " ".join(t.text.casefold() if t.kind == "word" else t.text for t in tokens)
-    if task.env == "python":
-        tree = parse_code(text)
-        return " ".join(text.split()) if tree is None else ast.dump(tree)
-    return " ".join(text.split())
+    return kind_of(task.env).normalise_gold(task)
 
 
 def find_duplicates(tasks: Iterable[Task]) -> Iterator[Finding]:

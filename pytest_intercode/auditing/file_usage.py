@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 
 from pytest_intercode.core.task import CodeTest, Task
 from pytest_intercode.environments.gold import attribute_to_gold
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -51,8 +52,8 @@ def unused_files(
         and not any(fnmatch.fnmatch(path, pattern) for pattern in task.decoys)
         and not _is_named(path, task)
     }
-    actions = task.solution if task.env == "ctf" else task.gold
-    if not candidates or task.env not in ("bash", "ctf") or not actions:
+    actions = kind_of(task.env).file_actions(task)
+    if not candidates or not actions:
         return candidates
     sandbox = provider.acquire(environment.spec(task, provider))
     try:

@@ -13,37 +13,12 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
-from pytest_intercode.environments.python.hidden_tests import entry_of
-from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.answer import Answer
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Answer", "Played", "gold_answer", "play"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is played: actions, and what is submitted after them.
-
-    Attributes:
-        actions: the actions.
-        submitted: the text that is submitted, if any.
-        description: what it is, for people.
-        certain: it is certainly wrong; else a person has to judge.
-        note: that it solves the task is worth a note, and is not a fault.
-    """
-
-    actions: tuple[str, ...] = ()
-    submitted: str = ""
-    description: str = ""
-    certain: bool = True
-    note: bool = False
-
-    @property
-    def evidence(self) -> str:
-        """Its text, as evidence."""
-        return "\n".join([*self.actions, f"submit {self.submitted}".rstrip()])
+__all__ = ["Played", "play"]
 
 
 @dataclass(frozen=True)
@@ -68,14 +43,6 @@ class Played:
     def solved(self) -> bool:
         """Whether the reward reached 1.0."""
         return self.reward.value >= 1.0
-
-
-def gold_answer(task: Task) -> Answer:
-    """Return gold as an agent would play it."""
-    if task.env == "ctf":
-        return Answer(submitted=task.gold[0])
-    name = entry_of(task).partition(".")[0] if task.env == "python" else ""
-    return Answer(tuple(gold_actions(task)), name)
 
 
 def play(
@@ -108,7 +75,7 @@ def play(
             observations.append(observation)
             if terminated or truncated:
                 return
-        env.submit(answer.submitted)
+        env.submit(answer.submitted or "")
 
     spec = RolloutSpec(task, action_timeout=action_timeout)
     rollout = Rollout(spec, Services(provider, isolate=lambda: contextlib.nullcontext([])))

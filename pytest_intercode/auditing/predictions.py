@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.auditing.playing import Answer, play
+from pytest_intercode.auditing.playing import play
 from pytest_intercode.core.patches import PatchError, read_patch
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.core.text import one_line
+from pytest_intercode.environments.answer import Answer
 from pytest_intercode.errors import InfrastructureError, TaskError
 from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider

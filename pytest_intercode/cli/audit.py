@@ -185,7 +185,7 @@ def _audit_all(
 
 
 def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
-    from pytest_intercode.environments.registered import environment_names
+    from pytest_intercode.environments.registry import environment_names
     from pytest_intercode.suites.catalogue import (
         bundled_tasks,
         data_folder,
@@ -210,7 +210,7 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:
-    from pytest_intercode.core.task import AUDIT_CHECKS
+    from pytest_intercode.suites.schema import AUDIT_CHECKS
 
     for name in requested:
         if name not in AUDIT_CHECKS:

@@ -170,9 +170,11 @@ def _reasons(tasks: Iterable[Task]) -> Counter[str]:
 
 
 def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
+    from pytest_intercode.environments.registry import kind_of
+
     return [
         ("no gold", [task for task in tasks if not task.gold]),
-        ("no tests", [task for task in tasks if task.env == "swe" and task.verification is None]),
+        ("no tests", [task for task in tasks if kind_of(task.env).lacks_tests(task)]),
     ]
 
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: the format is not known, the file is not a results file, or the output
             is the results file, is there already or cannot be written.
     """
-    from pytest_intercode.results.export import export, format_of
+    from pytest_intercode.export import export, format_of
 
     export_format = format_of(options.format)
     results: Path = options.results.expanduser()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS
+from pytest_intercode.agents.chat.templates import PLACEHOLDERS, builtin_text
 from pytest_intercode.cli.printing import say
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            (folder / f"{name}.txt").write_bytes((FOLDER / f"{name}.txt").read_bytes())
+            (folder / f"{name}.txt").write_text(builtin_text(name), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror or error}") from None
     say(f"{pluralize(len(names), 'template')} in {folder}; keep those that you change")

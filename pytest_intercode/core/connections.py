@@ -1,4 +1,4 @@
-"""Why a connection to a server failed, in the system's own words. Pure."""
+"""Connections: why one failed, in the system's own words, and how programs reach this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterator
 
-__all__ = ["causes", "failure"]
+__all__ = ["causes", "failure", "without_proxy"]
+
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -36,3 +38,13 @@ def failure(error: BaseException) -> str:
             number = cause.errno or 0  # below 0 where a name was not found
             return os.strerror(number) if number > 0 else cause.strerror
     return ""
+
+
+def without_proxy() -> dict[str, str]:
+    """Return the variables with which a client reaches this machine past a proxy, if one is set."""
+    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    if not any(map(os.environ.get, _PROXIES)) or "*" in map(str.strip, hosts):
+        return {}
+    direct_hosts = filter(None, map(str.strip, hosts))
+    direct = ",".join(dict.fromkeys([*direct_hosts, "127.0.0.1", "localhost"]))
+    return {"no_proxy": direct, "NO_PROXY": direct}

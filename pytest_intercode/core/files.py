@@ -113,14 +113,10 @@ def writing(
     context has to say itself what is wrong with what it reads: an OSError counts as the file's.
 
     Args:
-        path: the file.
-        option: the option that named it, for the message.
-        existing: what happens to a file that is there.
+        path: as for :func:`write_file`, like what follows, and its errors.
+        option: see there.
+        existing: see there.
         notes: gets a line for people, if what was there was kept under another name.
-
-    Raises:
-        ConfigurationError: it cannot be written, a run writes its results to it, or it holds the
-            results of a run that are not to be replaced.
     """
     target = f"{option}={path}" if option else f"{path}"
     try:

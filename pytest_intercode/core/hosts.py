@@ -22,6 +22,14 @@ WEB_PORTS = (443, 80)
 MAX_HOSTS = 64
 """Hosts that a task may name; each has sockets of its own."""
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _parse_networks(texts: str) -> tuple[Network, ...]:
+    return tuple(map(ipaddress.ip_network, texts.split()))
+
+
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes an old form of an address
 _MAX_NAME = 253  # characters of a host's name, by RFC 1035
@@ -31,30 +39,14 @@ _FORM = "HOST or HOST:PORT, with a name, *.NAME, an address or a network such as
 _METADATA = ("168.63.129.16", "192.0.0.192")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # Nobody has these: they are examples in documentation.
-_EXAMPLES = tuple(
-    map(
-        ipaddress.ip_network,
-        ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
-    )
-)
+_EXAMPLES = _parse_networks("192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20")
 # Ranges in which some address is of a machine, and none of the public internet.
-_SPECIAL = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
-            *("172.16.0.0/12", "192.0.0.0/24", "192.88.99.0/24", "192.168.0.0/16"),
-            *("198.18.0.0/15", "224.0.0.0/3"),
-            *(f"{address}/32" for address in _METADATA),
-            # Of IPv6 only 2000::/3 is in use, and some of it holds addresses of IPv4.
-            *("::/3", "2001::/23", "2002::/16", "4000::/2"),
-            "8000::/1",
-        ),
-    )
+_SPECIAL = _parse_networks(
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 "
+    "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 224.0.0.0/3 "
+    # Of IPv6 only 2000::/3 is in use, and some of it holds addresses of IPv4.
+    "::/3 2001::/23 2002::/16 4000::/2 8000::/1 " + " ".join(_METADATA)
 )
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,5 @@ def _is_importable(path: Path) -> bool:
         spec = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
     except (ImportError, ValueError):  # a module of that name has no place, as __main__ has none
         return False
-    return spec is not None and spec.origin is not None and _is_same(Path(spec.origin), path)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return one.is_file() and one.samefile(other)
+    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+    return origin is not None and origin.is_file() and origin.samefile(path)

@@ -40,7 +40,7 @@ class Phases:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[_Opened] = []  # the innermost is the last
+        self._open: dict[object, PhaseName] = {}  # by a key of their own; the innermost is the last
         self._began: dict[PhaseName, float] = {}  # seconds since the epoch
         self._seconds: dict[PhaseName, float] = {}
         self._noted = 0.0
@@ -48,10 +48,10 @@ class Phases:
     @contextlib.contextmanager
     def timed(self, name: PhaseName) -> Iterator[None]:
         """Count the time until the end to a phase, except that of phases within it."""
-        opened = _Opened(name)
+        key = object()
         with self._lock:
             self._note()
-            self._open.append(opened)
+            self._open[key] = name
             self._began.setdefault(name, time.time())
         current = _CURRENT.set(self)
         try:
@@ -60,7 +60,7 @@ class Phases:
             _CURRENT.reset(current)
             with self._lock:
                 self._note()
-                self._open.remove(opened)  # of several threads, another may have begun a later one
+                del self._open[key]  # of several threads, another may have begun a later one
 
     def recorded(self) -> dict[str, tuple[float, float]]:
         """Return when each phase began first (seconds since the epoch), and its seconds in all."""
@@ -76,18 +76,9 @@ class Phases:
         """Count the time since the last call to the innermost phase, with the lock held."""
         instant = time.monotonic()
         if self._open:
-            name = self._open[-1].name
+            name = next(reversed(self._open.values()))
             self._seconds[name] = self._seconds.get(name, 0.0) + instant - self._noted
         self._noted = instant
-
-
-class _Opened:
-    """One time that a phase is in; equal to no other."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: PhaseName) -> None:
-        self.name = name
 
 
 _CURRENT: ContextVar[Phases | None] = ContextVar("intercode-phases", default=None)

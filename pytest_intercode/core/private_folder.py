@@ -38,7 +38,9 @@ class PrivateFolder:
         self._made = 0
         with _locked(common):
             for folder in common.iterdir():
-                _remove_unless_locked(folder)
+                if (lock := _lock(folder)) is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.close(lock)
             self._path = Path(tempfile.mkdtemp(dir=common))
             self._lock = _lock(self._path)
         self._process = MakingProcess()
@@ -112,10 +114,3 @@ def _lock(folder: Path, wait: bool = False) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def _remove_unless_locked(folder: Path) -> None:
-    lock = _lock(folder)
-    if lock is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)

@@ -6,22 +6,15 @@ file or runs a command.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from pytest_intercode.errors import SuiteError
-
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    pass
 
 __all__ = [
-    "AUDIT_CHECKS",
-    "ENVIRONMENTS",
     "FORMAT_NAMES",
     "Archive",
     "Artifact",
@@ -42,18 +35,9 @@ __all__ = [
     "TaskView",
     "Test",
     "Verification",
-    "task_from_json",
-    "task_to_json",
 ]
 
-ENVIRONMENTS = ("bash", "sql", "python", "ctf", "swe")
-"""The action spaces of InterCode."""
-
-AUDIT_CHECKS = (
-    *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
-    *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
-)
-"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
+_NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}  # where suites hold the data as they are
 
 
 @dataclass(frozen=True)
@@ -167,6 +151,8 @@ class CodeTest:
 class ProgramTest:
     """A whole program's input, and the output that it should have."""
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     input: str
     output: str
 
@@ -174,6 +160,8 @@ class ProgramTest:
 @dataclass(frozen=True)
 class CallTest:
     """Arguments of one call, and the result that it should have; both are JSON values."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
 
     arguments: tuple[Any, ...]
     result: Any
@@ -507,50 +495,3 @@ class Task:
             engine=self.database.engine if self.database else "",
             database=self.database.name if self.database else "",
         )
-
-
-def task_to_json(task: Task) -> bytes:
-    """Return a task as JSON, from which :func:`task_from_json` makes an equal one.
-
-    The files that a task names by a path are not part of it.
-
-    Raises:
-        SuiteError: the arguments of a test or the metadata hold what JSON cannot express.
-    """
-    try:
-        return json.dumps(asdict(task), default=_as_text).encode("ascii")
-    except (TypeError, ValueError) as error:
-        raise SuiteError(
-            f"{task.source or 'a task of your own'}: task {task.id!r}: it cannot be written as "
-            f"JSON: {error}; tests and metadata hold JSON values only"
-        ) from None
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{value!r:.80} ({type(value).__name__}) is no JSON value")
-
-
-def task_from_json(data: bytes | str) -> Task:
-    """Return the task that :func:`task_to_json` wrote.
-
-    Raises:
-        ValueError: the data are not such a task.
-    """
-    fields = json.loads(data)
-    verified = [fields.get("verification") or {}]
-    verified += [step["verification"] for step in fields.get("steps", ())]
-    file_tables = [fields["files"], *(one.get("files", {}) for one in verified)]
-    for spec in (spec for files in file_tables for spec in files.values()):
-        spec["content"] = base64.b64decode(spec["content"])
-    return _adapter().validate_python(fields)
-
-
-@cache
-def _adapter() -> TypeAdapter[Task]:
-    from pydantic import TypeAdapter  # slow to import, and only needed here
-
-    return TypeAdapter(Task)

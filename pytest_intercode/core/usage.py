@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 __all__ = ["UNSPENT", "Budget", "RunLimits", "Usage", "reached"]
@@ -38,27 +38,14 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Usage(
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            sum(costs) if costs else None,
-            self.cached_tokens + other.cached_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return Usage(cost=sum(costs) if costs else None, **sums)
 
     def without(self, other: Usage) -> Usage:
         """Return what is left of this when another is taken out, and never less than nothing."""
-        return Usage(
-            max(0, self.requests - other.requests),
-            max(0, self.input_tokens - other.input_tokens),
-            max(0, self.output_tokens - other.output_tokens),
-            None if self.cost is None else max(0.0, self.cost - (other.cost or 0.0)),
-            max(0, self.cached_tokens - other.cached_tokens),
-            max(0, self.cache_write_tokens - other.cache_write_tokens),
-            max(0, self.reasoning_tokens - other.reasoning_tokens),
-        )
+        cost = None if self.cost is None else max(0.0, self.cost - (other.cost or 0.0))
+        rest = {name: max(0, getattr(self, name) - getattr(other, name)) for name in _COUNTS}
+        return Usage(cost=cost, **rest)
 
     def as_row(self) -> dict[str, Any]:
         """Return it as records and messages have it: parts of the tokens only where there are any.
@@ -71,6 +58,7 @@ class Usage:
         return self != UNSPENT
 
 
+_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 _ALWAYS = frozenset({"requests", "input_tokens", "output_tokens", "cost"})
 
 UNSPENT = Usage()

@@ -8,10 +8,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pytest_intercode.core.task import Database, Limits
 
-__all__ = ["Answer", "Cell", "Engine", "ResultSet", "Session", "State", "Table"]
+__all__ = ["Answer", "Cell", "Ended", "Engine", "ResultSet", "Session", "State", "Table"]
 
 Cell: TypeAlias = Any
 """None, bool, int, float, Decimal, str, bytes, or a date, time, datetime or timedelta."""
+
+Ended: TypeAlias = Literal["itself", "timeout", "cancelled"]
+"""How a statement ended: by itself, by the clock, or by the episode being called off."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Answer:
         affected: rows that it inserted, changed or deleted, where the engine counts them.
         error: the engine's message, or the empty string.
         code: the engine's number of the error, or None.
-        ended: by itself, by the clock, or by the episode being called off.
+        ended: see :data:`Ended`.
         lost: the session was lost with the statement, and a new one is in its place.
         seconds: wall time.
     """
@@ -47,7 +50,7 @@ class Answer:
     affected: int = 0
     error: str = ""
     code: int | None = None
-    ended: Literal["itself", "timeout", "cancelled"] = "itself"
+    ended: Ended = "itself"
     lost: bool = False
     seconds: float = 0.0
 

@@ -212,17 +212,13 @@ class Statement:
         )
 
 
-def split(text: str, dialect: Dialect) -> list[Statement]:
+@lru_cache(maxsize=32)  # an episode asks for its gold's several times
+def split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
     """Split a text into its statements; what holds nothing but comments is none.
 
     Bodies of triggers and routines stay whole, and MySQL's ``DELIMITER`` is understood, as the
     scripts of its tools have it.
     """
-    return list(_split(text, dialect))
-
-
-@lru_cache(maxsize=32)  # an episode asks for its gold's several times
-def _split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
     statements = []
     line, line_offset = 1, 0
     for tokens in _groups(text, dialect):

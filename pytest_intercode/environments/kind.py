@@ -54,6 +54,10 @@ class EnvironmentKind:
         profiles: the environment's class under each profile; text is ``module:class``, which is
             imported when it is needed.
         suite: the suite that is run where only the environment is named.
+        extra_fields: the fields of tasks that not every environment has, and this one does, of
+            ``alternatives``, ``database``, ``repository``, ``tests`` and ``verification``.
+        published_rows: rows of its tasks may have the form of a bundled dataset, which their
+            columns show.
         language: what actions are written in, for models.
         labels: the names of the language behind a fence of a code block, ours first.
         suffix: the suffix of files in that language, which an editor highlights by.
@@ -77,12 +81,16 @@ class EnvironmentKind:
         idle_action: an action that changes nothing, for the audit; empty for none.
         siblings_are_wrong: the golds of other tasks on the same data are wrong answers.
         secret_gold: gold is never quoted.
+        intercode_dataset: the dataset that files of InterCode's are about, where they do not name
+            it.
         scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
     """
 
     name: str = ""
     profiles: Mapping[str, str | type[Any]] = {}
     suite: Path | None = None
+    extra_fields: tuple[str, ...] = ("tests", "verification", "repository")
+    published_rows: bool = False
     language: str = ""
     labels: tuple[str, ...] = ()
     suffix: str = ".txt"
@@ -105,6 +113,7 @@ class EnvironmentKind:
     siblings_are_wrong: bool = False
     secret_gold: bool = False
     scores_skipped: bool = False
+    intercode_dataset: str = ""
 
     def __init__(self, environment: type[Any] | None = None, name: str = "") -> None:
         def attribute(key: str) -> str:

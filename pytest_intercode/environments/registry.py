@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.interpreter import InterpreterEnvironment
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.environments.registered import (
-    add_environment,
-    added_environment,
-    environment_names,
-)
 from pytest_intercode.errors import ConfigurationError, suggestion
 
+if TYPE_CHECKING:
+    from pytest_intercode.environments.base import Environment
+
 __all__ = [
+    "BUILTIN_ENVIRONMENTS",
+    "GROUP",
     "PROFILES",
+    "builtin_kinds",
     "environment_class",
+    "environment_names",
     "environments_with",
+    "is_environment",
     "kind_of",
     "register_environment",
+    "watch_environments",
 ]
 
-_Class = TypeVar("_Class", bound=type[Environment])
+_Class = TypeVar("_Class", bound="type[Environment]")
 
 PROFILES = ("strict", "paper")
 
@@ -39,7 +44,73 @@ _KINDS = {
     "ctf": "CtfKind",
     "swe": "SweKind",
 }
+BUILTIN_ENVIRONMENTS = tuple(_KINDS)
+"""The names of our own environments."""
+
+GROUP = "pytest_intercode.environments"
+"""The group of entry points: each is named as its environment, and names its class."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+_added: dict[str, type[Any]] = {}
+_watching: list[Callable[[str], None]] = []
+
+
+def add_environment(added: type[Any]) -> None:
+    """Register a class with a ``name`` and a ``suite``; it replaces an earlier one of that name."""
+    _added[added.name] = added
+    for call in _watching:
+        call(added.name)
+
+
+def watch_environments(call: Callable[[str], None]) -> None:
+    """Call a function with the name of every environment, now and as they are added."""
+    _watching.append(call)
+    for name in environment_names():
+        call(name)
+
+
+def added_environment(name: str) -> type[Any] | None:
+    """Return what was added under a name, from an entry point if need be.
+
+    Raises:
+        ConfigurationError: the entry point cannot be loaded.
+    """
+    if name in _added or name in _KINDS:
+        return _added.get(name)
+    point = _entry_points().get(name)
+    if point is None:
+        return None
+    try:
+        loaded: type[Any] = point.load()
+    except Exception as error:
+        raise ConfigurationError(
+            f"the environment {name!r} cannot be loaded from the entry point {point.value} "
+            f"({GROUP}): {type(error).__name__}: {error}"
+        ) from None
+    return loaded
+
+
+def is_environment(name: str) -> bool:
+    """Whether there is an environment of this name."""
+    return name in _KINDS or name in _added or name in _entry_points()
+
+
+def environment_names() -> tuple[str, ...]:
+    """Return all names: the built-in ones, then the added ones."""
+    return tuple(dict.fromkeys((*_KINDS, *sorted({*_added, *_entry_points()}))))
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return _entry_points_on(tuple(sys.path))
+
+
+# To look for them reads the metadata of every installed package: 8 ms, where tasks by the thousand
+# ask whether their tags name an environment. What is installed changes with the path, if at all.
+@cache
+def _entry_points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def register_environment(cls: _Class) -> _Class:
@@ -80,6 +151,11 @@ def kind_of(name: str) -> EnvironmentKind:
         return _builtin_kind(name)
     cls = added_environment(name)
     return EnvironmentKind(name=name) if cls is None else _kind_of_class(cls, name)
+
+
+def builtin_kinds() -> tuple[EnvironmentKind, ...]:
+    """Return the kinds of our own environments."""
+    return tuple(map(_builtin_kind, _KINDS))
 
 
 @cache
@@ -135,11 +211,15 @@ def environment_class(env: str, profile: str) -> type[Environment]:
 
 def environments_with(profile: str) -> tuple[str, ...]:
     """Return those of our environments that can be run with a profile."""
-    return tuple(name for name in _KINDS if profile in kind_of(name).profiles)
+    return tuple(kind.name for kind in builtin_kinds() if profile in kind.profiles)
 
 
 def _check(cls: object) -> None:
     """Refuse what cannot be an environment."""
+    # Half of the package, which those who ask for a prompt or a tool do not need.
+    from pytest_intercode.environments.base import Environment
+    from pytest_intercode.environments.interpreter import InterpreterEnvironment
+
     if not (isinstance(cls, type) and issubclass(cls, Environment)):
         raise ConfigurationError(
             f"register_environment({cls!r:.80}): a subclass of pytest_intercode.Environment is "

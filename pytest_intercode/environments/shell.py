@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_intercode.core.archives import build_archive
 from pytest_intercode.core.files import bundled_folder
-from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
+from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
@@ -56,6 +56,7 @@ _UNPLACEABLE_CODES = (
     *(errno.ENAMETOOLONG, errno.ENOENT, errno.EACCES, errno.EBUSY),
 )
 _UNPLACEABLE = re.compile("|".join(re.escape(os.strerror(code)) for code in _UNPLACEABLE_CODES))
+_DOCKERFILE = "bash.Dockerfile"  # of environments that bring none
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _MAX_REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
@@ -64,8 +65,9 @@ _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 @functools.cache
 def _own_image(dockerfile: Path | None, environment: str) -> ImageSource:
     """Return the image of tasks that name none."""
-    name = environment if environment in ENVIRONMENTS else "bash"
-    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{name}.Dockerfile")
+    bundled = bundled_folder("dockerfiles")
+    own_file = bundled / f"{environment}.Dockerfile"
+    return ImageSource(dockerfile or (own_file if own_file.is_file() else bundled / _DOCKERFILE))
 
 
 def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None = None) -> None:

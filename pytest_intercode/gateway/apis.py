@@ -7,6 +7,7 @@ those of chat completions, and with 403 those of messages.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from pytest_intercode.gateway.exchange import Api
 
 __all__ = [
     *("ROUTES", "Route", "error_body", "error_message"),
-    *("is_answer", "model_list", "objects", "stop_status"),
+    *("is_answer", "model_list", "objects", "parse_object", "stop_status"),
 ]
 
 Vendor = Literal["openai", "anthropic"]
@@ -109,11 +110,17 @@ def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
 
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
-    if api is None:
-        return True
-    return isinstance(
-        body.get({"chat": "choices", "responses": "output", "messages": "content"}[api]), list
-    )
+    keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}
+    return api is None or isinstance(body.get(keys[api]), list)
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for any other data."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

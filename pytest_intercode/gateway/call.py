@@ -9,11 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_intercode.gateway.apis import Route
-from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage
+from pytest_intercode.gateway.exchange import (
+    NOTHING,
+    Exchange,
+    TokenUsage,
+    estimate,
+    read_usage,
+)
 from pytest_intercode.gateway.prices import Price, price_of
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.session import Session
-from pytest_intercode.gateway.usage import estimate, read_usage
 
 __all__ = ["Call"]
 
@@ -106,8 +111,7 @@ class Call:
         def write() -> None:
             recorder.write(
                 self.number,
-                method=self.route.method,
-                path=self.route.path,
+                route=self.route,
                 request=self.body,
                 token=self.session.token,
                 answer=answer,

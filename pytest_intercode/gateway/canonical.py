@@ -72,18 +72,21 @@ def canonical(body: Mapping[str, Any], secrets: tuple[str, ...] = ()) -> Any:
         body: the parsed body.
         secrets: texts of this run alone, such as the token of a session.
     """
-    fields = {key: value for key, value in body.items() if key not in _TOP}
-    return {key: _canonical(value, secrets, key in _AS_THEY_ARE) for key, value in fields.items()}
+    return {
+        key: _canonical(value, secrets, key in _AS_THEY_ARE)
+        for key, value in body.items()
+        if key not in _TOP
+    }
 
 
 def _canonical(value: Any, secrets: tuple[str, ...], as_it_is: bool) -> Any:
+    if as_it_is:
+        return value
     if isinstance(value, str):
-        return value if as_it_is else _mask(value, secrets)
+        return _mask(value, secrets)
     if isinstance(value, list):
         return [_canonical(element, secrets, as_it_is) for element in value]
     if not isinstance(value, dict):
-        return value
-    if as_it_is:
         return value
     return {
         # What a model gives a tool is never an id, whatever it is called.

@@ -1,13 +1,10 @@
-"""Checks what a request asks for against the fields that are declared, and lists these.
-
-Pure.
-"""
+"""Checks what a request asks for against the fields that are declared. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,7 +15,6 @@ from pytest_intercode.gateway.shapes import (
     ADDRESS,
     STORED_STATE,
     UNKNOWN_FIELD,
-    UNKNOWN_KIND,
     Anything,
     Either,
     EpisodeId,
@@ -32,7 +28,7 @@ from pytest_intercode.gateway.shapes import (
     Shape,
 )
 
-__all__ = ["Limits", "NotAllowed", "check_fields", "is_beta", "table"]
+__all__ = ["Limits", "NotAllowed", "check_fields", "is_beta"]
 
 _MAX_DEPTH = 60  # keys that lead to a value
 
@@ -193,57 +189,3 @@ def is_beta(name: str, limits: Limits) -> bool:
     """Whether a name in a header of betas is passed on: ``effort-2025-11-24``."""
     stem = re.sub(r"[-=]([\d-]+|experimental|v\d+)$", "", name)
     return stem in BETAS or name in limits.names or stem in limits.names
-
-
-# -- for docs/gateway.md
-
-
-def table() -> str:
-    """Return what is passed on and what is refused, in Markdown."""
-    names: dict[Api, list[str]] = {
-        api: sorted(name for name, shape in fields.items() if not isinstance(shape, Refusal))
-        for api, fields in FIELDS.items()
-    }
-    rows = ["| API | fields that are passed on |", "| --- | --- |"]
-    rows += [f"| {api} | {', '.join(f'`{name}`' for name in names[api])} |" for api in names]
-    reasons: dict[str, set[str]] = {}
-    for fields in FIELDS.values():
-        for name, reason in _refusals(Object(fields), "", set()):
-            reasons.setdefault(reason, set()).add(name)
-    rows += ["", "| refused | as |", "| --- | --- |"]
-    rows += [f"| {', '.join(sorted(reasons[reason]))} | {reason} |" for reason in sorted(reasons)]
-    rows.append(f"| any other field | {UNKNOWN_FIELD.reason} |")
-    rows.append(f"| any other type of tools and of contents | {UNKNOWN_KIND.reason} |")
-    return "\n".join(rows)
-
-
-def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str, str]]:
-    """Yield what is refused, with the reasons, wherever it is."""
-    if isinstance(shape, Refusal):
-        yield f"`{name}`", shape.reason
-    elif isinstance(shape, Plain) and shape.choices:
-        yield f"`{name}` but for {_join_values(shape.choices)}", shape.reason
-    elif isinstance(shape, Inline):
-        yield f"`{name}` with an address", ADDRESS.reason
-    elif isinstance(shape, EpisodeId):
-        yield f"`{name}` of another episode", STORED_STATE.reason
-    if id(shape) in visited:
-        return
-    visited.add(id(shape))
-    if isinstance(shape, (ListOf, MapOf)):
-        yield from _refusals(shape.element, name, visited)
-    elif isinstance(shape, Either):
-        for inner in (shape.plain, shape.nested):
-            yield from _refusals(inner, name, visited)
-    elif isinstance(shape, Object):
-        for key, inner in shape.fields.items():
-            yield from _refusals(inner, key, visited)
-    elif isinstance(shape, Kinds):
-        for key, inner in (
-            *shape.kinds.items(),
-            *((name, pattern_shape) for pattern_shape in shape.patterns.values()),
-        ):
-            if isinstance(inner, Refusal):
-                yield f"the type `{key}` of `{name}`", inner.reason
-            else:
-                yield from _refusals(inner, key, visited)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.loop_thread import LoopThread
-from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.session import Session
@@ -26,7 +25,6 @@ __all__ = ["Gateway"]
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
 _STOP_TIMEOUT = 10.0  # seconds for what runs to end
 _CHECK_TIMEOUT = 45.0  # seconds for the servers to be asked; two connections may take 20 each
-_MAX_REFUSALS = 100  # lines that are kept
 
 
 class Gateway:
@@ -48,11 +46,9 @@ class Gateway:
         self.settings = settings
         self._process = MakingProcess("this gateway belongs")
         self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
-        self._server: Server | None = None
+        self._serving: tuple[Server, LoopThread] | None = None
         self._port = 0
         self._closed = False
-        self._refusals: list[str] = []
 
     def open(
         self,
@@ -105,21 +101,16 @@ class Gateway:
                 ) from None
         return session
 
-    @property
-    def refusals(self) -> list[str]:
-        """What was refused and belongs to no session: requests without a token; the first 100."""
-        return list(self._refusals)
-
     def close(self) -> None:
         """End all sessions, and stop listening; may be called twice."""
         if not self._process.is_this:
             return
         with self._lock:
             self._closed = True
-            thread, self._thread = self._thread, None
-            server = self._server
-        if thread is None or server is None:
+            serving, self._serving = self._serving, None
+        if serving is None:
             return
+        server, thread = serving
         with contextlib.suppress(Exception):
             thread.begin(server.stop()).result(_STOP_TIMEOUT)
         thread.stop(_STOP_TIMEOUT)
@@ -127,18 +118,19 @@ class Gateway:
     def _end(self, session: Session) -> None:
         """End a session; does nothing after the gateway's own end."""
         session.end("the episode is over")
-        thread, server = self._thread, self._server
-        if thread is None or server is None or not self._process.is_this:
+        serving = self._serving
+        if serving is None or not self._process.is_this:
             return
+        server, thread = serving
         with contextlib.suppress(Exception):
             thread.begin(server.remove(session)).result(_STOP_TIMEOUT)
 
     def _check_servers(self) -> str:
         """Return why no server can be used; empty if one can, or if it is not known."""
-        thread, server = self._thread, self._server
-        if thread is None or server is None:
+        if self._serving is None:
             return ""
-        future = thread.begin(server.outage())
+        server, thread = self._serving
+        future = thread.begin(server.upstream.outage())
         try:
             return future.result(_CHECK_TIMEOUT)
         except concurrent.futures.TimeoutError:
@@ -149,23 +141,18 @@ class Gateway:
         """Return the server and its thread, which are started if they are not."""
         if self._closed:
             raise ConfigurationError("the run is over: the gateway is closed")
-        if self._server is not None and self._thread is not None:
-            return self._server, self._thread
+        if self._serving is not None:
+            return self._serving
         from pytest_intercode.gateway.server import Server
 
-        thread = self._thread = LoopThread(_THREAD)
-        server = Server(self.settings, self._note)
+        thread = LoopThread(_THREAD)
+        server = Server(self.settings)
         try:
             self._port = thread.begin(server.start()).result()
         except OSError as error:
-            self._thread = None
             thread.stop(_STOP_TIMEOUT)
             raise ConfigurationError(
                 f"the gateway cannot listen: {error.strerror or error}"
             ) from None
-        self._server = server
-        return server, thread
-
-    def _note(self, line: str) -> None:
-        if len(self._refusals) < _MAX_REFUSALS:
-            self._refusals.append(one_line(line))
+        self._serving = server, thread
+        return self._serving

@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.apis import Route
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
 
 __all__ = ["NotRecorded", "RecordedAnswer", "Recorder", "Replayer"]
@@ -91,8 +92,7 @@ class Recorder:
         self,
         number: int,
         *,
-        method: str,
-        path: str,
+        route: Route,
         request: Mapping[str, Any],
         token: str,
         answer: Mapping[str, Any] | None,
@@ -102,8 +102,7 @@ class Recorder:
 
         Args:
             number: of the request in the episode, from 1.
-            method: the HTTP method.
-            path: the route.
+            route: what was asked.
             request: the parsed body.
             token: of the session; it is masked.
             answer: the parsed answer, put together if it was streamed; None if it is none.
@@ -115,10 +114,10 @@ class Recorder:
         content = canonical(request, (token,))
         row = {
             "version": _VERSION,
-            "method": method,
-            "path": path,
+            "method": route.method,
+            "path": route.path,
             "model": request.get("model"),
-            "digest": digest(method, path, content),
+            "digest": digest(route.method, route.path, content),
             "request": request,
             "status": recorded.status,
             "content_type": recorded.content_type,
@@ -169,9 +168,7 @@ class Replayer:
         files.sort(key=lambda path: int(path.stem))
         self._entries = [_read_entry(path) for path in files]
 
-    def answer(
-        self, method: str, path: str, request: Mapping[str, Any], token: str
-    ) -> RecordedAnswer:
+    def answer(self, route: Route, request: Mapping[str, Any], token: str) -> RecordedAnswer:
         """Return the answer to a request: the first that is not used up of those to its like.
 
         Raises:
@@ -179,6 +176,7 @@ class Replayer:
         """
         content = canonical(request, (token,))
         # The recording masks the token, too.
+        method, path = route.method, route.path
         request_digest = digest(method, path, content)
         alike = [entry for entry in self._entries if entry.digest == request_digest]
         for entry in alike:
@@ -225,10 +223,7 @@ def _read_entry(path: Path) -> _Entry:
         method, route = str(row["method"]), str(row["path"])
         content = canonical(row["request"])
         recorded = RecordedAnswer(
-            status,
-            str(row["content_type"]),
-            tuple(pieces),
-            bool(row["complete"]),
+            status, str(row["content_type"]), tuple(pieces), bool(row["complete"])
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import ClientError, web
 
-from pytest_intercode.gateway.apis import error_body, error_message, is_answer
+from pytest_intercode.gateway.apis import error_body, error_message, is_answer, parse_object
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
@@ -46,7 +46,7 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
             raise UpstreamError("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
     raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
-    content = _parse_object(raw)
+    content = parse_object(raw)
     if 300 <= status < 400:
         raise UpstreamError(f"{server} redirects, which is not followed")
     if status == 200 and (content is None or not is_answer(call.route.api, content)):
@@ -173,14 +173,6 @@ class _Client:
         transport = self._request.transport
         if transport is not None:
             transport.close()
-
-
-def _parse_object(data: bytes) -> dict[str, Any] | None:
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _is_finished(answer: Mapping[str, Any]) -> bool:

@@ -92,18 +92,19 @@ class Server:
 
     Args:
         settings: the gateway's.
-        note: keeps a line on what was refused and belongs to no session.
+
+    Attributes:
+        upstream: the real servers.
     """
 
-    def __init__(self, settings: GatewaySettings, note: Callable[[str], None]) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._note = note
         self._states: dict[bytes, _State] = {}
         self._ended_tokens: set[bytes] = set()  # tokens of sessions that are over
         self._connections: dict[Any, _Connection] = {}
         self._listener: asyncio.AbstractServer | None = None
         self._http: web.Server | None = None
-        self._upstream = Upstream(settings)
+        self.upstream = Upstream(settings)
         self._pool = ThreadPoolExecutor(4, thread_name_prefix=_THREADS)
 
     async def start(self) -> int:
@@ -117,7 +118,7 @@ class Server:
         self._http = web.Server(
             self._handle, access_log=None, keepalive_timeout=_KEEPALIVE_TIMEOUT, logger=_log
         )
-        self._upstream.start()
+        self.upstream.start()
         # With the protocol named, asyncio sends at once; else answers may take 40 ms longer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
@@ -132,7 +133,7 @@ class Server:
             await self.remove(state.session)
         if self._http is not None:
             await self._http.shutdown(1.0)
-        await self._upstream.stop()
+        await self.upstream.stop()
         self._pool.shutdown(wait=True)
 
     async def add(self, session: Session, path: Path | None) -> None:
@@ -141,10 +142,14 @@ class Server:
         Raises:
             OSError: it cannot listen there.
         """
-        state = _State(session)
+        state = _State(session, socket=path)
         if path is not None:
-            state.listener = await self._listen(path, state)
-            state.socket = path
+            path.unlink(missing_ok=True)
+            loop = asyncio.get_running_loop()
+            state.listener = await loop.create_unix_server(
+                self._factory(state), path=path, backlog=256
+            )
+            path.chmod(0o666)  # sandboxes have accounts of their own
         self._states[digest_of(session.token)] = state
 
     async def remove(self, session: Session) -> None:
@@ -170,18 +175,7 @@ class Server:
                 if connection.owner is state and protocol.transport is not None:
                     protocol.transport.close()
 
-    async def outage(self) -> str:
-        """Return why no server that is set up can be used; empty if one can."""
-        return await self._upstream.outage()
-
     # -- connections
-
-    async def _listen(self, path: Path, owner: _State) -> asyncio.AbstractServer:
-        path.unlink(missing_ok=True)
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_unix_server(self._factory(owner), path=path, backlog=256)
-        path.chmod(0o666)  # sandboxes have accounts of their own
-        return listener
 
     def _factory(self, owner: _State | None) -> Callable[[], asyncio.BaseProtocol]:
         loop = asyncio.get_running_loop()
@@ -242,11 +236,10 @@ class Server:
             status = stop_status(route.api if route else None)
             return error_answer(request, route, status, "the episode is over", "budget_exhausted")
         if state is None:
-            line = f"{request.method} {request.raw_path:.120}: no token of an episode"
             if owner is not None:
-                owner.session.note(line)
-            else:
-                self._note(line)
+                owner.session.note(
+                    f"{request.method} {request.raw_path:.120}: no token of an episode"
+                )
             return error_answer(
                 request, route, 401, "unknown or expired episode token", "invalid_api_key"
             )
@@ -289,9 +282,7 @@ class Server:
                     426, "there is no WebSocket here; use POST", "upgrade", note=False
                 )
             raise RefusedRequest(404, "the gateway does not serve this", "not_found")
-        if reason := session.refusal_reason():
-            await _keep_last(request, route, session)
-            raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
+        await _check_open(request, route, session)
         if state.waiting >= _MAX_WAITING:
             raise RefusedRequest(429, "too many requests at a time", "rate_limit_exceeded")
         state.waiting += 1
@@ -300,13 +291,11 @@ class Server:
         finally:
             state.waiting -= 1
         try:
-            if reason := session.refusal_reason():  # used up while it waited
-                await _keep_last(request, route, session)
-                raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
-            if route.method == "POST" and (request.content_length or _LARGE_BODY) >= _LARGE_BODY:
-                async with state.large:
-                    return await self._read_and_answer(request, route, query, state)
-            return await self._read_and_answer(request, route, query, state)
+            await _check_open(request, route, session)  # it may be used up while this waited
+            size = request.content_length or _LARGE_BODY
+            is_large = route.method == "POST" and size >= _LARGE_BODY
+            async with state.large if is_large else contextlib.nullcontext():
+                return await self._read_and_answer(request, route, query, state)
         finally:
             state.slots.release()
 
@@ -346,7 +335,7 @@ class Server:
         with_beta = vendor == "anthropic" and query == "beta=true"
         try:
             async with self._open(request, call, payload, with_beta) as answer:
-                return await relay(request, call, answer, self._upstream)
+                return await relay(request, call, answer, self.upstream)
         except asyncio.CancelledError:
             # The session ends; its request was sent, and is paid for.
             await call.settle(200, {}, None, complete=False)
@@ -360,9 +349,7 @@ class Server:
         session, route, vendor = call.session, call.route, call.vendor
         if session.replayer is not None:
             try:
-                recorded = session.replayer.answer(
-                    route.method, route.path, call.body, session.token
-                )
+                recorded = session.replayer.answer(route, call.body, session.token)
             except NotRecorded as missing:
                 session.fail(f"the recording lacks a request: {missing}")
                 status = stop_status(route.api)
@@ -370,19 +357,19 @@ class Server:
             yield replayed(recorded)
             return
         posts = route.method == "POST"
-        headers, omitted = self._upstream.headers(request.headers, vendor, has_body=posts)
+        headers, omitted = self.upstream.headers(request.headers, vendor, has_body=posts)
         for name in omitted:
             session.note(
                 f"the beta {name:.60} was not passed on; --intercode-gateway-allow={name:.60} does"
             )
-        async with self._upstream.open(
+        async with self.upstream.open(
             *(route.method, route.path, vendor),
             headers=headers,
             body=payload if posts else None,
             beta=beta,
         ) as answer:
             if answer.status in KEY_REFUSED:
-                name = self._upstream.name(vendor)
+                name = self.upstream.name(vendor)
                 session.record_obstacle(
                     f"the server {name} refuses the key: status {answer.status}"
                 )
@@ -410,14 +397,19 @@ class _Full(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
-async def _keep_last(request: web.BaseRequest, route: Route, session: Session) -> None:
-    """Keep the first request that is refused: it has the results of the last calls of tools."""
-    if route.method != "POST" or not route.api or not session.claim_last():
+async def _check_open(request: web.BaseRequest, route: Route, session: Session) -> None:
+    """Refuse a request of a session that serves no more.
+
+    The first one is kept: it has the results of the last calls of tools.
+    """
+    reason = session.refusal_reason()
+    if not reason:
         return
-    with contextlib.suppress(RefusedRequest):
-        body = parse_body(await read_body(request))
-        model = str(body.get("model", ""))
-        status = stop_status(route.api)
-        session.add(
-            session.begin(), Exchange(route.api, model, session.deduplicate(body), {}, status)
-        )
+    status = stop_status(route.api)
+    if route.method == "POST" and route.api and session.claim_last():
+        with contextlib.suppress(RefusedRequest):
+            body = parse_body(await read_body(request))
+            model = str(body.get("model", ""))
+            exchange = Exchange(route.api, model, session.deduplicate(body), {}, status)
+            session.add(session.begin(), exchange)
+    raise RefusedRequest(status, reason, "budget_exhausted")

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.core.proxies import without_proxy
+from pytest_intercode.core.connections import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import NOTHING, Exchange
 from pytest_intercode.gateway.recording import Recorder, Replayer
-from pytest_intercode.gateway.trajectory import TurnCounter
+from pytest_intercode.gateway.trajectory import count_calls
 
 __all__ = ["HIDDEN", "Session"]
 
@@ -74,7 +74,7 @@ class Session:
         self._lock = threading.Lock()
         self._request_count = 0
         self._exchanges: dict[int, Exchange] = {}
-        self._counter = TurnCounter()
+        self._turns = 0
         self._answers: set[str] = set()
         self._refusals: list[str] = []
         self._more_refusals = 0
@@ -82,9 +82,6 @@ class Session:
         self._kept_last = False
         self._kept_parts: dict[bytes, Any] = {}
         self._size = 0
-
-    def __repr__(self) -> str:
-        return f"Session({self.key!r})"
 
     # -- for the one who starts the agent
 
@@ -139,7 +136,7 @@ class Session:
     def turns(self) -> int:
         """Calls of tools in the answers so far."""
         with self._lock:
-            return self._counter.turns
+            return self._turns
 
     @property
     def refusals(self) -> list[str]:
@@ -264,7 +261,7 @@ class Session:
         ids = {part["id"] for part in answered if isinstance(part.get("id"), str)}
         with self._lock:
             self._exchanges[number] = exchange
-            self._counter.add(exchange)
+            self._turns += count_calls(exchange)
             self._answers |= ids
 
     def deduplicate(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

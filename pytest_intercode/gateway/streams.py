@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.gateway.apis import objects
+from pytest_intercode.gateway.apis import objects, parse_object
 from pytest_intercode.gateway.exchange import Api
 
 __all__ = ["Assembler", "Event", "Splitter", "StreamTooLong", "assembler"]
@@ -44,13 +44,7 @@ class Event:
             line[5:].removeprefix(b" ") for line in _LINES.split(raw) if line.startswith(b"data:")
         )
         self.is_last = text.strip() == b"[DONE]"
-        self.data: dict[str, Any] | None = None
-        if text and not self.is_last:
-            try:
-                data = json.loads(text)
-            except (ValueError, RecursionError):
-                return
-            self.data = data if isinstance(data, dict) else None
+        self.data = parse_object(text)
 
 
 class Splitter:

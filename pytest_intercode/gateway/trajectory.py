@@ -17,7 +17,7 @@ from typing import Any
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Exchange, TokenUsage
 
-__all__ = ["GatewayTurn", "TurnCounter", "count_calls", "final_message", "turns"]
+__all__ = ["GatewayTurn", "count_calls", "final_message", "turns"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I)
 _COMMANDS = ("command", "cmd", "commands", "script")
@@ -120,18 +120,6 @@ def count_calls(exchange: Exchange) -> int:
     return len(_calls(exchange))
 
 
-class TurnCounter:
-    """Counts turns as exchanges come; each is looked at once."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-
-    def add(self, exchange: Exchange) -> int:
-        """Count the calls of a further exchange, and return the sum."""
-        self.turns += count_calls(exchange)
-        return self.turns
-
-
 # -- answers
 
 
@@ -231,10 +219,7 @@ def _thought(exchange: Exchange) -> str:
         return next((thought for thought in thoughts if isinstance(thought, str)), "")
     if exchange.api == "messages":
         return _join_texts(answer.get("content"), "thinking", "thinking")
-    reasoning = (i for i in objects(answer.get("output")) if i.get("type") == "reasoning")
-    return "\n".join(
-        filter(None, (_join_texts(item.get("summary"), "summary_text") for item in reasoning))
-    )
+    return _join_items(answer, "reasoning", "summary", "summary_text")
 
 
 def _text(exchange: Exchange) -> str:
@@ -244,10 +229,13 @@ def _text(exchange: Exchange) -> str:
         return _content(_message(answer).get("content"))
     if exchange.api == "messages":
         return _join_texts(answer.get("content"), "text")
-    messages = (i for i in objects(answer.get("output")) if i.get("type") == "message")
-    return "\n".join(
-        filter(None, (_join_texts(item.get("content"), "output_text") for item in messages))
-    )
+    return _join_items(answer, "message", "content", "output_text")
+
+
+def _join_items(answer: Mapping[str, Any], kind: str, key: str, part_kind: str) -> str:
+    """Return the texts in the items of a kind, of an answer of the responses API."""
+    items = (item for item in objects(answer.get("output")) if item.get("type") == kind)
+    return "\n".join(filter(None, (_join_texts(item.get(key), part_kind) for item in items)))
 
 
 def _join_texts(parts: Any, kind: str, key: str = "text") -> str:

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
         "pytest_intercode.gym needs Gymnasium: pip install 'pytest-intercode[gym]'", name=error.name
     ) from None
 
-from pytest_intercode.environments.registered import watch_environments
+from pytest_intercode.environments.registry import watch_environments
 from pytest_intercode.gym import shared as shared  # makes itself known to Gymnasium
 from pytest_intercode.gym.environment import IntercodeEnv
 from pytest_intercode.gym.text import UnicodeText

@@ -40,7 +40,7 @@ class FailUnder(NamedTuple):
 
 
 def _environment(value: str) -> str:
-    from pytest_intercode.environments.registered import environment_names, is_environment
+    from pytest_intercode.environments.registry import environment_names, is_environment
 
     return value if is_environment(value) else choice(*environment_names(), "all")(value)
 

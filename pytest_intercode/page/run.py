@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
-from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.core.text import pluralize
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
 from pytest_intercode.results.recorded import had_feedback, is_ours
-from pytest_intercode.results.summary import HARDNESS, Summary, groups, summarise
+from pytest_intercode.results.summary import (
+    HARDNESS,
+    Summary,
+    format_number,
+    format_percent,
+    groups,
+    summarise,
+)
 from pytest_intercode.results.tries import (
     TaskKey,
     by_task,
@@ -182,11 +189,16 @@ class Group(NamedTuple):
 def measures(summary: Summary) -> list[Measure]:
     """Return a run's numbers, the most important first."""
     numbers = [
-        Measure("solved", _percent(summary.rate), _interval(summary.rate_interval, _percent), True),
+        Measure(
+            "solved",
+            format_percent(summary.rate),
+            _interval(summary.rate_interval, format_percent),
+            True,
+        ),
         Measure(
             "mean reward",
-            _number(summary.reward),
-            _interval(summary.reward_interval, _number),
+            format_number(summary.reward),
+            _interval(summary.reward_interval, format_number),
             True,
         ),
     ]
@@ -195,10 +207,10 @@ def measures(summary: Summary) -> list[Measure]:
         ks = [k for k in ks if k in (2, 5, 10, 20, 50) or k == ks[-1]]
     for k in ks:
         numbers.append(
-            Measure(f"pass@{k}", _percent(summary.pass_at[k]), f"one of {k} tries solves")
+            Measure(f"pass@{k}", format_percent(summary.pass_at[k]), f"one of {k} tries solves")
         )
         if k in summary.pass_hat:
-            hat = _percent(summary.pass_hat[k])
+            hat = format_percent(summary.pass_hat[k])
             numbers.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
     tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
     errors = (
@@ -208,10 +220,10 @@ def measures(summary: Summary) -> list[Measure]:
     notes = (tries, *(f"{pluralize(n, name)}, not counted" for name, n in errors if n))
     numbers += [
         Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),
-        Measure("turns", _number(summary.turns, 1), "mean"),
+        Measure("turns", format_number(summary.turns, 1), "mean"),
     ]
     if summary.seconds is not None:
-        numbers.append(Measure("seconds", _number(summary.seconds, 2), "mean of a try"))
+        numbers.append(Measure("seconds", format_number(summary.seconds, 2), "mean of a try"))
     if summary.tokens:
         cached = f", {_large(summary.cached_tokens)} cached" if summary.cached_tokens else ""
         numbers.append(Measure("tokens", _large(summary.tokens), f"all tries together{cached}"))
@@ -245,19 +257,11 @@ def groups_of(runs: Sequence[Run], grouping: Literal["env", "hardness"]) -> list
     ]
 
 
-_ORDER = (*ENVIRONMENTS, *HARDNESS)
+_ORDER = (*BUILTIN_ENVIRONMENTS, *HARDNESS)
 
 
 def _rank(name: str) -> tuple[bool, int, str]:
     return name == "-", _ORDER.index(name) if name in _ORDER else len(_ORDER), name
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _large(value: float) -> str:

@@ -336,7 +336,8 @@ def _band(
         marks = [axis.position_of(time) for time in (span.begin, span.ran, span.graded, span.end)]
         record = span.record
         if episode_count > _MAX_BARS:
-            paths[record.outcome].append(f"M{marks[0]:.1f} {y + lane / 2:.1f}h{_wide(marks):.1f}")
+            wide = max(0.5, marks[-1] - marks[0])
+            paths[record.outcome].append(f"M{marks[0]:.1f} {y + lane / 2:.1f}h{wide:.1f}")
             continue
         task = record.task
         name = f"{task.id}, try {task.repeat}" if task.repeat > 1 else task.id
@@ -358,10 +359,6 @@ def _band(
         Stroke(kind, "".join(commands), 0.84 * lane) for kind, commands in sorted(paths.items())
     ]
     return Band(host or _HERE, top + 14, start, start + lanes * lane, bars, strokes)
-
-
-def _wide(marks: Sequence[float]) -> float:
-    return max(0.5, marks[-1] - marks[0])
 
 
 def _ticks(total: float) -> list[Tick]:

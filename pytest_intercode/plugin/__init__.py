@@ -84,7 +84,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         return None
     from pytest_intercode.plugin.collection import Suite
 
-    return Suite.of_file(parent, file_path)
+    suite: Suite = Suite.from_parent(parent, path=file_path)
+    return suite
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
-from pytest_intercode.environments.registered import is_environment
+from pytest_intercode.environments.registry import is_environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 
@@ -27,12 +26,6 @@ class Suite(pytest.Module):
     """A suite of tasks: a file of the user's, or one of ours that has no file in the project."""
 
     env: str | None = None
-
-    @classmethod
-    def of_file(cls, parent: pytest.Collector, path: Path) -> Suite:
-        """Return the suite of a YAML file."""
-        suite: Suite = cls.from_parent(parent, path=path)
-        return suite
 
     @classmethod
     def bundled(cls, session: pytest.Session, env: str) -> Suite:
@@ -207,18 +200,9 @@ _MARK_NAME = re.compile(r"[^\W_][\w-]*")
 # Marks by which pytest and its usual plugins do something: a tag of this name is not a mark.
 _RESERVED_MARKS = frozenset(
     (
-        *(
-            "intercode",
-            "skip",
-            "skipif",
-            "xfail",
-            "usefixtures",
-            "parametrize",
-            "filterwarnings",
-            "tryfirst",
-        ),
-        *("trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio", "vcr"),
-        *("repeat", "dependency", "order", "benchmark", "no_cover"),
+        *("intercode", "skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings"),
+        *("tryfirst", "trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio"),
+        *("vcr", "repeat", "dependency", "order", "benchmark", "no_cover"),
     )
 )
 _REGISTERED = pytest.StashKey[set[str]]()

@@ -20,6 +20,7 @@ from pytest_intercode.plugin.reports import detach_episode
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.summary import (
+    name_run,
     warn_of_limits,
     write_page,
     write_statistics,
@@ -28,7 +29,6 @@ from pytest_intercode.plugin.summary import (
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line, with_item
 from pytest_intercode.results.predictions import prediction_line
-from pytest_intercode.results.run_name import run_name
 from pytest_intercode.results.tables import detailed_table, table
 from pytest_intercode.results.tries import counted_tries
 
@@ -62,7 +62,8 @@ class Reporter:
         for line in self._file.notes if self._file else ():
             config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
         self._shown_notes = len(self._file.notes) if self._file else 0
-        self._predictions = _open_predictions(settings)
+        path, option = settings.predictions, "--intercode-predictions"
+        self._predictions = ResultsFile(path, option=option) if path else None
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
@@ -292,7 +293,7 @@ class Reporter:
     def _name_run(self, tries: Iterable[EpisodeRecord]) -> str:
         """Return what the run is called."""
         suites = (record.task.suite for record in tries)
-        return self._settings.run_name or run_name(self._settings.agent, suites)
+        return self._settings.run_name or name_run(self._settings.agent, suites)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -327,13 +328,6 @@ class Reporter:
                 file.close()
         if self._spool is not None:
             self._spool.unlink(missing_ok=True)
-
-
-def _open_predictions(settings: Settings) -> ResultsFile | None:
-    """Return the file of predictions; those of a run that is resumed are written again."""
-    if settings.predictions is None:
-        return None
-    return ResultsFile(settings.predictions, option="--intercode-predictions")
 
 
 def _make_spool() -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.suites.catalogue import (
@@ -86,7 +87,7 @@ class Selection:
         if settings.datasets and not tasks_by_env:
             environments = ",".join(settings.environments)
             raise ConfigurationError(f"{option} has no task of --intercode-env={environments}")
-        everything = set(settings.environments) == set(ENVIRONMENTS)
+        everything = set(settings.environments) == set(BUILTIN_ENVIRONMENTS)
         whole_environments = (
             settings.environments if self.whole_suites and not settings.datasets else ()
         )

@@ -175,11 +175,7 @@ class Startup:
 
 
 def _check(run: Run) -> None:
-    """Refuse what cannot be kept, before anything is written.
-
-    Raises:
-        ConfigurationError: two options do not go together, or what one names cannot be used.
-    """
+    """Refuse what cannot be kept, before anything is written."""
     settings = run.settings
     if settings.cluster:
         from pytest_intercode.plugin.cluster import check_cluster
@@ -229,11 +225,7 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
 
 
 def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> None:
-    """Refuse tasks of environments that an agent cannot play.
-
-    Raises:
-        UsageError: there are some.
-    """
+    """Refuse tasks of environments that an agent cannot play."""
     playable = factory.environments
     tasks = [
         task
@@ -253,11 +245,7 @@ def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> 
 
 
 def _resume(run: Run) -> None:
-    """Take over what the results file holds of the run, if it is to go on.
-
-    Raises:
-        ConfigurationError: it is not a results file.
-    """
+    """Take over what the results file holds of the run, if it is to go on."""
     settings = run.settings
     if settings.resume and settings.results is not None and settings.results.exists():
         # The reporter reports a truncated last line, and repairs it; it may be writing by now.
@@ -267,11 +255,7 @@ def _resume(run: Run) -> None:
 
 
 def _choose_execution(run: Run) -> None:
-    """Let rollouts run concurrently, if that is asked for and this process runs any.
-
-    Raises:
-        ConfigurationError: a cluster cannot be used.
-    """
+    """Let rollouts run concurrently, if that is asked for and this process runs any."""
     if run.settings.cluster:
         from pytest_intercode.plugin.cluster import ClusterExecution
 
@@ -290,11 +274,7 @@ def _choose_execution(run: Run) -> None:
 
 
 def _open_reports(run: Run) -> None:
-    """Open what is written to, and set up the gate, in the process where reports arrive.
-
-    Raises:
-        ConfigurationError: a file cannot be written, or a page cannot be made here.
-    """
+    """Open what is written to, and set up the gate, in the process where reports arrive."""
     settings = run.settings
     if is_worker(run.config):
         return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,9 +24,14 @@ from pytest_intercode.results.tables import markdown, summaries
 if TYPE_CHECKING:
     from pytest_intercode.plugin.gate import Gate
 
-__all__ = ["warn_of_limits", "write_page", "write_statistics", "write_step_summary"]
+__all__ = ["name_run", "warn_of_limits", "write_page", "write_statistics", "write_step_summary"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+_MAX_NAMED_SUITES = 3
+_MAX_AGENT_LENGTH = 60  # characters
+_STARTERS = re.compile(
+    r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
+)
 
 
 def warn_of_limits(
@@ -124,3 +131,41 @@ def write_page(
     if is_written:
         terminal.write_line(one_line(f"a page to look at: {target}"))
     return is_written
+
+
+def name_run(agent: str | None, suites: Iterable[str]) -> str:
+    """Return what a run is called that nobody named: the agent and the suites, in a few words.
+
+    Args:
+        agent: the agent as the user named it; of a command line its program is taken.
+        suites: the suites of its tasks, with repetitions.
+    """
+    suite_names = list(dict.fromkeys(filter(None, suites)))
+    suites_text = (
+        ", ".join(suite_names[:_MAX_NAMED_SUITES])
+        if len(suite_names) <= _MAX_NAMED_SUITES
+        else f"{len(suite_names)} suites"
+    )
+    short = _shorten(agent or "pytest-intercode")
+    return f"{short} on {suites_text}" if suites_text else short
+
+
+def _shorten(agent: str) -> str:
+    style, colon, rest = agent.partition(":")
+    if colon and style in ("command", "mcp"):
+        agent = f"{style}:{_program(rest)}"
+    elif colon and ("/" in rest or "/" in style):
+        agent = ":".join(PurePosixPath(part).name for part in (style, rest))
+    return agent if len(agent) <= _MAX_AGENT_LENGTH else f"{agent[: _MAX_AGENT_LENGTH - 3]}..."
+
+
+def _program(line: str) -> str:
+    """Return the name of the program that a command line starts, behind what starts it."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    names = [PurePosixPath(word).name for word in words if word]
+    return next(
+        (name for name in names if not _STARTERS.fullmatch(name)), names[0] if names else ""
+    )

@@ -91,8 +91,6 @@ def variables_kept_still() -> Iterator[None]:
         if when:
             update(item, when)
 
-    setattr(runner, _CURRENT_TEST, only_set)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, _CURRENT_TEST, only_set)
         yield
-    finally:
-        setattr(runner, _CURRENT_TEST, update)

@@ -22,8 +22,8 @@ from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.recorded import NotRecorded
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.rescoring.scoring import NotRecorded
 from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["RewardFunction", "load_function"]

@@ -11,15 +11,10 @@ from typing import Any, TypeAlias
 from pytest_intercode.core.record import FORMAT_VERSION, EpisodeRecord, FirstScore, Outcome
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.recorded import NotRecorded, unsubmitted
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rescoring.function import RewardFunction
-from pytest_intercode.rescoring.scoring import (
-    NotRecorded,
-    played_profile,
-    score,
-    state_of,
-    unsubmitted,
-)
+from pytest_intercode.rescoring.scoring import played_profile, score, state_of
 from pytest_intercode.rescoring.tasks import task_among
 from pytest_intercode.results.format import from_row, to_row
 from pytest_intercode.results.recorded import had_feedback, is_ours

@@ -12,7 +12,7 @@ from pytest_intercode.core.beneath import OutsideError, Root
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
-from pytest_intercode.environments.registered import is_environment
+from pytest_intercode.environments.registry import is_environment, kind_of
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.recorded import RecordedRun, is_ours, one_line
 from pytest_intercode.suites.catalogue import (
@@ -75,8 +75,8 @@ class TaskFinder:
         if record.task.suite == env:
             yield self._read_cached("bundled", env, lambda: bundled_tasks(env, env))
         dataset = dataset_of(record.task.dataset)
-        if not is_ours(record) and env == "ctf":
-            dataset = "ic-ctf"
+        if not is_ours(record):
+            dataset = kind_of(env).intercode_dataset or dataset
         if dataset is not None:
             yield self._read_cached("dataset", dataset, lambda: self._dataset(dataset))
 

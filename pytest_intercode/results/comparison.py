@@ -34,8 +34,7 @@ from pytest_intercode.results.tries import (
     solved,
     task_key,
 )
-from pytest_intercode.statistics.fisher import fisher_exact
-from pytest_intercode.statistics.paired import Verdict, paired_test
+from pytest_intercode.statistics.paired import Verdict, fisher_exact, paired_test
 
 __all__ = [
     "KINDS",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
-from pytest_intercode.results.summary import Summary, summarise
+from pytest_intercode.results.summary import Summary, format_number, summarise
 
 __all__ = ["lines"]
 
@@ -155,8 +155,8 @@ def _tables(compared: Compared) -> list[str]:
                 _rate(older),
                 _rate(newer),
                 points,
-                _reward(older),
-                _reward(newer),
+                format_number(older.reward),
+                format_number(newer.reward),
             ]
         )
     return format_columns(rows, labels=2)
@@ -167,7 +167,3 @@ def _rate(summary: Summary) -> str:
         return "-"
     low, high = summary.rate_interval
     return f"{summary.rate:.1%} ({100 * low:.0f}-{100 * high:.0f})"
-
-
-def _reward(summary: Summary) -> str:
-    return "-" if summary.reward is None else f"{summary.reward:.3f}"

@@ -35,7 +35,6 @@ from pytest_intercode.results.format import from_row, to_line
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 
 _BEGINNING = RESULTS_BEGINNING.decode()
-_Utf8 = codecs.getincrementaldecoder("utf-8")
 _MAX_SIZE = 2 * 1024**3  # bytes, unpacked
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
@@ -136,7 +135,10 @@ def _opened(path: Path) -> BinaryIO:
 
 def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
     with _reading(path):  # a truncated last line may end within a character
-        text = _Utf8().decode(_content(path), final=warn is None)
+        data = read_bounded(path, _MAX_SIZE)
+        if data is None:
+            raise _too_large(path)
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=warn is None)
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -147,24 +149,9 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
     return [_with_turn_history(episode) for episode in _episodes(whole)]
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked, if they are not too many."""
-    data = read_bounded(path, _MAX_SIZE)
-    if data is None:
-        raise _too_large(path)
-    return data
-
-
 def _too_large(path: Path) -> ConfigurationError:
     return ConfigurationError(
         f"{path}: holds more than {_MAX_SIZE // 1024**3} GiB, which is more than is read"
-    )
-
-
-def _truncated(path: Path, line: int) -> str:
-    return (
-        f"{path}:{line}: the last line is truncated: its run was killed, or is writing it; it is "
-        "left out"
     )
 
 
@@ -182,17 +169,17 @@ def _parse_lines(
             truncated = not line.endswith("\n")
             is_results = number > 1 or line.startswith(_BEGINNING)
             if truncated and is_results and warn is not None:
-                warn(_truncated(path, number))
+                warn(
+                    f"{path}:{number}: the last line is truncated: its run was killed, or is "
+                    "writing it; it is left out"
+                )
                 return
-            raise _not_json(path, number, error, truncated=truncated and number > 1) from None
+            hint = " (the last line is truncated: its run was killed; delete it)"
+            raise ConfigurationError(
+                f"{path}:{number}: not JSON: {json_problem(error)}"
+                f"{hint if truncated and number > 1 else ''}"
+            ) from None
         yield row
-
-
-def _not_json(
-    path: Path, number: int, error: ValueError | RecursionError, *, truncated: bool
-) -> ConfigurationError:
-    hint = " (the last line is truncated: its run was killed; delete it)" if truncated else ""
-    return ConfigurationError(f"{path}:{number}: not JSON: {json_problem(error)}{hint}")
 
 
 # -- the shapes of InterCode's files
@@ -368,11 +355,7 @@ class ResultsFile:
         return file
 
     def _repair(self) -> list[str]:
-        """Cut a truncated last line off, and end the last whole one; say what was.
-
-        Raises:
-            ConfigurationError: it is not a results file, or cannot be written.
-        """
+        """Cut a truncated last line off, and end the last whole one; say what was."""
         warnings: list[str] = []
         read_records(self.path, warnings.append)
         try:
@@ -388,11 +371,7 @@ class ResultsFile:
         return warnings
 
     def _check_folder(self) -> None:
-        """See that another file can be made next to the one that is there.
-
-        Raises:
-            ConfigurationError: it cannot be.
-        """
+        """See that another file can be made next to the one that is there."""
         folder = Path(os.path.realpath(self.path)).parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigurationError(

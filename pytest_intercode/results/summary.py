@@ -19,7 +19,10 @@ from pytest_intercode.statistics.rates import (
     wilson,
 )
 
-__all__ = ["HARDNESS", "Grouping", "Summary", "groups", "rank_of_hardness", "summarise"]
+__all__ = [
+    *("HARDNESS", "Grouping", "Summary", "format_number", "format_percent"),
+    *("groups", "rank_of_hardness", "summarise"),
+]
 
 HARDNESS = ("easy", "medium", "hard", "extra")
 """What the data sets call it, in order."""
@@ -149,6 +152,16 @@ def _by_k(
         k: sum(n * estimate(*task, k) for task, n in counts.items()) / counts.total()
         for k in range(1, fewest + 1)
     }
+
+
+def format_percent(share: float | None) -> str:
+    """Return a share as tables have it, ``-`` where there is none."""
+    return "-" if share is None else f"{share:.1%}"
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """Return a number as tables have it, ``-`` where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _mean(values: Sequence[float]) -> float | None:

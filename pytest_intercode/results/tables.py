@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import format_columns, markdown_text
@@ -11,6 +11,8 @@ from pytest_intercode.core.usage import UNSPENT
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
+    format_number,
+    format_percent,
     groups,
     rank_of_hardness,
     summarise,
@@ -28,13 +30,12 @@ _USAGE_COLUMNS = ("tokens", "cost")  # shown where an agent reports any
 _GROUPINGS: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 
 
-def table(tries: Iterable[EpisodeRecord]) -> list[str]:
+def table(tries: list[EpisodeRecord]) -> list[str]:
     """Return the table's lines: one for each environment, dataset and hardness, and a total.
 
     Rates and means leave out episodes that failed by a fault of the task or of the infrastructure;
     they are named below.
     """
-    tries = list(tries)
     lines = format_columns(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
@@ -50,20 +51,19 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     return lines
 
 
-def markdown(tries: Iterable[EpisodeRecord]) -> list[str]:
+def markdown(tries: list[EpisodeRecord]) -> list[str]:
     """Return the same table in Markdown, as GitHub shows it in a job's summary."""
-    heading, *rows = _rows(list(tries))
+    heading, *rows = _rows(tries)
     rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
     return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *rows)]
 
 
-def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
+def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
     """Return all statistics, one line for each environment, dataset, hardness and tag.
 
     With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
     likely all of k do.
     """
-    tries = list(tries)
     sections = [("all", "", summarise(tries))]
     for grouping, values in summaries(tries).items():
         sections += [(grouping, value, summary) for value, summary in values]
@@ -74,18 +74,23 @@ def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
     heading += ["reward", "95% interval"]
     rows: list[Sequence[str]] = [heading]
     for grouping, value, summary in sections:
-        row = [grouping, value, str(summary.tasks), str(summary.graded), _percent(summary.rate)]
+        row = [
+            grouping,
+            value,
+            str(summary.tasks),
+            str(summary.graded),
+            format_percent(summary.rate),
+        ]
         row.append(_range(summary.rate_interval))
-        row += [_percent(summary.pass_at.get(k)) for k in shown_ks]
-        row += [_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
-        row += [_number(summary.reward, 3), _range(summary.reward_interval, percent=False)]
+        row += [format_percent(summary.pass_at.get(k)) for k in shown_ks]
+        row += [format_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
+        row += [format_number(summary.reward), _range(summary.reward_interval, percent=False)]
         rows.append(row)
     return format_columns(rows, labels=2)
 
 
-def summaries(tries: Iterable[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
+def summaries(tries: list[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
     """Return the statistics by environment, dataset, hardness and tag, where there are several."""
-    tries = list(tries)
     grouped: dict[str, list[tuple[str, Summary]]] = {}
     for grouping in _GROUPINGS:
         parts = groups(tries, grouping)
@@ -123,12 +128,12 @@ def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]
         str(summary.tasks),
         str(summary.tries),
         str(summary.solved),
-        _percent(summary.rate),
+        format_percent(summary.rate),
         _range(summary.rate_interval),
-        _number(summary.reward, 3),
+        format_number(summary.reward),
         f"{len(actions) / n:.1f}" if n else "-",
         f"{actions.count(False) / len(actions):.1%}" if actions else "-",
-        _number(summary.seconds, 2),
+        format_number(summary.seconds, 2),
         f"{sum(record.usage.tokens for record in graded) / n:,.0f}" if n else "-",
         f"{sum(record.usage.cost or 0.0 for record in graded) / n:.4f}" if n else "-",
     )
@@ -158,14 +163,6 @@ def _bill(tries: list[EpisodeRecord]) -> str:
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"spent: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _range(interval: Interval | None, *, percent: bool = True) -> str:

@@ -198,10 +198,9 @@ def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> f
     agent_lines, gold_lines = Counter(agent_output.split("\n")), Counter(gold_output.split("\n"))
     agent_lines.pop("", None)  # an empty line is in every output that ends with one
     gold_lines.pop("", None)
-    union = sum((agent_lines | gold_lines).values())
-    return (
-        min(sum((agent_lines & gold_lines).values()) / union, _MAX_PARTIAL_REWARD) if union else 0.0
-    )
+    union = (agent_lines | gold_lines).total()
+    shared = (agent_lines & gold_lines).total()
+    return min(shared / union, _MAX_PARTIAL_REWARD) if union else 0.0
 
 
 def _equal_as(agent_output: str, gold_output: str, options: RewardOptions) -> str:

@@ -24,6 +24,7 @@ _MAX_COLUMNS = 16  # of the agent's lines; the ways to choose among more are too
 _MAX_TRIES = 64  # ways to find gold's columns among the agent's
 
 Pair: TypeAlias = "tuple[list[str], list[str]]"
+Rule: TypeAlias = "Callable[[list[str], list[str]], Pair]"
 
 
 def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
@@ -46,24 +47,22 @@ def equal_as(agent: str, gold: str, rules: Sequence[FormatName]) -> str | None:
     return None
 
 
-def _by_line(change: Callable[[str], str]) -> Callable[[list[str], list[str]], Pair]:
+def _by_side(change: Callable[[list[str]], list[str]]) -> Rule:
+    """Make a rule of what changes the lines of either output."""
+    return lambda agent, gold: (change(agent), change(gold))
+
+
+def _by_line(change: Callable[[str], str]) -> Rule:
     """Make a rule of what changes a line of either output."""
-
-    def rule(agent: list[str], gold: list[str]) -> Pair:
-        return [change(line) for line in agent], [change(line) for line in gold]
-
-    return rule
+    return _by_side(lambda lines: [change(line) for line in lines])
 
 
 # -- blanks, order, paths, sizes
 
 
-def _spaces(agent: list[str], gold: list[str]) -> Pair:
+def _spaces(lines: list[str]) -> list[str]:
     """Blanks of any kind and number are one; empty lines, and blanks at both ends, are none."""
-    agent_lines, gold_lines = (
-        [short for line in lines if (short := " ".join(line.split()))] for lines in (agent, gold)
-    )
-    return agent_lines, gold_lines
+    return [short for line in lines if (short := " ".join(line.split()))]
 
 
 def _words(agent: list[str], gold: list[str]) -> Pair:
@@ -71,10 +70,6 @@ def _words(agent: list[str], gold: list[str]) -> Pair:
     if " ".join(agent).split() == " ".join(gold).split():
         return gold, gold
     return agent, gold
-
-
-def _line_order(agent: list[str], gold: list[str]) -> Pair:
-    return sorted(agent), sorted(gold)
 
 
 _LEADING = re.compile(r"(?<!\S)(?:\./|/)+(?=\S)")
@@ -155,13 +150,8 @@ def only_messages(output: str) -> bool:
     return bool(lines) and all(map(_MESSAGE.fullmatch, lines))
 
 
-def _messages(agent: list[str], gold: list[str]) -> Pair:
+def _messages(lines: list[str]) -> list[str]:
     """Errors and meters do not count next to an answer; of errors alone, names and reasons do."""
-    agent_lines, gold_lines = (_without_messages(lines) for lines in (agent, gold))
-    return agent_lines, gold_lines
-
-
-def _without_messages(lines: list[str]) -> list[str]:
     lines = [_METER.sub("", line) for line in lines]
     answer = [line for line in lines if not _MESSAGE.fullmatch(line)]
     if any(line.strip() for line in answer):
@@ -321,11 +311,13 @@ _TREE_TOTAL = re.compile(r"\d+ director(?:y|ies)(?:, \d+ files?)?")
 
 def _names(agent: list[str], gold: list[str]) -> Pair:
     """Files by their last names, in any order, whatever is named or drawn before them."""
-    agent_names, gold_names = (
-        sorted(_name(line) for line in lines if len(lines) == 1 or not _TREE_TOTAL.fullmatch(line))
-        for lines in (agent, gold)
+    return _columns(_last_names(agent), _last_names(gold))
+
+
+def _last_names(lines: list[str]) -> list[str]:
+    return sorted(
+        _name(line) for line in lines if len(lines) == 1 or not _TREE_TOTAL.fullmatch(line)
     )
-    return _columns(agent_names, gold_names)
 
 
 def _name(line: str) -> str:
@@ -336,16 +328,16 @@ def _name(line: str) -> str:
     return _FOLDERS.sub("", line)
 
 
-RULES: Mapping[FormatName, Callable[[list[str], list[str]], Pair]] = {
-    "messages": _messages,
-    "spaces": _spaces,
+RULES: Mapping[FormatName, Rule] = {
+    "messages": _by_side(_messages),
+    "spaces": _by_side(_spaces),
     "words": _words,
     "sizes": _by_line(_size),
     "dates": _by_line(_date),
     "digests": _by_line(_digest),
     "counters": _counters,
     "paths": _by_line(_path),
-    "line-order": _line_order,
+    "line-order": _by_side(sorted),
     "matches": _matches,
     "columns": _columns,
     "names": _names,

@@ -45,15 +45,13 @@ def reward_of_files(files: Mapping[str, bytes]) -> Reward:
             to 1, or said twice with different values.
     """
     if _TEXT in files and _JSON not in files:
-        return _make_reward(
-            _check(_TEXT, "", _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))), {}
-        )
+        return _make_reward(_check(_TEXT, "", _parse_number(files[_TEXT])), {})
     if _JSON not in files:
         raise UnreadableReward(NO_REWARD)
-    parts = _parse_object(_JSON, _decode(_JSON, files[_JSON]))
+    parts = _parse_object(files[_JSON])
     value = parts[_KEY] if _KEY in parts else sum(parts.values()) / len(parts)
     if _TEXT in files and _KEY in parts:
-        text_value = _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))
+        text_value = _parse_number(files[_TEXT])
         if text_value != value:
             raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {text_value:g}")
     return _make_reward(value, {} if set(parts) == {_KEY} else parts)
@@ -75,38 +73,41 @@ def _decode(name: str, data: bytes) -> str:
     return text
 
 
-def _parse_number(name: str, text: str) -> float:
+def _parse_number(data: bytes) -> float:
+    text = _decode(_TEXT, data)
     try:
         return float(text)  # as Harbor does, so that 1e-1 and _ in digits are read alike
     except ValueError:
-        raise UnreadableReward(f"{name} does not hold a number, but {_excerpt(text)}") from None
+        raise UnreadableReward(f"{_TEXT} does not hold a number, but {_excerpt(text)}") from None
 
 
-def _parse_object(name: str, text: str) -> dict[str, float]:
+def _parse_object(data: bytes) -> dict[str, float]:
+    text = _decode(_JSON, data)
+
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         members: dict[str, Any] = {}
         for key, value in pairs:
             if key in members and members[key] != value:
-                raise UnreadableReward(f"{name} says {_excerpt(key)} twice, and not the same")
+                raise UnreadableReward(f"{_JSON} says {_excerpt(key)} twice, and not the same")
             members[key] = value
         return members
 
     try:
         document = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
-        raise UnreadableReward(f"{name} is not JSON: {_excerpt(text)}") from None
+        raise UnreadableReward(f"{_JSON} is not JSON: {_excerpt(text)}") from None
     if not isinstance(document, dict) or not document:
         raise UnreadableReward(
-            f"{name} does not hold an object of names and numbers, "
+            f"{_JSON} does not hold an object of names and numbers, "
             f"but {_excerpt(json.dumps(document))}"
         )
     parts = {}
     for key, value in document.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UnreadableReward(
-                f"{name}: {_excerpt(key)} is not a number, but {_excerpt(repr(value))}"
+                f"{_JSON}: {_excerpt(key)} is not a number, but {_excerpt(repr(value))}"
             )
-        parts[key] = _check(name, key, value)
+        parts[key] = _check(_JSON, key, value)
     return parts
 
 

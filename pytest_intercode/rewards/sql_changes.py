@@ -12,7 +12,6 @@ that gold changes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
+from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE, sha256
 from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = [
@@ -32,11 +31,8 @@ __all__ = [
     "sql_changes_reward_again",
 ]
 
-MAX_ROWS = 100_000
-"""Rows of all tables that may be different; more are not looked at one by one."""
-
+_MAX_ROWS = 100_000  # of all tables that may be different; more are not looked at one by one
 _MAX_PARTIAL_REWARD = 0.99  # of changes that are not all right, however little they lack
-
 
 _Row: TypeAlias = "tuple[Cell, ...]"
 
@@ -68,7 +64,7 @@ def changes_between(before: State, after: State) -> Changes:
     """Return what is different in two states of a database."""
     old = Counter(f"{name} {text}".strip() for name, text in before.others.items())
     new = Counter(f"{name} {text}".strip() for name, text in after.others.items())
-    remaining = MAX_ROWS
+    remaining = _MAX_ROWS
     for name in sorted(before.tables.keys() | after.tables.keys()):
         old_rows, new_rows = _changed_rows(before.tables.get(name), after.tables.get(name))
         old.update(_facts(name, before.tables.get(name), old_rows, remaining))
@@ -80,8 +76,7 @@ def changes_between(before: State, after: State) -> Changes:
 
 def _changed_rows(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
     """Return the rows that are only in one of two tables, as the engine gave them."""
-    old: Counter[_Row] = Counter() if before is None else Counter(before.rows)
-    new: Counter[_Row] = Counter() if after is None else Counter(after.rows)
+    old, new = (Counter(table.rows if table else ()) for table in (before, after))
     if before is None or after is None or before.columns != after.columns:
         return old, new
     return old - new, new - old
@@ -112,8 +107,12 @@ def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
     if agent.unreadable:
         reason = f"what was left of the database cannot be graded: {agent.unreadable}"
         return Reward(0.0, {"changes": 0.0}, reason)
-    shared = _count(agent, gold, shared=True)
-    union = _count(agent, gold, shared=False)
+    pairs = [
+        (Counter(agent_facts), Counter(gold_facts))
+        for agent_facts, gold_facts in ((agent.added, gold.added), (agent.removed, gold.removed))
+    ]
+    shared = sum((agent_facts & gold_facts).total() for agent_facts, gold_facts in pairs)
+    union = sum((agent_facts | gold_facts).total() for agent_facts, gold_facts in pairs)
     if union and shared == union:
         return Reward(1.0, {"changes": 1.0})
     share = shared / union if union else 0.0
@@ -130,16 +129,6 @@ def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
     return Reward(min(share, _MAX_PARTIAL_REWARD), {"changes": share}, reason)
 
 
-def _count(agent: Changes, gold: Changes, *, shared: bool) -> int:
-    total = 0
-    for agent_facts, gold_facts in ((agent.added, gold.added), (agent.removed, gold.removed)):
-        agent_counts, gold_counts = Counter(agent_facts), Counter(gold_facts)
-        total += sum(
-            ((agent_counts & gold_counts) if shared else (agent_counts | gold_counts)).values()
-        )
-    return total
-
-
 def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     """Return both sides as builtins; facts that are many or long are digests."""
     size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
@@ -148,7 +137,7 @@ def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     def encode(facts: Mapping[str, int]) -> dict[str, int]:
         if not digested:
             return dict(facts)
-        return {hashlib.sha256(f.encode()).hexdigest()[:16]: n for f, n in facts.items()}
+        return {sha256(fact)[:16]: count for fact, count in facts.items()}
 
     sides = {
         name: {

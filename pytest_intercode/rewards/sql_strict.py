@@ -13,7 +13,7 @@ of pairs that are in order. An agent without a result gets 0.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,18 +82,23 @@ def sql_rows_reward(answer: Rows, gold: Rows, options: RewardOptions) -> Reward:
     if answer.truncated != gold.truncated:
         less = "more" if answer.truncated else "fewer"
         return Reward(0.0, {"rows": 0.0}, f"the answer has {less} rows than can be right")
-    rows = answer.rows
-    if accepts(rows, gold):
-        return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
-    best = _partial(rows, gold)
+    partial_rewards = []
+    for rows in _arrangements(answer.rows, gold, options):
+        if accepts(rows, gold):
+            return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
+        partial_rewards.append(_partial(rows, gold))
+    return max(partial_rewards, key=lambda reward: reward.value)
+
+
+def _arrangements(
+    rows: tuple[Row, ...], gold: Rows, options: RewardOptions
+) -> Iterator[tuple[Row, ...]]:
+    """Yield rows as they are, then with their columns in the other orders that the task allows."""
+    yield rows
     if options.columns == "any-order":
         universe = [row for run in gold.runs for row in (*run.rows, *run.tied)]
         for order in column_orders(rows, universe, gold.width):
-            moved = [tuple([row[index] for index in order]) for row in rows]
-            if accepts(moved, gold):
-                return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
-            best = max(best, _partial(moved, gold), key=lambda reward: reward.value)
-    return best
+            yield tuple(tuple([row[index] for index in order]) for row in rows)
 
 
 # -- right or not
@@ -104,7 +109,7 @@ def accepts(rows: Sequence[Row], gold: Rows) -> bool:
     if len(rows) != sum(len(run.rows) for run in gold.runs):
         return False
     if not gold.ordered:
-        return not _surplus(rows, gold)
+        return not Counter(rows) - _expected_rows(rows, gold)
     start = 0
     for run in gold.runs:
         run_rows = rows[start : start + len(run.rows)]
@@ -115,11 +120,6 @@ def accepts(rows: Sequence[Row], gold: Rows) -> bool:
         elif Counter(run_rows) - Counter((*run.rows, *run.tied)):
             return False
     return True
-
-
-def _surplus(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
-    """Return the rows that no choice among gold's ties accounts for."""
-    return Counter(rows) - _expected_rows(rows, gold)
 
 
 def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
@@ -145,8 +145,8 @@ def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
 
 def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
     answered, expected = Counter(rows), _expected_rows(rows, gold)
-    shared = sum((answered & expected).values())
-    union = sum((answered | expected).values())
+    shared = (answered & expected).total()
+    union = (answered | expected).total()
     parts = {"rows": shared / union if union else 0.0}
     reason = f"{shared} of the answer's {len(rows)} rows are among gold's"
     if len(rows) == shared:
@@ -192,15 +192,12 @@ def rows_state(
         options: the task's.
         exact: the ties in gold's order are not known; only said in the record.
     """
-    rows = answer.rows
     digest = _size(answer) + _size(gold) > MAX_RECORDED_SIZE
     if digest and options.columns == "any-order" and answer.width == gold.width:
-        universe = [row for run in gold.runs for row in (*run.rows, *run.tied)]
-        candidates = [answer]
-        for order in column_orders(rows, universe, gold.width):
-            moved = tuple(tuple([row[index] for index in order]) for row in rows)
-            candidates.append(replace(answer, runs=(Run(moved),)))
-            if accepts(moved, gold):
+        candidates = []
+        for rows in _arrangements(answer.rows, gold, options):
+            candidates.append(replace(answer, runs=(Run(rows),)))
+            if accepts(rows, gold):
                 break
         as_it_is = replace(options, columns="in-order")
         answer = max(
@@ -232,13 +229,7 @@ def _builtins(result: Rows, numbers: dict[Row, int] | None) -> dict[str, Any]:
         return list(row) if numbers is None else [numbers.setdefault(row, len(numbers))]
 
     runs = [[[encode(row) for row in rows] for rows in (run.rows, run.tied)] for run in result.runs]
-    return {
-        "width": result.width,
-        "runs": runs,
-        "ordered": result.ordered,
-        "truncated": result.truncated,
-        "problem": result.problem,
-    }
+    return {**vars(result), "runs": runs}
 
 
 def _from_builtins(state: Mapping[str, Any]) -> Rows:

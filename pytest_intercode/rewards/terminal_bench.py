@@ -16,14 +16,13 @@ __all__ = [
     "NoResults",
     "excused_results",
     "pytest_results",
-    "swebench_results",
     "terminal_bench_reward",
 ]
 
 _SUMMARY = re.compile(r"=+\s*short test summary info\s*=+", re.IGNORECASE)
 _PASSES = frozenset({"PASSED", "XFAIL", "SKIPPED"})
 _EXCUSED = frozenset({"XFAIL", "SKIPPED"})
-_FAILS = frozenset({"FAILED", "XPASS", "ERROR", "UNKNOWN"})
+_FAILS = frozenset({"FAILED", "XPASS", "ERROR"})
 _BEGIN, _END = "SWEBench results starts here", "SWEBench results ends here"
 _MAX_NAMES = 5  # of failed tests in a reason
 
@@ -77,7 +76,7 @@ def _summary_words(log: str) -> dict[str, str]:
             line = line.rpartition(" - ")[0]
         words = line.split(maxsplit=1)
         status = words[0].strip(":") if len(words) == 2 else ""
-        if status == "UNKNOWN" or status not in _PASSES | _FAILS:
+        if status not in _PASSES | _FAILS:
             continue
         name = words[1].strip().split("::", 1)[-1]
         if name:
@@ -85,19 +84,12 @@ def _summary_words(log: str) -> dict[str, str]:
     return statuses
 
 
-def swebench_results(log: str, excused: Container[str] | None = None) -> dict[str, bool]:
-    """Return the one result between the marks of SWE-bench's own harness.
-
-    Raises:
-        NoResults: the marks are not there.
-    """
+def _swebench_results(log: str) -> dict[str, bool]:
+    """Return the one result between the marks of SWE-bench's own harness."""
     if _BEGIN not in log or _END not in log:
         raise NoResults("the marks of SWE-bench's results are not there")
     block = log.split(_BEGIN, 1)[-1].rsplit(_END, 1)[0]
     return {"tests": block.strip() == "PASSED"}
-
-
-_PARSERS = {"terminal-bench": pytest_results, "terminal-bench-swebench": swebench_results}
 
 
 def terminal_bench_reward(parser: str, log: str, excused: Container[str] | None = None) -> Reward:
@@ -111,7 +103,7 @@ def terminal_bench_reward(parser: str, log: str, excused: Container[str] | None 
     Raises:
         NoResults: the log has no results, or names no test.
     """
-    results = _PARSERS[parser](log, excused)
+    results = pytest_results(log, excused) if parser == "terminal-bench" else _swebench_results(log)
     if not results:
         raise NoResults("the test run names no test")
     failed = [name for name, passed in results.items() if not passed]

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.task import Task, task_from_json, task_to_json
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 

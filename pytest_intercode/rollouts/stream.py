@@ -22,8 +22,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.environments.registered import added_environment
-from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.executor import Observer
@@ -262,7 +261,7 @@ def _checker(
 
     def check(task: Task) -> None:
         environment = environment_class(task.env, profile)
-        if on_nodes and added_environment(task.env) is not None:
+        if on_nodes and task.env not in BUILTIN_ENVIRONMENTS:
             raise ConfigurationError(
                 f"{source}: the environment {task.env} is registered in this process, and "
                 "nodes do not have it; leave cluster out"

@@ -26,6 +26,7 @@ from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import (
     OUTSIDE,
+    PYTHON_WORKER,
     Changes,
     Entry,
     Execution,
@@ -165,7 +166,7 @@ class AttachedSandbox:
     ) -> None:
         self.name = name
         self.spec = spec
-        channel = PythonChannel if spec.worker == "python" else Channel
+        channel = PythonChannel if spec.worker == PYTHON_WORKER else Channel
         self._channel = channel(
             streams,
             workdir=spec.workdir,

@@ -12,7 +12,9 @@ from pytest_intercode.core.task import Limits
 __all__ = [
     "HOST",
     "OUTSIDE",
+    "PYTHON_WORKER",
     "SCRATCH_SIZE",
+    "SHELL_WORKER",
     "STAMP",
     "Changes",
     "Entry",
@@ -31,6 +33,10 @@ SCRATCH_SIZE = 1024**3
 
 HOST = "host"
 """The image of a sandbox that sees this machine's own programs; there is none, then."""
+
+
+SHELL_WORKER: Literal["bash"] = "bash"
+PYTHON_WORKER: Literal["python"] = "python"
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class SandboxSpec:
     mounts: tuple[tuple[str, str], ...] = ()
     readonly: tuple[tuple[str, str], ...] = ()
     scratch: tuple[str, ...] = ()
-    worker: Literal["bash", "python"] = "bash"
+    worker: Literal["bash", "python"] = SHELL_WORKER
     user: str = ""
     content: tuple[bytes, str] | None = None
 

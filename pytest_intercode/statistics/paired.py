@@ -1,4 +1,4 @@
-"""Whether a newer run is worse than an older one, on the tasks that both have.
+"""Whether a newer run is worse than an older one, on one task and on all that both have.
 
 Tasks differ more among each other than runs do, so each task is compared with itself. Pure
 functions over outcomes; docs/statistics.md has the rule in full, and how often it errs.
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, fsum, lcm, sqrt
+from math import ceil, comb, fsum, lcm, sqrt
 from random import Random
 from typing import Literal, TypeVar
 
 from pytest_intercode.statistics.rates import Interval, quantile_of_normal
 
-__all__ = ["Kind", "Verdict", "mcnemar_exact", "paired_test", "sign_flip"]
+__all__ = ["Kind", "Verdict", "fisher_exact", "mcnemar_exact", "paired_test", "sign_flip"]
 
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
 Key = TypeVar("Key")
@@ -80,6 +80,31 @@ class Verdict:
                 f"{numbers}"
             )
         return f"{self.kind}: {numbers}"
+
+
+def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """Return the two-sided p-value of Fisher's exact test (Fisher 1935).
+
+    If nothing changed, the successes of both runs are spread over all tries alike. The p-value is
+    the chance of a spread that is at most as likely as the one that was seen.
+
+    Args:
+        before: successes and tries of the older run.
+        after: successes and tries of the newer run.
+
+    Raises:
+        ValueError: a count is negative, or there are more successes than tries.
+    """
+    for solved, tries in (before, after):
+        if not 0 <= solved <= tries:
+            raise ValueError(f"{solved} of {tries} tries")
+    solved = before[0] + after[0]
+    ways = [
+        comb(before[1], of_before) * comb(after[1], solved - of_before)
+        for of_before in range(max(0, solved - after[1]), min(before[1], solved) + 1)
+    ]
+    observed = comb(before[1], before[0]) * comb(after[1], after[0])
+    return sum(count for count in ways if count <= observed) / sum(ways)
 
 
 def mcnemar_exact(lost: int, won: int) -> float:

@@ -22,7 +22,12 @@ from pytest_intercode.core.permissions import (
     change_verifications,
 )
 from pytest_intercode.core.task import Limits, Task, Verification
-from pytest_intercode.environments.registered import added_environment, environment_names
+from pytest_intercode.environments.registry import (
+    BUILTIN_ENVIRONMENTS,
+    environment_names,
+    is_environment,
+    kind_of,
+)
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.formats import find_format
 from pytest_intercode.suites.loader import load_suite
@@ -86,9 +91,9 @@ def default_data() -> Path:
 
 def suite_file(env: str) -> Path:
     """Return where the bundled suite of an environment is, if there is one."""
-    environment_class = added_environment(env)
-    if environment_class is not None and environment_class.suite is not None:
-        return Path(environment_class.suite)
+    suite = kind_of(env).suite
+    if suite is not None:
+        return Path(suite)
     return bundled_folder("tasks") / f"{env}.yaml"
 
 
@@ -104,7 +109,7 @@ def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
     """
     path = suite_file(env)
     if not path.is_file():
-        if added_environment(env) is not None:
+        if is_environment(env) and env not in BUILTIN_ENVIRONMENTS:
             raise ConfigurationError(
                 f"{option}: the environment {env} brings no suite of its own; name one: a .yaml "
                 f"with env: {env}"

@@ -19,16 +19,16 @@ from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.rows import Row, read_apps, read_rows
 from pytest_intercode.core.suite_folder import OutsideSuite, SuiteFolder, SuitePath
-from pytest_intercode.core.task import ENVIRONMENTS, Task
-from pytest_intercode.environments.python.hidden_tests import check_tests
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.schema import (
     RowSource,
     SuiteModel,
     TaskFields,
     TaskModel,
-    build_task,
 )
 from pytest_intercode.suites.yaml_files import read_yaml
 
@@ -136,7 +136,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
     published = None
-    if env == "swe":
+    if kind_of(env).published_rows:
         from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
 
         forms = {form: _read_published(form) for form in FORMS}
@@ -278,6 +278,17 @@ def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str
 # -- what the schema cannot see
 
 
+# Why a kind whose tasks do not have a field refuses it.
+_EXTRA_FIELDS = {
+    "alternatives": "are for the env bash, where an end state is compared with gold's; a task of "
+    "the env {env} has one gold",
+    "verification": "is for the env swe, not {env}",
+    "repository": "is for the env swe, not {env}",
+    "database": "is for the env sql, not {env}; give files, an archive or setup instead",
+    "tests": "they are for the env python, not {env}",
+}
+
+
 def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
     tasks = [permissions.limit(task) for task in tasks]
@@ -290,38 +301,12 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
                 f"{tasks_by_id[task.id].source} has it already"
             )
         tasks_by_id[task.id] = task
-        if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
-            raise SuiteError(
-                f"{label}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
-            )
-        if task.alternatives and task.env != "bash":
-            raise SuiteError(
-                f"{label}: alternatives: are for the env bash, where an end state is compared with "
-                f"gold's; a task of the env {task.env} has one gold"
-            )
-        if task.env == "sql" and task.database is None:
-            raise SuiteError(
-                f"{label}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
-                "FILE.sql}"
-            )
-        if task.env == "swe" and task.verification is None:
-            raise SuiteError(
-                f"{label}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
-                "fail_to_pass: [TEST]}"
-            )
-        if (
-            task.env in ENVIRONMENTS
-            and task.env != "swe"
-            and (task.verification or task.repository)
-        ):
-            name = "verification" if task.verification else "repository"
-            raise SuiteError(f"{label}: {name}: is for the env swe, not {task.env}")
-        if task.env != "sql" and task.database is not None:
-            raise SuiteError(
-                f"{label}: database: is for the env sql, not {task.env}; give files, an archive or "
-                "setup instead"
-            )
-    check_tests(tasks)
+        kind = kind_of(task.env)
+        for name, message in _EXTRA_FIELDS.items():
+            if getattr(task, name) and name not in kind.extra_fields:
+                raise SuiteError(f"{label}: {name}: {message.format(env=task.env)}")
+    for task in tasks:
+        kind_of(task.env).check(task)
     yield from _check_files(tasks)
 
 

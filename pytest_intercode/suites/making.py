@@ -13,8 +13,7 @@ from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.registered import environment_names
-from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.registry import environment_class, environment_names
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.provider import SandboxProvider

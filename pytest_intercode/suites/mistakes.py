@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.errors import suggestion
-from pytest_intercode.suites import schema
-from pytest_intercode.suites.manifest import SwebenchModel
+from pytest_intercode.suites.schema import SuiteModel
 
 __all__ = ["first_error", "locate", "row_error"]
 
@@ -28,8 +29,11 @@ _TYPE_NAMES = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "dataclass_type": "a mapping",
 }
 """What pydantic's errors of type ask for."""
+
+_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
 
 
 def first_error(path: Path, node: yaml.Node | None, raw: Any, error: ValidationError) -> str:
@@ -61,9 +65,8 @@ def _most_specific(error: ValidationError) -> Any:
 
     def rank(details: Any) -> tuple[int, int]:
         default_rank = 0 if details["type"] in _TYPE_NAMES else 2
-        return len(_field_names(details)), {"extra_forbidden": 3, "literal_error": 1}.get(
-            details["type"], default_rank
-        )
+        ranks = {**dict.fromkeys(_UNKNOWN_FIELD, 3), "literal_error": 1}
+        return len(_field_names(details)), ranks.get(details["type"], default_rank)
 
     best: Any = max(candidates, key=rank)
     alike = [
@@ -79,7 +82,7 @@ def _field_names(details: Any) -> list[int | str]:
 def _is_branch(part: object) -> bool:
     """Whether a part of a location names a branch of a union and not a field."""
     return isinstance(part, str) and (
-        part in {"str", "constrained-str", "int", "bool", "RowSource"}
+        part in {"str", "constrained-str", "int", "bool", "RowSource", "ProgramTest", "CallTest"}
         or part.endswith("Model")
         or part.startswith(("list[", "tuple[", "literal[", "function-"))
     )
@@ -118,7 +121,7 @@ def _describe_error(details: Any) -> str:
     kind, value, context = details["type"], details.get("input"), details.get("ctx") or {}
     if kind == "missing":
         return "this field is missing"
-    if kind == "extra_forbidden":
+    if kind in _UNKNOWN_FIELD:
         name = str(details["loc"][-1])
         fields = _fields_at(details["loc"])
         return f"there is no such field.{suggestion(name, fields)} Allowed: {', '.join(fields)}"
@@ -136,28 +139,38 @@ def _describe_error(details: Any) -> str:
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    fields_by_place = _fields_by_place()
     *names, _ = [part for part in location if isinstance(part, str)]
     for part in reversed(names):
-        if part in _MODELS:
-            return list(_MODELS[part].model_fields)
-    return list(schema.SuiteModel.model_fields)
+        if part in fields_by_place:
+            return fields_by_place[part]
+    return list(SuiteModel.model_fields)
 
 
-_MODELS: dict[str, type[BaseModel]] = {
-    "limits": schema.LimitsModel,
-    "reward": schema.RewardModel,
-    "normalise": schema.PatternModel,
-    "files": schema.FileModel,
-    "archive": schema.ArchiveModel,
-    "database": schema.DatabaseModel,
-    "repository": schema.RepositoryModel,
-    "verification": schema.VerificationModel,
-    "swebench": SwebenchModel,
-    "ProgramTestModel": schema.ProgramTestModel,
-    "CallTestModel": schema.CallTestModel,
-    "defaults": schema.TaskFields,
-    "overrides": schema.TaskFields,
-    "tasks": schema.TaskModel,
-    "rows": schema.RowSource,
-}
-"""The models by what names their place: a field, or the branch of a union."""
+@cache
+def _fields_by_place() -> dict[str, list[str]]:
+    """Return the allowed fields by what names their place: a field, or the branch of a union."""
+    fields_by_place: dict[str, list[str]] = {}
+    pending: list[Any] = [SuiteModel]
+    while pending:
+        for name, annotation in get_type_hints(pending.pop(0)).items():
+            for model in _models_in(annotation):
+                if name not in fields_by_place:
+                    pending.append(model)
+                for place in (name, model.__name__):
+                    fields_by_place.setdefault(place, _field_names_of(model))
+    return fields_by_place
+
+
+def _models_in(annotation: Any) -> Iterator[Any]:
+    """Yield what a type holds that has fields of its own."""
+    if isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or is_dataclass(annotation)
+    ):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _field_names_of(model: Any) -> list[str]:
+    return list(getattr(model, "model_fields", None) or model.__dataclass_fields__)

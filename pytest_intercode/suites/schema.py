@@ -1,6 +1,8 @@
-"""The schema of a suite file, checked by pydantic, and the tasks that are made from it.
+"""The schema of a suite file, checked by pydantic.
 
-Reads the files that hold the content of a task's own, and looks whether a Dockerfile is there.
+A model differs from the data in ``core/task.py`` that it becomes: each field may be left out, so
+that layers can be laid over each other, and files are named by paths in the suite's folder. What is
+the same in both is declared there alone.
 """
 
 from __future__ import annotations
@@ -8,10 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date, datetime, time, timezone
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
@@ -28,30 +27,28 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
-    AUDIT_CHECKS,
     FORMAT_NAMES,
-    Archive,
     CallTest,
     CodeTest,
-    Database,
     FileSpec,
     FormatName,
-    ImageSource,
     Normaliser,
     ProgramTest,
-    Repository,
-    Task,
     Test,
-    Verification,
 )
-from pytest_intercode.environments.registered import environment_names, is_environment
-from pytest_intercode.errors import MissingFile, suggestion
+from pytest_intercode.environments.registry import environment_names, is_environment
+from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.manifest import SwebenchModel
 
-__all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
+__all__ = ["AUDIT_CHECKS", "RowSource", "SuiteModel", "TaskFields", "TaskModel"]
+
+AUDIT_CHECKS = (
+    *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
+    *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
+)
+"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
 _OTHER_PARSERS = ("reward", "status")
@@ -141,21 +138,6 @@ class PathModel(_Model):
     """A text that is in a file next to the suite."""
 
     path: StrictStr
-
-    def read(self, folder: SuitePath) -> bytes:
-        """Return what the file holds."""
-        try:
-            return (folder / self.path).read_bytes()
-        except OSError as error:
-            raise MissingFile(f"{folder / self.path}: cannot be read: {error.strerror}") from None
-
-
-def _text_of(source: str | PathModel, folder: SuitePath) -> str:
-    return (
-        source
-        if isinstance(source, str)
-        else source.read(folder).decode("utf-8", "surrogateescape")
-    )
 
 
 class LimitsModel(_Model):
@@ -284,15 +266,6 @@ def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
     return FileSpec("file", (model.text or "").encode(), mode=model.mode)
 
 
-def _read(files: Mapping[str, FileSpec | FileModel], folder: SuitePath) -> dict[str, FileSpec]:
-    return {
-        path: spec
-        if isinstance(spec, FileSpec)
-        else FileSpec("file", PathModel(path=spec.path or "").read(folder), mode=spec.mode)
-        for path, spec in files.items()
-    }
-
-
 Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)]
 
 
@@ -336,17 +309,6 @@ class VerificationModel(_Model):
             raise ValueError(f"the parser {self.parser} needs report: the path of what it reads")
         return self
 
-    def build(self, folder: SuitePath) -> Verification:
-        """Return what the fields say, with files read from the suite's folder."""
-        fields = dict(self)
-        fields["patch"] = _text_of(self.patch, folder)
-        fields["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
-        fields["variables"] = tuple(self.variables.items())
-        fields["fail_to_pass"] = tuple(self.fail_to_pass)
-        fields["pass_to_pass"] = tuple(self.pass_to_pass)
-        fields["carried"] = tuple(self.carried)
-        return Verification(**fields)
-
 
 class ArchiveModel(_Model):
     """``archive``: a tar archive or a folder whose content the sandbox gets."""
@@ -376,26 +338,8 @@ class DatabaseModel(_Model):
         return self
 
 
-class ProgramTestModel(_Model):
-    """A test of a whole program."""
-
-    input: StrictStr
-    output: StrictStr
-
-
-class CallTestModel(_Model):
-    """A test of one call."""
-
-    arguments: list[Any]
-    result: Any
-
-
-def _test(test: str | ProgramTestModel | CallTestModel) -> Test:
-    if isinstance(test, ProgramTestModel):
-        return ProgramTest(test.input, test.output)
-    if isinstance(test, CallTestModel):
-        return CallTest(tuple(test.arguments), test.result)
-    return CodeTest(test)
+def _test(test: str | ProgramTest | CallTest) -> Test:
+    return CodeTest(test) if isinstance(test, str) else test
 
 
 class TaskFields(_Model):
@@ -422,7 +366,7 @@ class TaskFields(_Model):
     database: DatabaseModel | None = None
     tests: (
         Annotated[
-            list[Annotated[StrictStr | ProgramTestModel | CallTestModel, AfterValidator(_test)]],
+            list[Annotated[StrictStr | ProgramTest | CallTest, AfterValidator(_test)]],
             Field(min_length=1),
             AfterValidator(tuple),
         ]
@@ -507,87 +451,3 @@ class SuiteModel(_Model):
         if not self.tasks and not self.rows:
             raise ValueError("a suite needs tasks, rows or both")
         return self
-
-
-def _apply(
-    task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, per_task: Mapping[str, Any]
-) -> Task:
-    """Lay the given fields, and those of this task alone, over a task; the rest stays."""
-    values = {**_explicit_fields(fields), **per_task}
-    if isinstance(values.get("gold"), PathModel):
-        values["gold"] = (_text_of(values["gold"], folder),)
-    if "files" in values:
-        values["files"] = _read(values["files"], folder)
-    if "variables" in values:
-        values["variables"] = tuple(values["variables"].items())
-    if fields.repository is not None:
-        source = fields.repository.source
-        place = None if source is None else (folder / source).place()
-        values["repository"] = Repository(**{**dict(fields.repository), "source": place})
-    if fields.verification is not None:
-        values["verification"] = fields.verification.build(folder)
-    for name in {"files", "audit"} & values.keys():
-        values[name] = {**getattr(task, name), **values[name]}
-    if "reward" in values:
-        values["reward"] = replace(task.reward, **_explicit_fields(values["reward"]))
-    limits = {} if fields.limits is None else _explicit_fields(fields.limits)
-    network = values.pop("network", limits.pop("network", None))
-    if network is not None:
-        hosts = network if isinstance(network, tuple) else ()
-        limits |= {"network": network is True, "hosts": hosts, "offline": not network}
-    if limits:
-        values["limits"] = replace(task.limits, **limits)
-    archive, database = fields.archive, fields.database
-    if archive is not None:
-        model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        path = (folder / model.path).place()
-        values["archive"] = Archive(**{**_explicit_fields(model), "path": path})
-    if database is not None:
-        values["database"] = Database(
-            engine=database.engine,
-            name=database.name,
-            scripts=tuple((folder / path).place() for path in database.script or ()),
-            file=None if database.file is None else (folder / database.file).place(),
-            writes=database.writes,
-            optional=database.optional,
-        )
-    if fields.image is not None:
-        values["image"] = ImageSource(image=fields.image)
-    if fields.dockerfile is not None:
-        name = values.pop("dockerfile")
-        own_path = folder / name
-        bundled_path = bundled / f"{name}.Dockerfile"
-        is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
-        values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
-    return replace(task, **values) if values else task
-
-
-def _explicit_fields(model: BaseModel) -> dict[str, Any]:
-    """Return the fields that are not left out; to leave one out, and to give null, is the same."""
-    every = {name: getattr(model, name) for name in model.model_fields_set}
-    return {name: value for name, value in every.items() if value is not None}
-
-
-def build_task(
-    blank: Task,
-    layers: list[TaskFields],
-    *,
-    folder: SuitePath,
-    bundled: Path,
-    **per_task: Any,
-) -> Task:
-    """Make a task from a blank one and layers of fields; later layers replace earlier ones.
-
-    Args:
-        blank: what all tasks of the suite have in common.
-        layers: the fields to lay over it; one or more.
-        folder: where relative paths in the suite start.
-        bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
-        per_task: fields of this task alone, which no layer has, such as its source.
-    """
-    *base_layers, last_layer = layers
-    task = blank
-    for fields in base_layers:
-        task = _apply(task, fields, folder, bundled, {})
-    task = _apply(task, last_layer, folder, bundled, per_task)
-    return replace(task, needs_network="network" in task.tags)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.statistics.rates import wilson
@@ -74,12 +75,14 @@ def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
 
     It takes hours: ``--game`` plays some of it, and published rows of other games stay.
     """
-    xfail = {task.id for env in ENVIRONMENTS for task in bundled_tasks(env, "") if task.xfail}
+    xfail = {
+        task.id for env in BUILTIN_ENVIRONMENTS for task in bundled_tasks(env, "") if task.xfail
+    }
     # Docker takes five times as long for an episode.
     games: dict[tuple[str, ...], tuple[str, int]] = {
         (backend, env, agent): (f"--intercode-env={env}", -(-arguments.count // share))
         for backend, share in (("bubblewrap", 1), ("docker", 5))
-        for env in ENVIRONMENTS
+        for env in BUILTIN_ENVIRONMENTS
         for agent in ("oracle", "idle")
     }
     data = os.environ.get("INTERCODE_DATA")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.files import bundled_folder
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.suites.loader import load_suite
 from tests.campaigns.verdicts import Verdicts, busy, play
 
@@ -33,7 +34,7 @@ def _xfail(tasks: list[Task]) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_on_bundled_suites(env: str, tmp_path: Path) -> None:
     suite = load_suite(bundled_folder("tasks") / f"{env}.yaml")
     check(tmp_path, list(suite.tasks), 10, f"--intercode-env={env}")

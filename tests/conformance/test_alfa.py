@@ -8,8 +8,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from pytest_intercode.auditing.playing import Answer, play
+from pytest_intercode.auditing.playing import play
 from pytest_intercode.core.task import FORMAT_NAMES, Task
+from pytest_intercode.environments.answer import Answer
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings

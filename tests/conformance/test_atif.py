@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.results.export import export
-from pytest_intercode.results.export.atif_schema import problems
+from pytest_intercode.export import export
 from pytest_intercode.results.files import read_records
+from tests.support.atif_schema import problems
 
 
 @pytest.fixture(scope="module", autouse=True)

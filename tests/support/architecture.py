@@ -21,7 +21,7 @@ LAYERS = (
     ("__main__",),
     ("testing",),
     ("plugin", "cli"),
-    ("page", "auditing", "rescoring", "gym", "options"),
+    ("page", "export", "auditing", "rescoring", "gym", "options"),
     ("rollouts",),
     ("agents",),
     ("suites",),
@@ -94,7 +94,9 @@ def graph() -> dict[str, set[str]]:
 _WIDTH, _GAP, _LEFT = 960, 8, 16
 _COLOURS = ("#dbe7f6", "#e3efe0", "#f8ecd6", "#f0e2ef", "#e8e8e8")
 _COLOUR_OF = {  # faces; rollouts and who acts; engines; records and tasks; data
-    **dict.fromkeys(("plugin", "cli", "page", "auditing", "rescoring", "gym", "options"), 0),
+    **dict.fromkeys(
+        ("plugin", "cli", "page", "export", "auditing", "rescoring", "gym", "options"), 0
+    ),
     **dict.fromkeys(("rollouts", "agents", "environments", "rewards"), 1),
     **dict.fromkeys(("databases", "sandboxes"), 2),
     **dict.fromkeys(("results", "suites", "gateway", "statistics"), 3),

@@ -64,7 +64,10 @@ _ALLOWED = {
     },
     "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
-    "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
+    "suites.building": {
+        "_apply": "a SuitePath, or our own Dockerfile",
+        "_read_bytes": "a SuitePath",
+    },
     "suites.swebench": {"_image": "a SuitePath"},
     "suites.swebench_verification": {
         "read_table": "SuitePath.place has made it, or it is ours",

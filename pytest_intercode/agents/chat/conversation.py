@@ -11,35 +11,17 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.chat.client import Answer, Caller
 from pytest_intercode.agents.chat.history import History, clip
-from pytest_intercode.agents.chat.parsing import ParsedAnswer, labels_of
+from pytest_intercode.agents.chat.parsing import ParsedAnswer
 from pytest_intercode.agents.chat.templates import Templates
-from pytest_intercode.agents.texts import describe_environment
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import StepResult
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import AgentError
 from pytest_intercode.gateway.exchange import TokenUsage
 
 __all__ = ["Conversation"]
 
 _ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
-_LANGUAGES = {"bash": "Bash", "sql": "SQL", "python": "Python", "ctf": "Bash", "swe": "Bash"}
-_EXAMPLES = {
-    "bash": "ls -la",
-    "sqlite": "SELECT sql FROM sqlite_master",
-    "mysql": "SHOW TABLES",
-    "python": "def double(x):\n    return 2 * x",
-    "ctf": "ls -la",
-    "swe": "git log --oneline",
-}
-_SUBMITTED = {"python": "NAME", "ctf": "FLAG"}
-_ANSWERS = {
-    "bash": "Leave the answer empty: the files and your last output are graded.",
-    "sql": "Leave the answer empty: your last result, or the data as you leave them, are graded.",
-    "python": "The answer is the name of the function or class that solves the task.",
-    "ctf": "The answer is the flag.",
-    "swe": "Leave the answer empty: tests are run on the files as you leave them.",
-}
-_ANSWER = "Leave the answer empty, unless the task asks for one."
 
 
 class Conversation:
@@ -56,6 +38,7 @@ class Conversation:
     Attributes:
         env: the environment.
         task: the task.
+        kind: the kind of its environment.
         refine: turns that plan-solve has after its plan.
         over: the environment has ended the episode.
         turns_left: actions that remain.
@@ -79,13 +62,14 @@ class Conversation:
         self.refine = arguments.refine
         self.over = False
         self.turns_left = task.max_turns
-        self.language = labels_of(task.env)[0]
+        self.kind = kind_of(task.env)
+        self.language = self.kind.labels[0]
         self._arguments = arguments
         self._templates = templates
         self._caller = caller
         self._missing_usage_logged = False
-        environment = describe_environment(task.env)
-        submitted = _SUBMITTED.get(task.env, "")
+        kind = self.kind
+        submitted = kind.submission
         self.submit_form = f"submit {submitted}".rstrip()
         if strategy == "tools":
             with_answer = f", with {submitted} as its answer" if submitted else ""
@@ -95,17 +79,16 @@ class Conversation:
             "workdir": task.workdir,
             "engine": _ENGINES.get(task.engine, task.engine),
             "database": task.database,
-            "language": _LANGUAGES.get(task.env) or environment.language,
+            "language": kind.language,
             "fence": self.language,
-            "example": _EXAMPLES.get(task.engine or task.env) or environment.example,
+            "example": kind.example_of(task),
             "environment": task.env,
-            "description": environment.description,
+            "description": kind.description,
             "submit": self.submit_form,
             "turns": task.max_turns,
-            "answer": _ANSWERS.get(task.env, _ANSWER),
+            "answer": kind.answer_instruction,
         }
-        setting = task.env if task.env in templates.texts else "other"
-        self.values["setting"] = self.fill(setting).strip()
+        self.values["setting"] = templates.introduce(kind, **self.values).strip()
         if templates.overrides:
             env.log(f"prompts of {arguments.prompts}: {', '.join(templates.overrides)}")
         system = {"role": "system", "content": self.fill(strategy)}

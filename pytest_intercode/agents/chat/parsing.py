@@ -18,16 +18,15 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
-from pytest_intercode.agents.texts import describe_environment
+from pytest_intercode.environments.registry import builtin_kinds, kind_of
 
 __all__ = [
-    "LANGUAGES",
     "Block",
     "ParsedAnswer",
     "find_blocks",
-    "labels_of",
     "parse_fenced",
     "parse_plan",
     "parse_react",
@@ -77,31 +76,14 @@ def split_thought(answer: str) -> tuple[str, str]:
 
 # -- code blocks
 
-_SHELL = ("bash", "sh", "shell", "zsh", "console", "terminal", "shell-session")
-
-LANGUAGES = {
-    "bash": _SHELL,
-    "sql": ("sql", "mysql", "mariadb", "sqlite", "sqlite3"),
-    "python": ("python", "py", "python3", "ipython"),
-    "ctf": _SHELL,
-    "swe": _SHELL,
-}
-"""The labels of each environment's language behind a fence; our own prompts use the first."""
-
-
-def labels_of(env: str) -> tuple[str, ...]:
-    """Return the labels of an environment's language, ours or a user's."""
-    return (
-        LANGUAGES[env]
-        if env in LANGUAGES
-        else tuple(dict.fromkeys((describe_environment(env).label, env)))
-    )
-
-
 _FENCE = re.compile(r"((?<!`)`{3,}(?!`)|(?<!~)~{3,}(?!~))[ \t]*([^\s`]*)([^\n`]*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _ONE_LINE = re.compile(r"```([^\n`]+)```")
-_KNOWN = frozenset(label for labels in LANGUAGES.values() for label in labels)
+
+
+@cache
+def _known_labels() -> frozenset[str]:
+    return frozenset(label for kind in builtin_kinds() for label in kind.labels)
 
 
 @dataclass(frozen=True)
@@ -128,7 +110,7 @@ def find_blocks(text: str, env: str) -> list[Block]:
         text: what a model wrote.
         env: the environment's name, which says what a language may be called.
     """
-    return list(_find_fences(text)) or list(_find_one_liners(text, labels_of(env)))
+    return list(_find_fences(text)) or list(_find_one_liners(text, kind_of(env).labels))
 
 
 def _find_fences(text: str) -> Iterator[Block]:
@@ -153,8 +135,9 @@ def _find_fences(text: str) -> Iterator[Block]:
         lines = text[opening.end() + 1 : end].rstrip().split("\n")
         code = "\n".join(line.removeprefix(indent) for line in lines)
         if not code.strip() and rest.strip():  # the code is on the fence's own line
-            code = rest.strip() if label.lower() in _KNOWN else f"{label}{rest}"
-            label = label if label.lower() in _KNOWN else ""
+            is_label = label.lower() in _known_labels()
+            code = rest.strip() if is_label else f"{label}{rest}"
+            label = label if is_label else ""
         yield Block(label.lower(), code, opening.start(), closing is not None)
         position = len(text) if closing is None else closing.end()
 
@@ -197,11 +180,10 @@ def _parse_submission(line: str, env: str) -> tuple[str, bool] | None:
             return _unquote(inside if closed else rest[1:]), not remainder.strip(" .`")
     if rest in ("", "."):
         return "", True
-    if env == "ctf":
-        return _unquote(rest), True
-    if env == "python" and re.fullmatch(r"[^\W\d][\w.]*?\.?", rest):
-        return rest.rstrip("."), True
-    return "", False  # prose: what is graded is what was done
+    answer = kind_of(env).answer_in_words(rest)
+    if answer is None:
+        return "", False  # prose: what is graded is what was done
+    return _unquote(answer), True
 
 
 def _unquote(text: str) -> str:
@@ -245,7 +227,7 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
     """
     thought, text = split_thought(answer)
     blocks = find_blocks(text, env)
-    usable = [block for block in blocks if block.label in ("", *labels_of(env))]
+    usable = [block for block in blocks if block.label in ("", *kind_of(env).labels)]
     if usable:
         return _parse_block(usable, text, thought, env, cut_off)
     submission = next(_find_submissions(text, env, whole_lines=True), None)
@@ -259,7 +241,9 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
     elif not text:
         problem = "the answer is empty"
     elif blocks:
-        problem = f"the code block is marked as {blocks[0].label!r}, not as {labels_of(env)[0]}"
+        problem = (
+            f"the code block is marked as {blocks[0].label!r}, not as {kind_of(env).labels[0]}"
+        )
     else:
         problem = "there is no code block in the answer"
     return ParsedAnswer("none", "", thought, text or _NOTHING, problem)

@@ -170,10 +170,10 @@ def _describe_tools(conversation: Conversation) -> list[dict[str, Any]]:
         }
         return {"type": "function", "function": function}
 
-    values, flag = conversation.values, conversation.task.env == "ctf"
+    values = conversation.values
     return [
         tool("execute", "code", f"{values['language']} code", required=True),
-        tool("submit", "answer", str(values["answer"]), required=flag),
+        tool("submit", "answer", str(values["answer"]), required=conversation.kind.needs_answer),
     ]
 
 
@@ -192,8 +192,8 @@ def _run_block(conversation: Conversation, answer: Answer) -> tuple[ParsedAnswer
 
 
 def _submit(conversation: Conversation) -> None:
-    """Submit for the model, where there is no flag to name."""
-    if not conversation.over and conversation.task.env != "ctf":
+    """Submit for the model, where that needs no answer."""
+    if not conversation.over and not conversation.kind.needs_answer:
         conversation.submit("")
 
 

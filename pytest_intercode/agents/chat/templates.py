@@ -12,20 +12,19 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from pytest_intercode.environments.registered import is_environment
+from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.environments.registry import builtin_kinds, is_environment
 from pytest_intercode.errors import AgentLoadError, suggestion
 
-__all__ = ["FOLDER", "PLACEHOLDERS", "Templates", "load_templates"]
+__all__ = ["PLACEHOLDERS", "Templates", "builtin_text", "load_templates"]
 
-FOLDER = Path(__file__).with_name("prompts")
-"""Our own templates."""
-
+_FOLDER = Path(__file__).with_name("prompts")
 _SUFFIX = ".txt"
 _SETTING = ("workdir", "engine", "database", "language", "fence", "example", "submit", "turns")
 _RESULT = ("observation", "turns_left")
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bash", "sql", "python", "ctf", "swe"), _SETTING),
+    **{kind.name: _SETTING for kind in builtin_kinds()},
     "other": ("environment", "description", *_SETTING),
     **dict.fromkeys(
         ("single-turn", "try-again", "react", "plan-solve", "tools"), ("setting", *_SETTING)
@@ -59,6 +58,19 @@ class Templates:
     texts: Mapping[str, Template]
     overrides: tuple[str, ...] = ()
 
+    def introduce(self, kind: EnvironmentKind, **values: object) -> str:
+        """Return the sentences that introduce an environment to a model.
+
+        Raises:
+            AgentLoadError: the prompt of a kind of the user's has a wrong placeholder.
+        """
+        if kind.name in self.texts:
+            return self.fill(kind.name, **values)
+        if not kind.prompt:
+            return self.fill("other", **values)
+        template = _parse(kind.prompt, kind.name, f"the prompt of {type(kind).__qualname__}")
+        return template.substitute(values)
+
     def fill(self, name: str, **values: object) -> str:
         """Return a template's text with its values."""
         substitutions = {key: values[key] for key in _placeholders(name) if key in values}
@@ -79,7 +91,8 @@ def load_templates(folder: Path | None = None) -> Templates:
     paths = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
     if not paths:
         raise AgentLoadError(
-            f"{option}: there is no template in it; copy what you want to change from {FOLDER}"
+            f"{option}: there is no template in it; copy what you want to change with "
+            "pytest-intercode prompts"
         )
     for path in paths:
         if path.stem not in PLACEHOLDERS and not is_environment(path.stem):
@@ -95,37 +108,60 @@ def _placeholders(name: str) -> tuple[str, ...]:
     return PLACEHOLDERS.get(name, PLACEHOLDERS["other"])
 
 
+def builtin_text(name: str) -> str:
+    """Return the text of one of our templates: of an environment, that of its kind."""
+    for kind in builtin_kinds():
+        if kind.name == name:
+            return kind.prompt
+    return (_FOLDER / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
 @cache
 def _read_builtin() -> Mapping[str, Template]:
-    return {name: _read(FOLDER / f"{name}{_SUFFIX}") for name in PLACEHOLDERS}
+    return {name: _parse(builtin_text(name), name, name) for name in PLACEHOLDERS}
 
 
 def _read(path: Path) -> Template:
-    """Read one template and check its placeholders.
+    """Read a template of the user's.
 
     Raises:
         AgentLoadError: it cannot be read, or has a placeholder that it may not have.
     """
     try:
-        text = path.read_text(encoding="utf-8").strip("\n")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise AgentLoadError(f"{path}: cannot be read: {error}") from None
-    placeholders = _placeholders(path.stem)
+    return _parse(text, path.stem, str(path))
+
+
+def _parse(text: str, template: str, source: str) -> Template:
+    """Check the placeholders of a template.
+
+    Args:
+        text: its text.
+        template: its name, which says what it may hold.
+        source: where it comes from, for messages.
+
+    Raises:
+        AgentLoadError: it has a placeholder that it may not have, or lacks one.
+    """
+    text = text.strip("\n")
+    placeholders = _placeholders(template)
     used_placeholders = set()
     for match in Template.pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if match["invalid"] is not None:
             raise AgentLoadError(
-                f"{path}:{line}: a $ without a placeholder; a dollar sign is written $$"
+                f"{source}:{line}: a $ without a placeholder; a dollar sign is written $$"
             )
         name = match["named"] or match["braced"]
         if name is not None and name not in placeholders:
             raise AgentLoadError(
-                f"{path}:{line}: there is no placeholder ${name} here; allowed are "
+                f"{source}:{line}: there is no placeholder ${name} here; allowed are "
                 f"{', '.join(f'${n}' for n in placeholders)}.{suggestion(name, placeholders)}"
             )
         used_placeholders.add(name)
-    required = _REQUIRED.get(path.stem)
+    required = _REQUIRED.get(template)
     if required is not None and required not in used_placeholders:
-        raise AgentLoadError(f"{path}: it has no ${required}, without which a model cannot work")
+        raise AgentLoadError(f"{source}: it has no ${required}, without which a model cannot work")
     return Template(text)

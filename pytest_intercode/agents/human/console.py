@@ -34,6 +34,7 @@ from prompt_toolkit.output import Output, create_output
 
 from pytest_intercode.agents.human.completeness import describe_missing, is_command
 from pytest_intercode.core.text import fragments
+from pytest_intercode.environments.registry import kind_of
 
 __all__ = ["Aborted", "Cleared", "Console", "EndOfInput", "history_file", "open_history"]
 
@@ -92,6 +93,7 @@ class Console:
         What was typed before is discarded: it was meant for something else.
         """
         # The streams of the process, as sys.stdin and sys.stdout may be replaced.
+        suffix = kind_of(env).suffix
         source = self._source or create_input(sys.__stdin__)
         sink = self._sink or create_output(sys.__stdout__)
         clear_typeahead(source)
@@ -103,12 +105,12 @@ class Console:
                 multiline=True,
                 editing_mode=self._mode,
                 history=history,
-                lexer=_lexer(env),
+                lexer=_lexer(suffix),
                 key_bindings=self._bindings(env, engine),
                 bottom_toolbar=self._toolbar,
                 prompt_continuation=lambda width, line, wraps: "... ".rjust(width),
                 enable_open_in_editor=True,
-                tempfile_suffix=_SUFFIXES[env],
+                tempfile_suffix=suffix,
             )
             yield
 
@@ -188,7 +190,7 @@ class Console:
     def _bindings(self, env: str, engine: str) -> KeyBindings:
         bindings = _make_clear_bindings()
         typing = has_focus(DEFAULT_BUFFER)
-        indented = env == "python"  # elsewhere it would put blanks into here-documents
+        indented = kind_of(env).indents  # elsewhere it would put blanks into here-documents
 
         @bindings.add("enter", filter=typing)
         def run_or_continue(event: KeyPressEvent) -> None:
@@ -244,13 +246,10 @@ def _make_clear_bindings() -> KeyBindings:
     return bindings
 
 
-_SUFFIXES = {"bash": ".sh", "ctf": ".sh", "swe": ".sh", "sql": ".sql", "python": ".py"}
-
-
-def _lexer(env: str) -> Lexer | None:
-    """Return the lexer of the environment's language, if Pygments is installed."""
+def _lexer(suffix: str) -> Lexer | None:
+    """Return the lexer of a language by the suffix of its files, if Pygments is installed."""
     try:
-        return PygmentsLexer.from_filename("typed" + _SUFFIXES[env])
+        return PygmentsLexer.from_filename("typed" + suffix)
     except ImportError:
         return None
 

@@ -15,6 +15,7 @@ from pytest_intercode.agents.human.console import (
 )
 from pytest_intercode.agents.protocol import QuitRun
 from pytest_intercode.core.text import pluralize
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
@@ -42,14 +43,6 @@ Keys
   Ctrl-C            clear what you typed
 Characters that do not show as themselves are shown as escapes, such as \\x1b.
 History: {history}"""
-
-_CONTINUATIONS = {
-    "bash": "an open quote, here-document, loop or backslash goes on",
-    "ctf": "an open quote, here-document, loop or backslash goes on",
-    "swe": "an open quote, here-document, loop or backslash goes on",
-    "sql": "SQL goes on until a ; or an empty line",
-    "python": "an open bracket or block goes on; an empty line ends a block",
-}
 
 
 class Player:
@@ -121,10 +114,8 @@ class Player:
                 case ":quit":
                     raise QuitRun("the human ended the run with :quit")
                 case ":help" | ":?":
-                    continuation, history = (
-                        _CONTINUATIONS.get(task.env, "Enter runs it"),
-                        history_file(task.env),
-                    )
+                    continuation = kind_of(task.env).continuation
+                    history = history_file(task.env)
                     console.show(_HELP.format(continuation=continuation, history=history), _NOTICE)
                 case ":task":
                     self._show_task(task, turns_left)
@@ -138,7 +129,7 @@ class Player:
 
     def _show_task(self, task: TaskView, turns_left: int) -> None:
         facts = [word for word in (task.env, task.hardness, *task.tags) if word]
-        details = [f"workdir {task.workdir}"] if task.env != "sql" else []
+        details = [f"workdir {task.workdir}"] if kind_of(task.env).shows_workdir else []
         if task.engine:
             details.append(f"database {task.database} ({task.engine})")
         show = self._console.show

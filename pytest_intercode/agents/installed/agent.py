@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
@@ -23,11 +23,11 @@ from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.agents.texts import describe_graded
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
+from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
@@ -42,11 +42,11 @@ from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turn
 
 __all__ = ["make_factory"]
 
+_FORWARDER = Path(__file__).with_name("forward.pl")
 _GATEWAY_FOLDER = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
-_ENVIRONMENTS = ("bash", "ctf", "swe")  # those with a shell
 _PORTS = range(20_000, 60_000)
 _CANNOT_RUN = 125  # exit status of a sandbox that lacks what the program needs
 _TEMPLATE = "template"  # the argument that every recipe has
@@ -64,11 +64,6 @@ kill "$forwarder" 2>/dev/null
 tail -c {max_bytes} {home}/.output
 exit $status
 """
-_ANSWER_INSTRUCTIONS = {
-    "bash": "What is graded are the files and, where the task asks for output, that output: write "
-    "exactly what a shell would print to the file {answer}.",
-    "ctf": "Write the flag, and nothing else, to the file {answer}.",
-}
 
 
 def make_factory(
@@ -115,7 +110,7 @@ def make_factory(
         close=shared.close,
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
-        environments=_ENVIRONMENTS,
+        environments=tuple(kind.name for kind in builtin_kinds() if kind.has_shell),
     )
 
 
@@ -137,9 +132,8 @@ class _Shared:
         self._private = PrivateFolder()
         self.folder = self._private.make()
         self.folder.chmod(0o711)  # the user of a sandbox may be another one
-        forwarder = resources.files("pytest_intercode.agents.installed").joinpath("forward.pl")
-        (self.folder / "forward.pl").write_bytes(forwarder.read_bytes())
-        (self.folder / "forward.pl").chmod(0o644)
+        forwarder = shutil.copyfile(_FORWARDER, self.folder / _FORWARDER.name)
+        forwarder.chmod(0o644)
         try:
             self._gateway = Gateway(settings)
         except ConfigurationError as error:
@@ -178,34 +172,26 @@ class _Shared:
         self._private.close()
 
 
+@dataclass
 class _Episode:
     """One run of the program on one task."""
 
-    def __init__(
-        self,
-        shared: _Shared,
-        recipe: Recipe,
-        values: Mapping[str, str],
-        key: str,
-        name: str,
-        template: Path | None,
-    ) -> None:
-        self._template = template
-        self._shared = shared
-        self._recipe = recipe
-        self._values = dict(values)
-        self._key = key
-        self._name = name
-        self._session: Session | None = None
+    shared: _Shared
+    recipe: Recipe
+    values: Mapping[str, str]
+    key: str
+    name: str
+    template: Path | None
+    _session: Session | None = None
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program in the sandbox, wait for its end, and hand in its answer."""
-        if task.env not in _ENVIRONMENTS:
+        if not kind_of(task.env).has_shell:
             raise AgentError(
                 f"an installed agent needs a shell, which the environment {task.env} has not: "
                 "give an mcp: agent there"
             )
-        session, socket = self._shared.open(self._key, env, task.max_turns)
+        session, socket = self.shared.open(self.key, env, task.max_turns)
         self._session = session
         self._put_files(task, env, session, socket)
         try:
@@ -227,9 +213,10 @@ class _Episode:
     ) -> None:
         port = secrets.choice(_PORTS)
         gateway = f"http://127.0.0.1:{port}"
-        instructions = _ANSWER_INSTRUCTIONS.get(task.env) or describe_graded(task)
+        kind = kind_of(task.env)
+        instructions = kind.answer_file_instruction or kind.graded
         values = {
-            **self._values,
+            **self.values,
             "query": check_value("query", task.query),
             "gateway": gateway,
             "token": session.token,
@@ -237,9 +224,9 @@ class _Episode:
             f"questions. You have {task.max_turns} calls of tools.",
         }
         variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
-        variables |= {key: fill(value, values) for key, value in self._recipe.variables.items()}
-        command = [fill(word, values) for word in self._recipe.command]
-        node = [f"PATH={BUNDLE_FOLDER}/node/bin:$PATH"] if self._recipe.node else []
+        variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
+        command = [fill(word, values) for word in self.recipe.command]
+        node = [f"PATH={BUNDLE_FOLDER}/node/bin:$PATH"] if self.recipe.node else []
         script = _SCRIPT.format(
             home=_HOME,
             gateway=_GATEWAY_FOLDER,
@@ -252,12 +239,12 @@ class _Episode:
             ),
             words=shlex.join(command),
         )
-        staged = self._shared.make_folder()
+        staged = self.shared.make_folder()
         home = staged / "home"
         try:
-            if self._template is not None:
-                shutil.copytree(self._template, home, symlinks=True)
-            for path, content in {**self._recipe.files, "run.sh": script}.items():
+            if self.template is not None:
+                shutil.copytree(self.template, home, symlinks=True)
+            for path, content in {**self.recipe.files, "run.sh": script}.items():
                 file = home / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.unlink(missing_ok=True)  # it may be a link of the template's
@@ -290,20 +277,20 @@ class _Episode:
             raise BudgetExhausted(session.exhausted or "the episode is over")
         last = " ".join(output.split())[-_MAX_MESSAGE_CHARACTERS:]
         if status == _CANNOT_RUN:
-            raise AgentError(f"{self._name} cannot run in this sandbox: {last}")
+            raise AgentError(f"{self.name} cannot run in this sandbox: {last}")
         refusals = "; ".join(session.refusals[:2])
         reason = f" ({refusals})" if refusals else ""
         if status != 0:
             ending = "was stopped" if status is None else f"exited with status {status}"
-            raise AgentError(f"{self._name} {ending}{reason}; its last output: {last}")
+            raise AgentError(f"{self.name} {ending}{reason}; its last output: {last}")
         if not session.exchanges:
             raise AgentError(
-                f"{self._name} ended without asking a model{reason}; its last output: {last}"
+                f"{self.name} ended without asking a model{reason}; its last output: {last}"
             )
 
     def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
         """Return what is graded instead of the last output."""
-        if task.env == "swe":
+        if not kind_of(task.env).reads_answer:
             return ""
         status, output = env.exec(f"cat {_ANSWER} 2>/dev/null")
         return output if status == 0 else final_message(session.exchanges)

@@ -96,21 +96,12 @@ def _install(recipe: Recipe, bundle: Path) -> None:
     part.mkdir()
     if recipe.npm:
         quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-        run_installer(
-            "the agent's packages", "npm", "install", *quiet, f"--prefix={part}", *recipe.npm
-        )
+        command = ["npm", "install", *quiet, f"--prefix={part}", *recipe.npm]
     else:
         copy_python(part / "python", f"{BUNDLE_FOLDER}/python")
-        wheels_only = "--only-binary=:all:"
-        run_installer(
-            "the agent's packages",
-            "pip",
-            "install",
-            wheels_only,
-            "--target",
-            str(part / "site"),
-            *recipe.python,
-        )
+        site = str(part / "site")
+        command = ["pip", "install", "--only-binary=:all:", "--target", site, *recipe.python]
+    run_installer("the agent's packages", *command)
     if recipe.node:
         copy_program("node", part / "node", f"{BUNDLE_FOLDER}/node")
     for root, _, names in os.walk(part):  # the user of a sandbox may be another one

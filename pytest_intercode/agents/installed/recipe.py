@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -26,6 +25,7 @@ PLACEHOLDERS = {
 }
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_RECIPES = Path(__file__).with_name("recipes")
 _ALIASES = {"claude": "claude-code", "qwen": "qwen-code"}
 
 
@@ -83,9 +83,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def recipe_names() -> list[str]:
     """Return the names of our recipes and their short forms."""
-    folder = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
-    names = (file.name.removesuffix(".yaml") for file in folder.iterdir())
-    return sorted({*names, *_ALIASES})
+    return sorted({*(file.stem for file in _RECIPES.iterdir()), *_ALIASES})
 
 
 def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path]:
@@ -101,9 +99,7 @@ def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path
     """
     names = recipe_names()
     if name in names:
-        name = _ALIASES.get(name, name)
-        recipes = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
-        path = Path(str(recipes.joinpath(f"{name}.yaml")))
+        path = _RECIPES / f"{_ALIASES.get(name, name)}.yaml"
     else:
         path = folder / Path(name).expanduser()
         if not path.is_file():

@@ -2,9 +2,3 @@
 
 Only ``server`` imports the SDK.
 """
-
-from __future__ import annotations
-
-from pytest_intercode.agents.mcp.agent import make_factory
-
-__all__ = ["make_factory"]

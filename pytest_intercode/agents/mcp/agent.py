@@ -11,6 +11,8 @@ import importlib.util
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,14 +90,10 @@ def make_factory(
         )
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
-    def close() -> None:
-        try:
-            gateway_meter.close()
-        finally:
-            workspaces.close()
-            shared.close()
-
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
+    closing = ExitStack()
+    for part in (shared, workspaces, gateway_meter):  # the last one is closed first
+        closing.callback(part.close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
 
 
 def _check_extra(name: str) -> None:
@@ -147,49 +145,41 @@ class _Shared:
             self._server = self._folder = None
 
 
+@dataclass
 class _Episode:
     """One run of the program on one task."""
 
-    def __init__(
-        self,
-        shared: _Shared,
-        command: CommandLine,
-        option_folder: Path,
-        working_folder: Path | None,
-        template: Path | None,
-        grace: float,
-        meter: EpisodeMeter,
-        workspaces: Workspaces,
-    ) -> None:
-        self._shared = shared
-        self._workspaces = workspaces
-        self._workspace: Workspace | None = None
-        self._command = command
-        self._option_folder = option_folder
-        self._working_folder = working_folder
-        self._template = template
-        self._grace = grace
-        self._meter = meter
-        self._calls = Calls()
-        self._program: Program | None = None
-        self._server: McpServer | None = None
-        self._endpoint: Endpoint | None = None
-        self._client: ClientConfiguration | None = None
-        self._turns_left = 0
-        self._over = self._called = self._aborted_early = False
+    shared: _Shared
+    command: CommandLine
+    option_folder: Path
+    working_folder: Path | None
+    template: Path | None
+    grace: float
+    meter: EpisodeMeter
+    workspaces: Workspaces
+    _calls: Calls = field(default_factory=Calls)
+    _workspace: Workspace | None = None
+    _program: Program | None = None
+    _server: McpServer | None = None
+    _endpoint: Endpoint | None = None
+    _client: ClientConfiguration | None = None
+    _turns_left: int = 0
+    _over: bool = False
+    _called: bool = False
+    _aborted_early: bool = False
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
-        self._workspace = self._workspaces.open(task, env)
-        program, endpoint = self._start(task, env, self._meter.begin(env))
+        self._workspace = self.workspaces.open(task, env)
+        program, endpoint = self._start(task, env, self.meter.begin(env))
         try:
             self._serve(program, endpoint, env)
         except AgentError:
-            self._meter.check_outage()
+            self.meter.check_outage()
             raise
         finally:
-            self._meter.report(env)
+            self.meter.report(env)
 
     def _serve(self, program: Program, endpoint: Endpoint, env: AgentEnvironment) -> None:
         deadline: float | None = None
@@ -202,7 +192,7 @@ class _Episode:
                 env.log(program.output())
                 self._carry_out(call, env)
             if self._over and deadline is None:
-                deadline = time.monotonic() + self._grace
+                deadline = time.monotonic() + self.grace
         env.log(program.output())
         if self._workspace is not None and call != "aborted":
             self._workspace.push_last()
@@ -223,7 +213,7 @@ class _Episode:
         self._calls.close(texts.OVER)
         if self._program is not None:
             self._program.close()
-        self._meter.close()
+        self.meter.close()
         if self._server is not None and self._endpoint is not None:
             self._server.shut(self._endpoint)
             self._endpoint = None
@@ -237,22 +227,22 @@ class _Episode:
         self, task: TaskView, env: AgentEnvironment, gateway_variables: Mapping[str, str | None]
     ) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(
-            self._shared.make_folder(),
-            self._working_folder if self._workspace is None else self._workspace.folder,
-            self._template,
+            self.shared.make_folder(),
+            self.working_folder if self._workspace is None else self._workspace.folder,
+            self.template,
         )
-        server = self._server = self._shared.start()
+        server = self._server = self.shared.start()
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket
         )
         sandbox_facts = sandbox_variables(env)
         sandbox = sandbox_facts.get("INTERCODE_SANDBOX", "")
         client.write(
-            *(task, self._option_folder, endpoint.url, endpoint.token, sandbox),
+            *(task, self.option_folder, endpoint.url, endpoint.token, sandbox),
             workspace=self._workspace is not None,
         )
         program = self._program = Program(
-            self._command.fill(client.values),
+            self.command.fill(client.values),
             folder=client.folder,
             variables={
                 **client.variables,
@@ -292,11 +282,7 @@ class _Episode:
             call.answer(reply)
 
     def _check_end(self, program: Program, endpoint: Endpoint, *, aborted: bool) -> None:
-        """Check how a program ended that ended, or was ended, before the episode did.
-
-        Raises:
-            AgentError: it failed, it never connected, or it called no tool.
-        """
+        """Refuse a program that failed, never connected, or called no tool, before its end."""
         status = 0 if aborted else program.wait(0) or 0
         output = program.last_lines()
         last = f"; its last output: {output}" if output else ""

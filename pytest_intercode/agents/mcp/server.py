@@ -262,30 +262,18 @@ def _list_tools(task: TaskView, turns_left: int) -> list[types.Tool]:
     hints = types.ToolAnnotations(
         read_only_hint=False, destructive_hint=False, open_world_hint=False
     )
+
+    def tool(name: str, description: str, arguments: dict[str, Any], **rules: Any) -> types.Tool:
+        schema = {"type": "object", "properties": arguments, **rules, "additionalProperties": False}
+        return types.Tool(
+            name=name, description=description, input_schema=schema, annotations=hints
+        )
+
     code = {"type": "string", "description": describe_code(task)}
     answer = {"type": "string", "description": describe_answer(task), "default": ""}
     return [
-        types.Tool(
-            name="execute",
-            description=describe_execute(task, turns_left),
-            input_schema={
-                "type": "object",
-                "properties": {"code": code},
-                "required": ["code"],
-                "additionalProperties": False,
-            },
-            annotations=hints,
-        ),
-        types.Tool(
-            name="submit",
-            description=describe_submit(task),
-            input_schema={
-                "type": "object",
-                "properties": {"answer": answer},
-                "additionalProperties": False,
-            },
-            annotations=hints,
-        ),
+        tool("execute", describe_execute(task, turns_left), {"code": code}, required=["code"]),
+        tool("submit", describe_submit(task), {"answer": answer}),
     ]
 
 

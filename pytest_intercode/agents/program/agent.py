@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,47 +68,37 @@ def make_factory(
             again=lambda: make(task),
         )
 
-    def close() -> None:
-        try:
-            gateway_meter.close()
-        finally:
-            workspaces.close()
-
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=close)
+    closing = ExitStack()
+    for part in (workspaces, gateway_meter):  # the last one is closed first
+        closing.callback(part.close)
+    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
 
 
+@dataclass
 class _Episode:
     """One run of the program on one task."""
 
-    def __init__(
-        self,
-        words: list[str],
-        arguments: Mapping[str, str],
-        folder: Path,
-        meter: EpisodeMeter,
-        workspaces: Workspaces,
-    ) -> None:
-        self._words = words
-        self._workspaces = workspaces
-        self._workspace: Workspace | None = None
-        self._meter = meter
-        self._arguments = arguments
-        self._folder = folder
-        self._program: Program | None = None
-        self._aborted = False
+    words: list[str]
+    arguments: Mapping[str, str]
+    folder: Path
+    meter: EpisodeMeter
+    workspaces: Workspaces
+    _workspace: Workspace | None = None
+    _program: Program | None = None
+    _aborted: bool = False
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program and carry out its messages until the episode is over."""
-        workspace = self._workspace = self._workspaces.open(task, env)
+        workspace = self._workspace = self.workspaces.open(task, env)
         program = self._program = Program(
-            self._words,
-            folder=self._folder,
+            self.words,
+            folder=self.folder,
             cwd=workspace.folder if workspace is not None else None,
             variables={
                 "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
                 **(workspace.variables if workspace is not None else {}),
                 **sandbox_variables(env),
-                **self._meter.begin(env),
+                **self.meter.begin(env),
             },
         )
         if self._aborted:
@@ -117,9 +108,7 @@ class _Episode:
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
         }
-        lines.send(
-            {"type": "task", "version": VERSION, "task": facts, "arguments": self._arguments}
-        )
+        lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
         try:
             reason = self._converse(program, lines, env)
             if workspace is not None and not self._aborted:
@@ -131,11 +120,11 @@ class _Episode:
             elif not lines.received:
                 env.log("[the program wrote no line; does it flush its standard output?]\n")
         except AgentError:
-            self._meter.check_outage()
+            self.meter.check_outage()
             raise
         finally:
             env.log(program.output())
-            self._meter.report(env)
+            self.meter.report(env)
 
     def abort(self) -> None:
         """Kill the program, from any thread."""
@@ -149,7 +138,7 @@ class _Episode:
             self._program.close()
             if self._program.survivors:
                 log(f"[{self._program.survivors} of its processes could not be killed]\n")
-        self._meter.close()
+        self.meter.close()
         if self._workspace is not None:
             self._workspace.close()
 
@@ -164,7 +153,7 @@ class _Episode:
             try:
                 if message.get("thought"):
                     env.think(message["thought"])
-                if message.get("usage") and not self._meter.active:
+                if message.get("usage") and not self.meter.active:
                     env.spend(**message["usage"])
                 if workspace is not None:
                     workspace.push()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from pytest_intercode.core.files import bundled_folder
@@ -19,7 +20,7 @@ from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.server import Mode, MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
-from pytest_intercode.errors import InfrastructureError, SandboxError
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["MySqlEngine", "image_source"]
@@ -43,16 +44,10 @@ class MySqlEngine:
         provider: where images and sandboxes come from.
 
     Raises:
-        InfrastructureError: the client is not installed, or there is no place for sockets.
+        InfrastructureError: there is no place for sockets.
     """
 
     def __init__(self, provider: SandboxProvider) -> None:
-        try:
-            import pymysql.cursors  # noqa: F401
-        except ImportError:
-            raise InfrastructureError(
-                "tasks with the engine mysql need PyMySQL: pip install 'pytest-intercode[mysql]'"
-            ) from None
         self._provider = provider
         self._folder = PrivateFolder()
         self._lock = threading.RLock()
@@ -68,11 +63,9 @@ class MySqlEngine:
         key = database.scripts, server_limits
         if writes:
             return MySqlSession(
-                lambda lost: self._writer(key, lost), database.name, self._take_back_writer(key)
+                partial(self._writer, key), database.name, partial(self._take_back_writer, key)
             )
-        return MySqlSession(
-            lambda lost: self._reader(key, lost), database.name, self._take_back_reader
-        )
+        return MySqlSession(partial(self._reader, key), database.name, self._take_back_reader)
 
     # -- sessions that read
 
@@ -123,21 +116,20 @@ class MySqlEngine:
         server = future.result()
         return server, server.lease()
 
-    def _take_back_writer(self, key: _Key) -> Callable[[MySqlServer, str, set[int]], None]:
-        def take_back(server: MySqlServer, account: str, connections: set[int]) -> None:
-            with contextlib.suppress(Exception):
-                gone = all(server.wait_for_end(connection) for connection in connections)
-                if gone and server.unchanged():
-                    reusable: Future[MySqlServer] = Future()
-                    reusable.set_result(server)
-                    with self._lock:
-                        waiting = self._waiting[key]
-                        if not self._closed and len(waiting) <= _MAX_STOCK:
-                            waiting.appendleft(reusable)
-                            return
-            self._end(server)
-
-        return take_back
+    def _take_back_writer(
+        self, key: _Key, server: MySqlServer, account: str, connections: set[int]
+    ) -> None:
+        with contextlib.suppress(Exception):
+            gone = all(server.wait_for_end(connection) for connection in connections)
+            if gone and server.unchanged():
+                reusable: Future[MySqlServer] = Future()
+                reusable.set_result(server)
+                with self._lock:
+                    waiting = self._waiting[key]
+                    if not self._closed and len(waiting) <= _MAX_STOCK:
+                        waiting.appendleft(reusable)
+                        return
+        self._end(server)
 
     # -- servers
 

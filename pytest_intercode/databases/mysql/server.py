@@ -10,25 +10,22 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
 
 from pytest_intercode.core.task import Limits
-from pytest_intercode.databases.mysql.wire import Watch, connect, failures
+from pytest_intercode.databases.mysql.wire import FAILURES, Watch, connect
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
-    from pymysql.cursors import Cursor
-
-__all__ = ["MAX_SESSIONS", "Mode", "MySqlServer"]
+__all__ = ["Mode", "MySqlServer"]
 
 Mode = Literal["reading", "writing"]
 
-MAX_SESSIONS = 200
-"""Sessions of a reading server at a time; each has an account to itself (see load.sh)."""
-
+_MAX_SESSIONS = 200  # of a reading server; each has an account to itself (see load.sh)
 _INSIDE = "/run/intercode"
 _SOCKET = "mysql.sock"
 _LOG = "/srv/intercode/error.log"
@@ -79,14 +76,14 @@ class MySqlServer:
         self._lock = threading.RLock()
         self._root: Connection[Cursor] | None = None
         self._watch = Watch(lambda _: None)
-        self._free = list(range(MAX_SESSIONS, 0, -1))
+        self._free = list(range(_MAX_SESSIONS, 0, -1))
         self._retired = False
         spec = SandboxSpec(
             image=image,
             limits=Limits(
                 memory=max(limits.memory, _MEMORY),
                 cpus=limits.cpus,
-                pids=MAX_SESSIONS + _THREADS,
+                pids=_MAX_SESSIONS + _THREADS,
                 file_size=limits.file_size,
             ),
             hostname="mysql",
@@ -126,12 +123,12 @@ class MySqlServer:
     @property
     def sessions(self) -> int:
         """How many sessions it has."""
-        return MAX_SESSIONS - len(self._free)
+        return _MAX_SESSIONS - len(self._free)
 
     @property
     def spent(self) -> bool:
         """Whether it takes no further sessions and has none."""
-        return self._retired and len(self._free) == MAX_SESSIONS
+        return self._retired and len(self._free) == _MAX_SESSIONS
 
     def connect(self, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
         """Open a connection; see :func:`~pytest_intercode.databases.mysql.wire.connect`."""
@@ -141,7 +138,7 @@ class MySqlServer:
 
     def kill(self, connection: int, target: Literal["QUERY", "CONNECTION"]) -> None:
         """End a connection's statement, or the connection."""
-        with contextlib.suppress(*failures()):  # it is gone already, or the server is
+        with contextlib.suppress(*FAILURES):  # it is gone already, or the server is
             self._ask(f"KILL {target} {connection}")
 
     def wait_for_end(self, connection: int, timeout: float = 2.0) -> bool:
@@ -176,7 +173,7 @@ class MySqlServer:
         inserts = self._ask(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
         try:
             position = self._ask("SHOW BINARY LOG STATUS")
-        except failures():
+        except FAILURES:
             position = self._ask("SHOW MASTER STATUS")  # MariaDB, and MySQL before 8.2
         return position[0][:2], inserts
 
@@ -190,7 +187,7 @@ class MySqlServer:
                     with self._root.cursor() as cursor:
                         cursor.execute(statement)
                         return cursor.fetchall()
-                except failures():
+                except FAILURES:
                     if attempt == 2 or (self._root is not None and self._root.open):
                         raise
                 finally:
@@ -212,7 +209,7 @@ class MySqlServer:
         with self._lock:
             try:
                 self._ask("DO 0")
-            except failures():
+            except FAILURES:
                 self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN_TIMEOUT)
                 self._start()
 
@@ -226,7 +223,7 @@ class MySqlServer:
             try:
                 self._ask("DO 0")
                 return
-            except failures() as error:
+            except FAILURES as error:
                 problem = error
             if time.monotonic() > next_check:
                 self._check_start()

@@ -6,23 +6,22 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from pymysql.connections import Connection
+from pymysql.cursors import SSCursor
+from pymysql.err import MySQLError
 
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.state import TooMuch, read_state
-from pytest_intercode.databases.mysql.wire import Watch
+from pytest_intercode.databases.mysql.wire import FAILURES, Watch
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet, State
 from pytest_intercode.errors import SandboxBroken, SandboxError, TaskError
 
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
-    from pymysql.cursors import SSCursor
-
 __all__ = ["MySqlSession"]
 
-_MAX_STATEMENT = (
-    4 * 1024**2 - 1024
-)  # bytes of a statement; max_allowed_packet of server.cnf has more
+# Bytes of a statement; max_allowed_packet of server.cnf has more.
+_MAX_STATEMENT = 4 * 1024**2 - 1024
 _CHUNK = 256  # rows
 _MAX_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
 _SYNC_TIMEOUT = 2.0  # seconds for the server to be ready for the next statement
@@ -116,9 +115,6 @@ class MySqlSession:
     def _execute(
         self, statement: str, timeout: float, max_rows: int, max_bytes: int
     ) -> dict[str, Any]:
-        from pymysql.cursors import SSCursor
-        from pymysql.err import MySQLError
-
         connection = self._connected()
         if "lock" in statement.lower():
             self._ids.add(self._id)  # GET_LOCK: it must be gone before the next session begins
@@ -179,10 +175,8 @@ class MySqlSession:
 
     def _settle(self, connection: Connection[Any], cursor: SSCursor, code: int | None) -> bool:
         """Read what is left of an answer; return whether the connection can still be used."""
-        from pymysql.err import MySQLError
-
         if connection.open:
-            with contextlib.suppress(MySQLError, OSError):  # it was interrupted, as it should be
+            with contextlib.suppress(*FAILURES):  # it was interrupted, as it should be
                 cursor.close()
         result = getattr(cursor, "_result", None)
         if result is not None:
@@ -194,7 +188,7 @@ class MySqlSession:
                 try:
                     connection.query("DO 0")
                     break
-                except (MySQLError, OSError) as problem:
+                except FAILURES as problem:
                     if problem.args[:1] != _INTERRUPTED[:1]:
                         connection.close()
                         break
@@ -228,14 +222,12 @@ class MySqlSession:
             self._server, self._account = self._find(self._server)
 
     def _connect(self) -> Connection[Any]:
-        from pymysql.err import MySQLError
-
         database: str | None = self._database
         for attempt in (1, 2):
             try:
                 connection = self._server.connect(self._account, database, self._watch)
                 break
-            except (MySQLError, OSError) as error:
+            except FAILURES as error:
                 code, message = _code_and_message(error)
                 if code in _NO_DATABASE and self._id:  # it was there, and the session dropped it
                     database = None
@@ -262,8 +254,6 @@ class MySqlSession:
 
     def state(self) -> State:
         """Return the committed state of the session's first database."""
-        from pymysql.err import MySQLError
-
         connection = self._connection
         status = 0 if connection is None else int(getattr(connection, "server_status", 0))
         for attempt in (1, 2):
@@ -277,16 +267,15 @@ class MySqlSession:
                 )
             except TooMuch as error:  #  the server is the session's own, and so is what it does
                 return State(unreadable=str(error))
-            except (MySQLError, OSError) as error:
+            except FAILURES as error:
                 locked = error.args[:1] == (_LOCKED,)
-                if attempt == 2 and locked:
-                    return State(unreadable="it is locked")
-                if attempt == 2 and not self._server.gone():
-                    return State(
-                        unreadable=f"the server cannot read it: {_code_and_message(error)[1]}"
-                    )
                 if attempt == 2:
-                    raise SandboxError(f"the state cannot be read: {error}") from None
+                    if locked:
+                        return State(unreadable="it is locked")
+                    if self._server.gone():
+                        raise SandboxError(f"the state cannot be read: {error}") from None
+                    message = _code_and_message(error)[1]
+                    return State(unreadable=f"the server cannot read it: {message}")
             if locked and connection is not None:
                 self._unlock(connection)
             else:
@@ -308,14 +297,12 @@ class MySqlSession:
 
     def _unlock(self, connection: Connection[Any]) -> None:
         """Give up the session's table locks; what it has not committed stays uncommitted."""
-        from pymysql.err import MySQLError
-
         if self._interrupted:
             connection.close()
             self._server.wait_for_end(self._id)
             return
         self._watch.begin(_SYNC_TIMEOUT, _MAX_ROW)
-        with contextlib.suppress(MySQLError, OSError):
+        with contextlib.suppress(*FAILURES):
             connection.query("UNLOCK TABLES")
         self._watch.end()
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from pytest_intercode.databases.mysql.wire import Watch, failures
+from pymysql.connections import Connection
+
+from pytest_intercode.databases.mysql.server import MySqlServer
+from pytest_intercode.databases.mysql.wire import FAILURES, Watch
 from pytest_intercode.databases.protocol import Cell, State, Table
 from pytest_intercode.databases.scan import Definitions
-
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
-
-    from pytest_intercode.databases.mysql.server import MySqlServer
 
 __all__ = ["TooMuch", "read_state"]
 
@@ -60,30 +58,40 @@ def read_state(
         TooMuch: there is more than is read.
         OSError, pymysql.err.MySQLError: it cannot be read.
     """
+    with _connected(server, "root", None) as (root, watch):
+        try:
+            on_begin(watch)
+            watch.begin(_STATE_TIMEOUT, _MAX_WIRE_BYTES)
+            with root.cursor() as cursor:
+                cursor.execute("SET SESSION lock_wait_timeout = 1")
+            return _Reader(server, account, database, root, watch).state(uncommitted)
+        except FAILURES as error:
+            if watch.reason == "timeout":
+                raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s") from error
+            if watch.reason:
+                raise TooMuch("the reading was ended") from error
+            if watch.flooded:
+                raise TooMuch(f"it holds more than {_MAX_WIRE_BYTES} bytes") from error
+            raise
+        except (ValueError, LookupError) as error:  # as a character set that is not of Unicode's
+            raise TooMuch(f"what it holds cannot be decoded: {error}") from error
+
+
+@contextlib.contextmanager
+def _connected(
+    server: MySqlServer, account: str, database: str | None
+) -> Iterator[tuple[Connection[Any], Watch]]:
+    """Connect to a server under a watch, which has still to begin."""
     number = 0
     watch = Watch(lambda target: server.kill(number, target))
-    root = server.connect("root", None, watch)
+    connection = server.connect(account, database, watch)
     try:
-        number = int(root.thread_id())  # type: ignore[no-untyped-call]
-        on_begin(watch)
-        watch.begin(_STATE_TIMEOUT, _MAX_WIRE_BYTES)
-        with root.cursor() as cursor:
-            cursor.execute("SET SESSION lock_wait_timeout = 1")
-        reader = _Reader(server, account, database, root, lambda: watch.cancelled)
-        return reader.state(uncommitted)
-    except failures() as error:
-        if watch.reason == "timeout":
-            raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s") from error
-        if watch.reason:
-            raise TooMuch("the reading was ended") from error
-        if watch.flooded:
-            raise TooMuch(f"it holds more than {_MAX_WIRE_BYTES} bytes") from error
-        raise
-    except (ValueError, LookupError) as error:  # as a character set that is not one of Unicode's
-        raise TooMuch(f"what it holds cannot be decoded: {error}") from error
+        number = int(connection.thread_id())  # type: ignore[no-untyped-call]
+        yield connection, watch
     finally:
         watch.end()
-        root.close()
+        with contextlib.suppress(Exception):
+            connection.close()
 
 
 class _Reader:
@@ -93,9 +101,9 @@ class _Reader:
         account: str,
         database: str,
         root: Connection[Any],
-        ended: Callable[[], bool],
+        watch: Watch,
     ) -> None:
-        self._ended = ended
+        self._watch = watch
         self._server = server
         self._account = account
         self._database = database
@@ -110,7 +118,7 @@ class _Reader:
         self._bytes -= size
         if self._rows < 0 or self._bytes < 0:
             raise TooMuch(f"it holds more than {_MAX_ALL_ROWS} rows or {_MAX_ALL_BYTES} bytes")
-        if time.monotonic() > self._deadline or self._ended():
+        if time.monotonic() > self._deadline or self._watch.cancelled:
             raise TooMuch(f"reading it takes more than {_STATE_TIMEOUT:g} s")
 
     def state(self, uncommitted: bool) -> State:
@@ -136,28 +144,17 @@ class _Reader:
 
     def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
         """Return what a view shows to the agent's account; None if it cannot be read soon."""
-        problems: tuple[type[Exception], ...] = (*failures(), UnicodeDecodeError)
-        number = 0
         self._count(0, 0)
-        watch = Watch(lambda what: self._server.kill(number, what))
         try:
-            connection = self._server.connect(self._account, self._database, watch)
-        except problems:
+            with _connected(self._server, self._account, self._database) as (connection, watch):
+                watch.begin(_VIEW_TIMEOUT, 4 * _MAX_BYTES)
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MAX_ROWS + 1}")
+                    rows = cursor.fetchall()
+                self._count(len(rows), watch.received)
+                return None if len(rows) > _MAX_ROWS or watch.stopped else tuple(rows)
+        except (*FAILURES, UnicodeDecodeError):
             return None
-        try:
-            number = int(connection.thread_id())  # type: ignore[no-untyped-call]
-            watch.begin(_VIEW_TIMEOUT, 4 * _MAX_BYTES)
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MAX_ROWS + 1}")
-                rows = cursor.fetchall()
-            self._count(len(rows), watch.received)
-            return None if len(rows) > _MAX_ROWS or watch.stopped else tuple(rows)
-        except problems:
-            return None
-        finally:
-            watch.end()
-            with contextlib.suppress(Exception):
-                connection.close()
 
     def _table(self, name: str, columns: _Facts) -> Table:
         declared = tuple((row["column_name"], _declaration(row)) for row in columns)

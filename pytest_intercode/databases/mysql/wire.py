@@ -11,13 +11,16 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from pymysql.connections import Connection
-    from pymysql.cursors import Cursor
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+from pymysql.err import MySQLError
 
-__all__ = ["Kill", "NoAnswer", "TooMuch", "Watch", "connect", "failures"]
+__all__ = ["FAILURES", "Kill", "NoAnswer", "Watch", "connect"]
+
+FAILURES = (OSError, MySQLError)
+"""What a statement may raise: the errors of the connection, and those of the server."""
 
 Kill: TypeAlias = Callable[[Literal["QUERY", "CONNECTION"]], None]
 Reason: TypeAlias = Literal["", "timeout", "cancelled"]
@@ -32,10 +35,6 @@ class NoAnswer(OSError):
     """The server does not even answer to a kill."""
 
 
-class TooMuch(OSError):
-    """One row is larger than what is read at most; the connection was killed."""
-
-
 class Watch:
     """The clock of one connection's statements.
 
@@ -43,6 +42,7 @@ class Watch:
         kill: ends what the connection is doing, by means of another connection.
 
     Attributes:
+        cancelled: nothing is to be waited for any more.
         reason: why the statement was stopped; empty if it was not.
         received: bytes that arrived for the statement.
         flooded: it sent more than it may, and its connection was killed.
@@ -50,7 +50,7 @@ class Watch:
 
     def __init__(self, kill: Kill) -> None:
         self._kill = kill
-        self._cancelled = False
+        self.cancelled = False
         self.begin(0.0, 0)
         self._on = False
 
@@ -74,12 +74,7 @@ class Watch:
 
     def cancel(self) -> None:
         """End the statement, and all that follow; from another thread."""
-        self._cancelled = True
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether nothing is to be waited for any more."""
-        return self._cancelled
+        self.cancelled = True
 
     @property
     def stopped(self) -> bool:
@@ -105,7 +100,7 @@ class Watch:
         if not self._on:
             raise NoAnswer("the server is not expected to say anything")
         instant = time.monotonic()
-        if self._cancelled and not self.reason:
+        if self.cancelled and not self.reason:
             self.reason = "cancelled"
             self.stop()
         elif instant >= self._due:
@@ -114,12 +109,16 @@ class Watch:
         return min(_POLL_INTERVAL, max(0.001, self._due - instant))
 
     def arrived(self, size: int) -> None:
-        """Count bytes that arrived; raise TooMuch for more than the statement may send."""
+        """Count bytes that arrived; for more than the statement may send, kill the connection.
+
+        Raises:
+            OSError: it was killed.
+        """
         self.received += size
         if self.received > self._max_bytes:
             self.flooded = True
             self._kill("CONNECTION")
-            raise TooMuch("the result is too large")
+            raise OSError("the result is too large")
 
     def _step(self) -> None:
         self._kills += 1
@@ -147,13 +146,6 @@ class _WatchedSocket(socket.socket):
         return size
 
 
-def failures() -> tuple[type[Exception], ...]:
-    """Return what a statement may raise: the server's errors, and those of the connection."""
-    from pymysql.err import MySQLError
-
-    return OSError, MySQLError
-
-
 def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
     """Connect to the server behind a socket; a session in the server's own mode begins.
 
@@ -161,8 +153,6 @@ def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connec
         OSError: no server listens there.
         pymysql.err.MySQLError: the server refuses.
     """
-    from pymysql.connections import Connection
-
     channel = _WatchedSocket(watch)
     watch.begin(_CONNECT_TIMEOUT, 1 << 20)
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pytest_intercode.core.task import Database, Limits
 from pytest_intercode.databases.scan import split
@@ -26,12 +26,8 @@ _BUILD_TIMEOUT = 120.0  # seconds to make a database, or to copy one
 _BUILD_MEMORY = 2 * 1024**3  # bytes for the process that makes a database
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What a session starts from: an image, a script or a file; see ``worker.py``."""
-
-    kind: int
-    data: bytes
+_Source: TypeAlias = "tuple[int, bytes]"
+"""What a session starts from: ``IMAGE``, ``SCRIPT``, ``COPY`` or ``FILE``, and its data."""
 
 
 class SqliteEngine:
@@ -55,7 +51,7 @@ class SqliteEngine:
         session = SqliteSession(
             lambda: self._start(source, writes=writes, memory=limits.memory),
             writes=writes,
-            on_close=self._forget,
+            on_close=self._sessions.discard,
         )
         with self._lock:
             self._sessions.add(session)
@@ -65,9 +61,7 @@ class SqliteEngine:
         """Return a process that has loaded a database."""
         process = SqliteProcess(self._forks)
         try:
-            reply = process.open(
-                source.kind, source.data, writes=writes, memory=memory, timeout=_BUILD_TIMEOUT
-            )
+            reply = process.open(*source, writes=writes, memory=memory, timeout=_BUILD_TIMEOUT)
         except Lost as lost:
             process.close()
             raise SandboxError(f"SQLite's process did not load the database: {lost}") from None
@@ -75,11 +69,6 @@ class SqliteEngine:
             process.close()
             raise TaskError(f"SQLite cannot load the database: {reply.error}")
         return process
-
-    def _forget(self, session: SqliteSession) -> None:
-        """Take note that a session has ended."""
-        with self._lock:
-            self._sessions.discard(session)
 
     def close(self) -> None:
         """End every session."""
@@ -113,7 +102,7 @@ class SqliteEngine:
             if reply.error:
                 raise TaskError(self._mistake(texts) or f"{scripts[0]}: {reply.error}")
             image = process.image(_BUILD_TIMEOUT)
-            return _Source(IMAGE, image) if image else _Source(SCRIPT, script)
+            return (IMAGE, image) if image else (SCRIPT, script)
         except Lost as lost:
             raise TaskError(f"{scripts[0]}: SQLite did not come to its end: {lost}") from None
         finally:
@@ -121,7 +110,7 @@ class SqliteEngine:
 
     def _mistake(self, texts: dict[Path, str]) -> str:
         """Find the statement that a script fails with, and where it is."""
-        process = self._start(_Source(SCRIPT, b""), writes=True, memory=_BUILD_MEMORY)
+        process = self._start((SCRIPT, b""), writes=True, memory=_BUILD_MEMORY)
         try:
             for path, text in texts.items():
                 for statement in split(text, "sqlite"):
@@ -151,4 +140,4 @@ def _file(path: Path, writes: bool) -> _Source:
         raise TaskError(f"{path}: cannot be read: {error}") from None
     if head != b"SQLite format 3\0":
         raise TaskError(f"{path}: is not an SQLite database")
-    return _Source(FILE if large else COPY, os.fsencode(path.absolute()))
+    return FILE if large else COPY, os.fsencode(path.absolute())

@@ -19,9 +19,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from pytest_intercode.databases.protocol import Cell, ResultSet
+from pytest_intercode.databases.protocol import Answer, Cell, Ended, ResultSet
 from pytest_intercode.databases.sqlite.worker import (
     ANSWER,
     EXECUTE,
@@ -32,12 +31,11 @@ from pytest_intercode.databases.sqlite.worker import (
     REQUEST,
     RESULT,
     TRUNCATED,
+    write_all,
 )
 from pytest_intercode.errors import SandboxError
 
-__all__ = ["Ended", "Lost", "Reply", "SqliteForks", "SqliteProcess"]
-
-Ended: TypeAlias = Literal["itself", "timeout", "cancelled"]
+__all__ = ["Lost", "Reply", "SqliteForks", "SqliteProcess"]
 
 _INVALID = "SQLite's process gave an invalid answer"
 _GRACE_PERIOD = 1.0  # seconds that an interrupted statement has, before its process is killed
@@ -62,15 +60,10 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What the process says of one statement; see :class:`Answer` of the protocol."""
+class Reply(Answer):
+    """What the process says of one statement; ``in_transaction``: a transaction is open now."""
 
-    result: ResultSet | None
-    affected: int
-    error: str
-    code: int | None
-    in_transaction: bool
-    ended: Ended
+    in_transaction: bool = False
 
 
 @dataclass(frozen=True)
@@ -325,9 +318,7 @@ class SqliteProcess:
                 ready = dict(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))
                 if answers in ready:
                     break
-                if self._fork.pidfd in ready:
-                    raise Lost(ending)
-                if ending != "itself":
+                if self._fork.pidfd in ready or ending != "itself":
                     raise Lost(ending)
                 ending = "cancelled" if self._woken in ready else "timeout"
                 if ending == "cancelled":
@@ -344,10 +335,7 @@ class SqliteProcess:
 
     def _send(self, *parts: bytes) -> None:
         try:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[os.write(self._fork.requests, view) :]
+            write_all(self._fork.requests, *parts)
         except OSError:
             raise Lost("itself") from None
 
@@ -378,7 +366,8 @@ def _decode(answer: bytes, ending: Ended) -> Reply:
         raise ValueError("an error without words")
     if not error:
         ending = "itself"  # it was done before it could be interrupted
-    return Reply(result, affected, error, code or None, bool(flags & IN_TRANSACTION), ending)
+    in_transaction = bool(flags & IN_TRANSACTION)
+    return Reply(result, affected, error, code or None, ending, in_transaction=in_transaction)
 
 
 class _Cursor:

@@ -72,14 +72,7 @@ class SqliteSession:
         rolled_back = self._in_transaction and bool(reply.error) and not reply.in_transaction
         self._remember(statement, reply)
         message = reply.error + ("; the open transaction was rolled back" if rolled_back else "")
-        return Answer(
-            result=reply.result,
-            affected=reply.affected,
-            error=message,
-            code=reply.code,
-            ended=reply.ended,
-            seconds=time.monotonic() - began,
-        )
+        return replace(reply, error=message, seconds=time.monotonic() - began)
 
     def state(self) -> State:
         """Return the committed state; an open transaction stays open.

@@ -100,15 +100,23 @@ class Rules:
         """Say whether SQLite may do a thing (its manual, "Authorizer Action Codes")."""
         if action in _HARMLESS:
             return _OK
-        if action == _FUNCTION:
-            return self._unless(str(two).lower() in _FUNCTIONS, f"the function {two}()")
-        if action == _PRAGMA:
-            return self._unless(not self._pragma(str(one).lower(), two), f"this PRAGMA {one}")
-        if action in (_ATTACH, _DETACH):
-            return self._unless(True, "ATTACH, DETACH and VACUUM")
-        if action == _CREATE_VTABLE and str(two).lower() not in _MODULES:
-            return self._unless(True, f"the module {two}")
-        if schema == "temp" or (action == _ALTER and one == "temp"):
+        feature = ""
+        if action == _FUNCTION and str(two).lower() in _FUNCTIONS:
+            feature = f"the function {two}()"
+        elif action == _PRAGMA and not self._pragma(str(one).lower(), two):
+            feature = f"this PRAGMA {one}"
+        elif action in (_ATTACH, _DETACH):
+            feature = "ATTACH, DETACH and VACUUM"
+        elif action == _CREATE_VTABLE and str(two).lower() not in _MODULES:
+            feature = f"the module {two}"
+        if feature:
+            self.denied = f"{feature} cannot be used here"
+            return _DENY
+        if (
+            action in (_FUNCTION, _PRAGMA)
+            or schema == "temp"
+            or (action == _ALTER and one == "temp")
+        ):
             return _OK
         if action in (_INSERT, _UPDATE, _DELETE) and one == "sqlite_master":
             return _OK  # SQLite's own doing; where it is not, SQLite refuses by itself
@@ -116,11 +124,6 @@ class Rules:
             return _OK
         self.denied = "the database is read-only: only queries and temporary tables are allowed"
         return _DENY
-
-    def _unless(self, denied: bool, feature: str) -> int:
-        if denied:
-            self.denied = f"{feature} cannot be used here"
-        return _DENY if denied else _OK
 
     def _pragma(self, name: str, value: Any) -> bool:
         if name == "database_list":
@@ -316,11 +319,21 @@ def _read(size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(*parts: bytes) -> None:
+def write_all(pipe: int, *parts: bytes) -> None:
+    """Write all of some parts."""
     for part in parts:
         view = memoryview(part)
         while view:
-            view = view[os.write(1, view) :]
+            view = view[os.write(pipe, view) :]
+
+
+def _wait(pipe: int, gone: int | None) -> list[int]:
+    """Return which of both can be read; without ``gone`` it may be none, after a second."""
+    waiting = select.poll()
+    for number in (pipe, gone):
+        if number is not None:
+            waiting.register(number, select.POLLIN)
+    return [number for number, _ in waiting.poll(1000 if gone is None else None)]
 
 
 def _watch(worker: Worker, control: int, gone: int | None) -> None:
@@ -330,13 +343,9 @@ def _watch(worker: Worker, control: int, gone: int | None) -> None:
     itself is watched as well.
     """
     parent = os.getppid()  # which ends with the client, too
-    waiting = select.poll()
-    waiting.register(control, select.POLLIN)
-    if gone is not None:
-        waiting.register(gone, select.POLLIN)
     try:
         while True:
-            ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
+            ready = _wait(control, gone)
             if gone in ready or (gone is None and os.getppid() != parent):
                 return
             if control not in ready:
@@ -370,7 +379,7 @@ def serve(control: int, gone: int | None) -> None:
         finally:
             worker.running = 0
         del payload
-        _write(ANSWER.pack(number, len(answer)), answer)
+        write_all(1, ANSWER.pack(number, len(answer)), answer)
 
 
 def main() -> None:
@@ -381,14 +390,9 @@ def main() -> None:
         gone: int | None = os.pidfd_open(client)
     except (AttributeError, OSError):
         gone = None
-    waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
-    if gone is not None:
-        waiting.register(gone, select.POLLIN)
     gc.freeze()
     while os.getppid() == client:
-        ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
-        if channel.fileno() not in ready:
+        if channel.fileno() not in _wait(channel.fileno(), gone):
             continue
         message, pipes, _, _ = socket.recv_fds(channel, 9, 3)
         if message[:1] == b"F" and len(pipes) == 3:

@@ -38,6 +38,7 @@ class BashKind(ShellKind):
             "paper": "pytest_intercode.environments.bash.paper:PaperBashEnvironment",
         }
     )
+    extra_fields = ("alternatives",)
     graded = "The output of the last command and the files are graded."
     answer = "an answer in words, which is graded in place of the last output; mostly empty"
     answer_instruction = "Leave the answer empty: the files and your last output are graded."

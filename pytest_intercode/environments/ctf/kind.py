@@ -32,6 +32,7 @@ class CtfKind(ShellKind):
             "paper": "pytest_intercode.environments.ctf.paper:PaperCtfEnvironment",
         }
     )
+    extra_fields = ()
     graded = "Only the flag that is submitted is graded."
     submission = "FLAG"
     needs_answer = True
@@ -40,6 +41,7 @@ class CtfKind(ShellKind):
     answer_file_instruction = "Write the flag, and nothing else, to the file {answer}."
     secret_gold = True
     scores_skipped = True
+    intercode_dataset = "ic-ctf"
     prompt = """\
 You play Capture The Flag in a Bash shell on Linux. An action is Bash code, as you would type it.
 You start in $workdir, where the files of the puzzle are. Nobody answers a program that asks for

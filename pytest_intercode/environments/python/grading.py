@@ -26,7 +26,7 @@ from pytest_intercode.environments.python.hidden_tests import entry_of, split_te
 from pytest_intercode.environments.python.split import Split
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.inside import text_of
-from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = [
@@ -193,7 +193,7 @@ class Judge:
         dockerfile = bundled_folder("dockerfiles") / "python.Dockerfile"
         image = self._provider.image(ImageSource(dockerfile=dockerfile))
         limits = Limits(output=_MAX_OUTPUT)
-        spec = SandboxSpec(image, limits, hostname="judge", worker="python")
+        spec = SandboxSpec(image, limits, hostname="judge", worker=PYTHON_WORKER)
         return Program(self._provider.acquire(spec), "decoding", "one_by_one", "judge")
 
     def verdicts(self, task: Task, answers: dict[int, str], seconds: float) -> list[str]:

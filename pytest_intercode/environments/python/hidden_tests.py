@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
-from pytest_intercode.core.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.environments.python.expressions import TestError
 from pytest_intercode.environments.python.ownership import methods_of
 from pytest_intercode.environments.python.split import Split, split_test
@@ -18,29 +18,24 @@ __all__ = ["check_tests", "entry_of", "parse_code", "split_tests"]
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def check_tests(tasks: Iterable[Task]) -> None:
-    """Check that python tasks have tests that can be graded, and that bash, sql and ctf have none.
-
-    Environments that others added may use tests as they like.
+def check_tests(task: Task) -> None:
+    """Check that a task has tests, and that they can be graded.
 
     Raises:
-        SuiteError: a task has none, or one of them does not parse or cannot be split.
+        SuiteError: it has none, or one of them does not parse or cannot be split.
     """
-    for task in tasks:
-        label = f"{task.source}: task {task.id!r}: tests"
-        if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
-            raise SuiteError(f"{label}: they are for the env python, not {task.env}")
-        if task.env != "python" or task.skip:
-            continue
-        if not task.tests:
-            raise SuiteError(
-                f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
-                "{arguments, result}"
-            )
-        if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
-            raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
-        for _ in split_tests(task):
-            pass
+    label = f"{task.source}: task {task.id!r}: tests"
+    if task.skip:
+        return
+    if not task.tests:
+        raise SuiteError(
+            f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
+            "{arguments, result}"
+        )
+    if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
+        raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
+    for _ in split_tests(task):
+        pass
 
 
 def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:

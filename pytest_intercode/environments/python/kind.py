@@ -40,6 +40,7 @@ class PythonKind(EnvironmentKind):
             "paper": "pytest_intercode.environments.python.paper:PaperPythonEnvironment",
         }
     )
+    extra_fields = ("tests",)
     language = "Python"
     labels = ("python", "py", "python3", "ipython")
     suffix = ".py"
@@ -67,6 +68,12 @@ it.
             "Python source. One interpreter runs it all and remembers names; the value of the last "
             "expression is shown"
         )
+
+    def check(self, task: Task) -> None:
+        """Check the hidden tests."""
+        from pytest_intercode.environments.python.hidden_tests import check_tests
+
+        check_tests(task)
 
     def gold_answer(self, task: Task) -> Answer:
         """Return gold, and the name that its tests call."""

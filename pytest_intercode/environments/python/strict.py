@@ -28,7 +28,7 @@ from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
 from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import python_strict_reward
-from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["PythonEnvironment", "read_submission"]
@@ -65,7 +65,7 @@ class PythonEnvironment(ShellEnvironment):
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox of the session."""
         spec = super().spec(task, provider)
-        return replace(spec, worker="python", variables=(*spec.variables, *_VARIABLES))
+        return replace(spec, worker=PYTHON_WORKER, variables=(*spec.variables, *_VARIABLES))
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:

@@ -18,6 +18,7 @@ from pytest_intercode.environments.recorded import (
     missing_state,
     unsubmitted,
 )
+from pytest_intercode.errors import SuiteError
 
 if TYPE_CHECKING:
     from pytest_intercode.databases.scan import Dialect
@@ -39,6 +40,7 @@ class SqlKind(EnvironmentKind):
             "paper": "pytest_intercode.environments.sql.paper:PaperSqlEnvironment",
         }
     )
+    extra_fields = ("database",)
     language = "SQL"
     labels = ("sql", "mysql", "mariadb", "sqlite", "sqlite3")
     suffix = ".sql"
@@ -59,6 +61,14 @@ What is graded is the result of your last statement or, if the task is to change
 you leave them. The result should have the columns that the task asks for and no others. Look at the
 tables first if you can: you do not know their names yet.
 """
+
+    def check(self, task: Task) -> None:
+        """Check that there is a database."""
+        if task.database is None:
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: database: an sql task needs one: {{engine: "
+                "sqlite, name: NAME, script: FILE.sql}"
+            )
 
     def describe_code(self, task: TaskView) -> str:
         """Return what an action is: statements for an engine, in a database."""

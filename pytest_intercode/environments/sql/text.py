@@ -1,4 +1,4 @@
-"""What an agent sees of its statements, and what it may type that is no SQL."""
+"""What an agent sees of its statements, and what it may type besides SQL."""
 
 from __future__ import annotations
 

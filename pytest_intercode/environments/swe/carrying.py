@@ -312,7 +312,7 @@ class Carrying:
         if self._is_declared(path):
             return False
         entry, previous = changes.entries.get(path), changes.before.get(path)
-        # A folder is loaded only where everything in it is: one called ``build`` is no BUILD file.
+        # A folder is loaded only where everything in it is: ``build`` is not a BUILD file.
         # Where it replaces a file, that file is gone.
         if _is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True

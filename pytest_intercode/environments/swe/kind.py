@@ -12,6 +12,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer
 from pytest_intercode.environments.recorded import NotRecorded, RecordedEpisode
 from pytest_intercode.environments.shell_kind import ShellKind
+from pytest_intercode.errors import SuiteError
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.sections import Section
@@ -26,6 +27,8 @@ class SweKind(ShellKind):
     profiles = MappingProxyType(
         {"strict": "pytest_intercode.environments.swe.strict:SweEnvironment"}
     )
+    extra_fields = ("verification", "repository")
+    published_rows = True
     example = "git log --oneline"
     graded = "The files are graded, by tests that are not shown."
     answer = "empty: the files are graded"
@@ -38,6 +41,14 @@ $workdir. Nobody answers a program that asks for input.
 What is graded is the state in which you leave the files: tests that you do not see are run on them.
 What you change in tests, and in the settings of what runs them, is not used.
 """
+
+    def check(self, task: Task) -> None:
+        """Check that it says how to test."""
+        if task.verification is None:
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: verification: a swe task needs one: {{command: "
+                "COMMAND, parser: NAME, fail_to_pass: [TEST]}"
+            )
 
     def lacks_tests(self, task: Task) -> bool:
         """Whether a task of a folder brings no tests."""

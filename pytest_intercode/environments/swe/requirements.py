@@ -81,7 +81,7 @@ class Run(NamedTuple):
 
 
 def is_requirement(text: str) -> bool:
-    """Whether a text asks for a package of an index, and is no path, file or address."""
+    """Whether a text asks for a package of an index, not for a path or an address."""
     return bool(_REQUIREMENT.fullmatch(text)) and not _FILE.fullmatch(text)
 
 

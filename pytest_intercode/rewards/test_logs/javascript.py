@@ -18,6 +18,7 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
     by_line,
+    by_pattern,
 )
 
 __all__ = [
@@ -54,8 +55,6 @@ _JEST = re.compile(r"([✓✕○])\s(.+)")
 _JEST_TIME = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
 _VITEST = re.compile(r"([✓\u00d7↓])\s(.+)")
 _VITEST_TIME = re.compile(r"(?<=.)\s(?:\d+\s*m?s?|\[skipped\])$")
-_JEST_JSON = re.compile(r"\[(PASSED|FAILED)\]\s(.+)")
-_TAP = re.compile(r"(ok|not ok) \d+ (.+)")
 
 
 @by_line
@@ -72,20 +71,17 @@ def parse_vitest(line: str) -> tuple[str, Status] | None:
     return (_VITEST_TIME.sub("", result[2]), _MARKS[result[1]]) if result else None
 
 
-@by_line
-def parse_jest_json(line: str) -> tuple[str, Status] | None:
-    """Read ``[PASSED] suite > name``, into which jest's JSON is made."""
-    result = _JEST_JSON.fullmatch(line)
-    return (result[2], Status(result[1])) if result else None
+parse_jest_json = by_pattern(
+    r"\[(PASSED|FAILED)\]\s(.+)",
+    Status.__members__,
+    "Read ``[PASSED] suite > name``, into which jest's JSON is made.",
+)
 
-
-@by_line
-def parse_tap(line: str) -> tuple[str, Status] | None:
-    """Read TAP, where what follows the number is the name, ``# SKIP`` included."""
-    result = _TAP.fullmatch(line)
-    if result is None:
-        return None
-    return result[2], Status.PASSED if result[1] == "ok" else Status.FAILED
+parse_tap = by_pattern(
+    r"(ok|not ok) \d+ (.+)",
+    {"ok": Status.PASSED, "not ok": Status.FAILED},
+    "Read TAP, where what follows the number is the name, ``# SKIP`` included.",
+)
 
 
 _FILE_TIMES = tuple(re.compile(rf"(.*)\s\([\d.]+{unit}\)") for unit in ("ms", r"\ss", "s"))
@@ -238,9 +234,6 @@ def parse_lighthouse_mocha(log: str) -> Statuses:
     return statuses
 
 
-_CALYPSO_TIME = re.compile(r"\(\d+ms\)")
-
-
 def parse_calypso(log: str) -> Statuses:
     """Read jest's list of suites and names after each command that calypso uses."""
     statuses = Results()
@@ -256,8 +249,7 @@ def parse_calypso(log: str) -> Statuses:
             name = line.lstrip()[1:]
             if not line[0].isspace() or not name[:1].isspace():
                 continue
-            if _CALYPSO_TIME.search(name):
-                times = [*_CALYPSO_TIME.finditer(name)]
+            if times := [*_TIME.finditer(name)]:
                 if times[-1].end() != len(name):
                     continue
                 name = name[: times[-1].start()]

@@ -13,6 +13,7 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
     by_line,
+    by_pattern,
 )
 
 __all__ = [
@@ -95,14 +96,9 @@ def _last_test(line: str) -> str:
     return ""
 
 
-@by_line
-def parse_ant(line: str) -> tuple[str, Status] | None:
-    """Read ``[junit] [PASS] name``."""
-    result = _ANT.fullmatch(line)
-    return (result[2], _WORDS[result[1]]) if result else None
-
-
-_ANT = re.compile(r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)")
+parse_ant = by_pattern(
+    r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)", _WORDS, "Read ``[junit] [PASS] name``."
+)
 
 
 def parse_gradle(log: str) -> Statuses:
@@ -212,21 +208,9 @@ def parse_redis(line: str) -> tuple[str, Status] | None:
     return name, status
 
 
-@by_line
-def parse_jq(line: str) -> tuple[str, Status] | None:
-    """Read ``PASS: name``."""
-    result = _JQ.fullmatch(line)
-    return (result[2], _WORDS[result[1]]) if result else None
+parse_jq = by_pattern(r"(PASS|FAIL):\s(.+)", _WORDS, "Read ``PASS: name``.")
 
-
-_JQ = re.compile(r"(PASS|FAIL):\s(.+)")
-
-
-@by_line
-def parse_micropython(line: str) -> tuple[str, Status] | None:
-    """Read ``pass name``."""
-    word, *name = line.split(None, 1)[:2] or [""]
-    return (name[0], _WORDS[word]) if name and word in ("pass", "FAIL", "skip") else None
+parse_micropython = by_pattern(r"(pass|FAIL|skip)\s+(\S.*)", _WORDS, "Read ``pass name``.")
 
 
 @by_line

@@ -6,7 +6,7 @@ The forms of names are facts of SWE-rebench V2 (MIT): its lists hold what its ow
 from __future__ import annotations
 
 import re
-from functools import wraps
+from functools import partial, wraps
 
 from pytest_intercode.rewards.test_logs.results import (
     Parser,
@@ -74,7 +74,8 @@ def _mocha(line: str) -> tuple[str, Status] | None:
     return None
 
 
-def _js(line: str) -> tuple[str, Status] | None:
+@_worst
+def parse_js(line: str) -> tuple[str, Status] | None:
     """Read ``1) name:`` and ``[W] 1) name`` as well, which failed."""
     if (number := _NUMBER.match(line)) and line.endswith(":"):
         return _undated(line[number.end() : -1]), Status.FAILED
@@ -83,15 +84,13 @@ def _js(line: str) -> tuple[str, Status] | None:
     return _mocha(line)
 
 
-def _js_2(line: str) -> tuple[str, Status] | None:
+@_worst
+def parse_js_2(line: str) -> tuple[str, Status] | None:
     """Read ``1) name`` as well, which failed."""
     if number := _NUMBER.match(line):
         return _undated(line[number.end() :]), Status.FAILED
     return _mocha(line)
 
-
-parse_js = _worst(_js)
-parse_js_2 = _worst(_js_2)
 
 _MARKS = {
     **dict.fromkeys("✔✓", Status.PASSED),
@@ -101,7 +100,8 @@ _MARKS = {
 _SKIPS = ("(skipped)", "[skip]", "[skipped]", "[pending]", "[todo]")
 
 
-def _js_4(line: str) -> tuple[str, Status] | None:
+@_worst
+def parse_js_4(line: str) -> tuple[str, Status] | None:
     """Read a mark and a name, which may have a tag before it: ``✓ [chrome]: name``."""
     status = _MARKS.get(line[:1])
     if status is not None:
@@ -116,8 +116,6 @@ def _js_4(line: str) -> tuple[str, Status] | None:
         line = line.replace(word, "")
     return _undated(line), Status.SKIPPED
 
-
-parse_js_4 = _worst(_js_4)
 
 _TOOK = re.compile(r"\s\(\d+(?:ms)?\)$")
 
@@ -149,7 +147,8 @@ _PLACE = re.compile(r"\s\[L#\d+\]$")
 _MILLISECONDS = re.compile(r"\s\(\d+(?:\.\d+)?ms\)$")
 
 
-def _elixir(line: str) -> tuple[str, Status] | None:
+@_worst
+def parse_elixir(line: str) -> tuple[str, Status] | None:
     """Read ``* test name (3ms) [L#1]`` and ``1) test name (Module)``."""
     if line.startswith("* test ") and (place := _PLACE.search(line)):
         name = line[len("* test ") : place.start()].strip()
@@ -162,8 +161,6 @@ def _elixir(line: str) -> tuple[str, Status] | None:
     failed = _without_module(line[number.end() + len("test ") :])
     return (failed.strip(), Status.FAILED) if failed else None
 
-
-parse_elixir = _worst(_elixir)
 
 _CASE = re.compile(r"Test Case '([^']+)'\s+(passed|failed)\s+\([0-9.]+\s+seconds\)")
 
@@ -181,7 +178,8 @@ _FAILED_LATER = re.compile(r"\[xUnit\.net\s+[\d:.]+\]\s")
 _WORDS = (("Passed", Status.PASSED), ("Failed", Status.FAILED), ("Skipped", Status.SKIPPED))
 
 
-def _csharp(line: str) -> tuple[str, Status] | None:
+@partial(_worst, strip=False)
+def parse_csharp(line: str) -> tuple[str, Status] | None:
     """Read ``  Passed name [1 ms]`` and ``[xUnit.net 00:00:01.00]    name [FAIL]``."""
     if (head := _FAILED_LATER.match(line)) and line.endswith(" [FAIL]"):
         return line[head.end() :].removesuffix("[FAIL]").strip(), Status.FAILED
@@ -194,9 +192,6 @@ def _csharp(line: str) -> tuple[str, Status] | None:
     if not timed and status is not Status.SKIPPED:
         return None
     return (name if timed else rest).strip(), status
-
-
-parse_csharp = _worst(_csharp, strip=False)
 
 
 # -- pytest of several processes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import wraps
 from typing import TypeAlias
@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "Statuses",
     "by_line",
+    "by_pattern",
     "without_colours",
 ]
 
@@ -77,6 +78,19 @@ def by_line(rule: Rule) -> Parser:
                 statuses[result[0]] = result[1]
         return statuses
 
+    return parse
+
+
+def by_pattern(pattern: str, statuses: Mapping[str, Status], doc: str) -> Parser:
+    """Return a parser of lines that say a status, the pattern's first group, and then a name."""
+    form = re.compile(pattern)
+
+    @by_line
+    def parse(line: str) -> tuple[str, Status] | None:
+        match = form.fullmatch(line)
+        return (match[2], statuses[match[1]]) if match else None
+
+    parse.__doc__ = doc
     return parse
 
 

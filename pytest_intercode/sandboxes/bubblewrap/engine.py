@@ -35,7 +35,7 @@ from pytest_intercode.sandboxes.bubblewrap.rights import NO_NAMESPACE
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.pipes import PipeStreams
-from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SandboxSpec
+from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SHELL_WORKER, SandboxSpec
 
 __all__ = ["NAME_VARIABLE", "Bubblewrap"]
 
@@ -101,7 +101,7 @@ def _make_request(
         "limits": rlimits,
         "capabilities": [_CAPABILITY_NUMBERS[name] for name in capabilities],
         "guarded": spec.guarded and all_ids,
-        "state": spec.worker == "bash",
+        "state": spec.worker == SHELL_WORKER,
     }
 
 

@@ -16,6 +16,7 @@ from pytest_intercode.core.archives import build_archive, context_files, pack_fi
 from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
@@ -28,7 +29,7 @@ _VERSION = "1.4"
 _SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
 _TASK_FILES = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
-# What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
+# What Terminal-Bench reads on the screen: without a result there is no reward: Harbor's error.
 _SUMMARY = """#!/bin/bash
 # The results are read as Terminal-Bench reads them: every test of the summary has to pass.
 log=$(mktemp)
@@ -137,7 +138,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         SuiteError: its tests' results need a parser that a script of a few lines is not.
     """
     verification = task.verification
-    if task.env != "swe" or verification is None:
+    if not kind_of(task.env).has_shell or verification is None:
         raise SuiteError(
             f"{task.source}: task {task.id!r}: {task.env} is graded by comparing with gold, and "
             "Harbor grades by a script; tasks of swe are written"

@@ -119,7 +119,7 @@ def test_a_budget_ends_it(world: World, limits: dict[str, Any], turns: int) -> N
 def test_a_program_that_does_not_listen_is_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.rollouts.agent_thread._LAST_SECONDS", 0.3)
+    monkeypatch.setattr("pytest_intercode.rollouts.agent_thread._COMMAND_STOP_TIMEOUT", 0.3)
     began = time.monotonic()
     for limits in ({"budget": Budget(tokens=150)}, {"max_turns": 2}):
         steps = (Command("echo hi >x"), Command("echo 2"), Command("echo 3"))

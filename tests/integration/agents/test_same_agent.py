@@ -17,7 +17,8 @@ import pytest
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.suites.catalogue import bundled_tasks
 from tests.conftest import ADDOPTS, results
 from tests.support.thinning import ALL
@@ -74,13 +75,15 @@ def play(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Any:
         json.dumps(
             {
                 task.id: plan(at, task)
-                for env in ENVIRONMENTS
+                for env in BUILTIN_ENVIRONMENTS
                 for at, task in enumerate(bundled_tasks(env, "here"))
             }
         )
     )
 
-    def run(agent: str, environments: Sequence[str] = ENVIRONMENTS) -> dict[tuple[str, str], Row]:
+    def run(
+        agent: str, environments: Sequence[str] = BUILTIN_ENVIRONMENTS
+    ) -> dict[tuple[str, str], Row]:
         import subprocess
 
         out = folder / "results.jsonl"
@@ -115,7 +118,7 @@ def expected(play: Any) -> dict[tuple[str, str], Row]:
     """Return what the step class gets: something of everything."""
     rows: dict[tuple[str, str], Row] = play(f"{AGENTS}/forms.py:Step")
     outcomes = Counter((env, outcome) for (env, _), (outcome, *_) in rows.items())
-    for env in ENVIRONMENTS:
+    for env in BUILTIN_ENVIRONMENTS:
         assert outcomes[f"ic_{env}", "solved"] >= 1
         assert outcomes[f"ic_{env}", "out-of-budget" if env == "ctf" else "failed"] >= 1
     assert {outcome for outcome, *_ in rows.values()} == {"solved", "failed", "out-of-budget"}
@@ -128,7 +131,7 @@ def expected(play: Any) -> dict[tuple[str, str], Row]:
 )
 def test_the_same_rewards(play: Any, expected: dict[tuple[str, str], Row], form: str) -> None:
     # What every form does alike, and takes longest, is played by one of them every day.
-    some = ENVIRONMENTS if ALL or form == "loop class" else ENVIRONMENTS[:-1]
+    some = BUILTIN_ENVIRONMENTS if ALL or form == "loop class" else BUILTIN_ENVIRONMENTS[:-1]
     played = play(FORMS[form], some)
     assert len(played) >= LIMIT * len(some)
     assert played == {task: row for task, row in expected.items() if task in played}

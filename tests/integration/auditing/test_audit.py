@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import audit as command
-from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from tests.support.thinning import every
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
@@ -285,7 +285,7 @@ def test_tests_that_pass_before_anything_is_done(tmp_path: Path, audit: Audit) -
 # -- our own suites
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_our_own_suites_have_no_duplicates(env: str, audit: Audit) -> None:
     assert audit(env, "--check", "no-duplicates") == (0, [])
 

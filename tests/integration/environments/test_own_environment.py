@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import pytest_intercode
 import pytest_intercode.gym
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.environments import registered
+from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -39,8 +39,8 @@ class Half:
 @pytest.fixture(autouse=True)
 def _nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is added here is unknown to every other test."""
-    monkeypatch.setattr(registered, "_added", {})
-    monkeypatch.setattr(registered, "_watching", [pytest_intercode.gym._register])
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.setattr(registry, "_watching", [pytest_intercode.gym._register])
     monkeypatch.setattr(gymnasium, "registry", dict(gymnasium.registry))
     monkeypatch.setattr(gymnasium.envs.registration, "registry", gymnasium.registry)
 

@@ -34,7 +34,7 @@ def task(tests: tuple[str | Test, ...] = TESTS, gold: str = GOLD, **fields: Any)
     made = tuple(CodeTest(test) if isinstance(test, str) else test for test in tests)
     fields = {"action_timeout": 5.0, "source": "here", **fields}
     made_task = Task("t", "q", (gold,), "python", "s", "s", tests=made, **fields)
-    check_tests([made_task])
+    check_tests(made_task)
     return made_task
 
 

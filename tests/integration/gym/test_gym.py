@@ -18,7 +18,7 @@ from gymnasium.utils.env_checker import check_env
 
 import pytest_intercode
 import pytest_intercode.gym
-from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.gym import IntercodeEnv
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.conftest import owned_by, wait_until_gone
@@ -37,7 +37,7 @@ def made(**options: Any) -> IntercodeEnv:
     return env
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_gymnasium_finds_nothing_wrong(env: str) -> None:
     """Every warning is an error here; none is filtered."""
     made = gymnasium.make(f"InterCode/{env.capitalize()}-v0").unwrapped

@@ -205,7 +205,7 @@ def none(): ...
             "or agents:OnlyPrints",
         ),
         ("raising.py", "*/raising.py has no class with act(observation) or run(task, env), and *"),
-        ("wrong.py", "*/wrong.py:1: this is no Python: *"),
+        ("wrong.py", "*/wrong.py:1: not valid Python: *"),
         ("no/file.py", "--intercode-agent=no/file.py: there is no file */no/file.py"),
         ("orcale", "--intercode-agent=orcale: an agent is *. Did you mean 'oracle'?"),
         (":Agent", "--intercode-agent=:Agent: an agent is *"),

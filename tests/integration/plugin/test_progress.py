@@ -39,7 +39,7 @@ class Waiting(Solver):
 # A line in a log comes at once, and not once a minute.
 OFTEN = """
 from pytest_intercode.plugin import progress
-progress._INTERVAL = 0
+progress._LINE_INTERVAL = 0
 """
 COUNTED = (
     r"intercode: (1 running, )?1 of {} done, 1 solved, \d+ s remaining, "

@@ -180,7 +180,7 @@ def test_pytest_timeout(
         timeout=120,
     )
     result.assert_outcomes(failed=1, passed=1, deselected=1)
-    result.stdout.fnmatch_lines(["*Failed: Timeout (>5.0s) from pytest-timeout*"])
+    result.stdout.fnmatch_lines(["*Timeout (>5.0s) from pytest-timeout*"])
     assert wait_until_gone(docker_api, pids_of(pytester.path)) == []
 
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_intercode.sandboxes.docker.context import copied_modes
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, SandboxError
-from pytest_intercode.sandboxes.build import one_builder
+from pytest_intercode.sandboxes.build import copied_modes, one_builder
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.images import (

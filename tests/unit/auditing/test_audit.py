@@ -13,13 +13,16 @@ import pytest
 
 from pytest_intercode.auditing.duplicates import find_duplicates
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, acknowledge
-from pytest_intercode.auditing.mutations import MAX_ANSWERS, changed_golds, constants, wrong_answers
+from pytest_intercode.auditing.mutations import MAX_ANSWERS, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
 from pytest_intercode.core.files import bundled_folder
-from pytest_intercode.core.task import AUDIT_CHECKS, CodeTest, Database, FileSpec, Task
+from pytest_intercode.core.task import CodeTest, Database, FileSpec, Task
+from pytest_intercode.environments.python.mutations import constants
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.suites.schema import AUDIT_CHECKS
 
 BASH = Task(id="a", query="q", gold=("wc -l < a.txt",), env="bash", suite="s", dataset="s")
 PYTHON = replace(
@@ -33,7 +36,8 @@ SQL = replace(BASH, env="sql", database=Database("sqlite", "d"))
 
 def changed(task: Task) -> dict[str, str]:
     """Return the changed golds of a task by what they are; the last action of each."""
-    return {answer.description: answer.actions[-1] for answer in changed_golds(task)}
+    answers = kind_of(task.env).wrong_answers(task)
+    return {answer.description: answer.actions[-1] for answer in answers if not answer.certain}
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ from pytest_intercode.core.task import (
     Step,
     Task,
     Verification,
-    task_from_json,
-    task_to_json,
 )
+from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.suites.loader import load_suite
 
 _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
 _NO_PART = {
@@ -293,3 +293,40 @@ def test_ten_thousand_tasks_take_seconds_at_most(tmp_path: Path) -> None:
 def test_digests_of_before() -> None:
     """What tasks did not have then is no part of the digest of those that do not have it now."""
     assert digest(_TASK) == "c1abd847e1dfc02e"
+
+
+_SAMPLE = {
+    "bash": (
+        "files: {a.txt: x, b: {base64: AA==, mode: '0600'}}\n    alternatives: [echo 2]\n"
+        "    setup: [mkdir a]\n    reward: {lenient: all, scratch: [/tmp]}\n    limits: {pids: 64}"
+    ),
+    "sql": "database: {name: d, script: d.sql}",
+    "python": "tests: [assert f() == 1, {input: a, output: b}, {arguments: [1], result: 2}]\n"
+    "    test_setup: import os\n    entry: f",
+    "ctf": "solution: cat flag",
+    "swe": "repository: {at: /r, source: repository.tar}\n    variables: {A: b}\n"
+    "    verification: {command: make test, files: {t.py: x}, fail_to_pass: [t], carried: [/c]}",
+}
+"""A task of each environment, with the fields that are its own."""
+
+_DIGESTS = {
+    "bash": "f5970b475d838fd6",
+    "sql": "d333d4c4bfa02289",
+    "python": "7a0791446b5d4301",
+    "ctf": "224548baa2254895",
+    "swe": "efacae491aecac95",
+}
+
+
+@pytest.mark.parametrize(("env", "fields"), _SAMPLE.items())
+def test_results_of_earlier_versions_are_recognised(env: str, fields: str, tmp_path: Path) -> None:
+    """What a task is written as may change; its digest may not."""
+    (tmp_path / "d.sql").write_text("CREATE TABLE t (a);")
+    (tmp_path / "repository.tar").write_text("x")
+    path = tmp_path / "suite.yaml"
+    path.write_text(
+        f"env: {env}\ntasks:\n  - id: a\n    query: Do it.\n    gold: 'def f(): return 1'\n"
+        f"    {fields}\n"
+    )
+    (task,) = load_suite(path).tasks
+    assert digest(task) == _DIGESTS[env]

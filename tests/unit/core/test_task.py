@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import (
-    ENVIRONMENTS,
     Archive,
     Artifact,
     CallTest,
@@ -28,9 +27,9 @@ from pytest_intercode.core.task import (
     Step,
     Task,
     Verification,
-    task_from_json,
-    task_to_json,
 )
+from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import bundled_tasks
 
@@ -49,7 +48,7 @@ _VERIFICATION = Verification(
 )
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_bundled_tasks_survive_json_and_pickle(env: str) -> None:
     for task in bundled_tasks(env, env):
         for copy in (task_from_json(task_to_json(task)), pickle.loads(pickle.dumps(task))):
@@ -109,5 +108,5 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
     ],
 )
 def test_what_json_cannot_express_is_named(task: Task) -> None:
-    with pytest.raises(SuiteError, match=r"task 'a': .*datetime\.date.* is no JSON value"):
+    with pytest.raises(SuiteError, match=r"task 'a': .*datetime\.date.* is not a JSON value"):
         task_to_json(task)

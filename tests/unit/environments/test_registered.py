@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 import pytest_intercode
-from pytest_intercode.core.task import ENVIRONMENTS, ImageSource
-from pytest_intercode.environments import registered
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.registered import environment_names, is_environment
-from pytest_intercode.environments.registry import environment_class, register_environment
+from pytest_intercode.environments.registry import (
+    BUILTIN_ENVIRONMENTS,
+    environment_class,
+    environment_names,
+    is_environment,
+    register_environment,
+)
 from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
 from pytest_intercode.sandboxes.bubblewrap.images import Images
 from pytest_intercode.sandboxes.protocol import HOST
@@ -25,8 +30,8 @@ from pytest_intercode.suites.loader import load_suite
 
 @pytest.fixture(autouse=True)
 def _nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_added", {})
-    monkeypatch.setattr(registered, "_watching", [])
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.setattr(registry, "_watching", [])
 
 
 def environment(**attributes: Any) -> type[Environment]:
@@ -44,7 +49,7 @@ def test_it_is_like_ours_from_then_on(tmp_path: Path) -> None:
     cls = environment(suite=suite)
     assert register_environment(cls) is cls
     assert is_environment("perl")
-    assert environment_names() == (*ENVIRONMENTS, "perl")
+    assert environment_names() == (*BUILTIN_ENVIRONMENTS, "perl")
     assert environment_class("perl", "strict") is cls
     (task,) = load_suite(suite).tasks
     assert (task.env, len(task.tests)) == ("perl", 1)
@@ -73,7 +78,7 @@ def test_one_that_is_imported_anew_takes_its_own_place() -> None:
 def test_what_is_refused(attributes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Perl: {re.escape(told)}"):
         register_environment(environment(**attributes))
-    assert environment_names() == ENVIRONMENTS
+    assert environment_names() == BUILTIN_ENVIRONMENTS
 
 
 @pytest.mark.parametrize("program", [(), "perl repl.pl"])
@@ -124,9 +129,9 @@ def test_one_profile_alone() -> None:
 
 def test_who_watches_is_told_of_all() -> None:
     names: list[str] = []
-    registered.watch_environments(names.append)
+    registry.watch_environments(names.append)
     register_environment(environment())
-    assert names == [*ENVIRONMENTS, "perl"]
+    assert names == [*BUILTIN_ENVIRONMENTS, "perl"]
 
 
 # -- its image, where there are none
@@ -189,7 +194,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: installed-perl\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        f"[{registered.GROUP}]\nperl = installed_perl:Perl\nraku = installed_perl:Raku\n"
+        f"[{registry.GROUP}]\nperl = installed_perl:Perl\nraku = installed_perl:Raku\n"
         "lua = installed_perl:Perl\n"
     )
     module = tmp_path / "installed_perl.py"
@@ -202,7 +207,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_entry_point_is_enough(package: Path) -> None:
-    assert environment_names() == (*ENVIRONMENTS, "lua", "perl", "raku")
+    assert environment_names() == (*BUILTIN_ENVIRONMENTS, "lua", "perl", "raku")
     assert "installed_perl" not in sys.modules  # names need no import
     assert environment_class("perl", "strict").__name__ == "Perl"
 
@@ -215,6 +220,6 @@ def test_an_entry_point_that_cannot_be_loaded(package: Path) -> None:
 
 
 def test_our_own_names_look_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_entry_points", lambda: pytest.fail("they were looked for"))
+    monkeypatch.setattr(registry, "_entry_points", lambda: pytest.fail("they were looked for"))
     assert is_environment("bash")
     assert environment_class("bash", "strict").name == "bash"

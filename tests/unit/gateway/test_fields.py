@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.gateway.apis import ROUTES
-from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields, is_beta, table
+from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields, is_beta
 from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.fields import FIELDS
+from pytest_intercode.gateway.shapes import (
+    ADDRESS,
+    STORED_STATE,
+    UNKNOWN_FIELD,
+    UNKNOWN_KIND,
+    Either,
+    EpisodeId,
+    Inline,
+    Kinds,
+    ListOf,
+    MapOf,
+    Object,
+    Plain,
+    Refusal,
+    Shape,
+)
 
 _PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
 _CLIENTS = [
@@ -312,10 +329,63 @@ def test_the_page_has_the_table() -> None:
     assert _with_table(_PAGE.read_text("utf-8")) == _PAGE.read_text("utf-8")
 
 
+def _table() -> str:
+    names: dict[Api, list[str]] = {
+        api: sorted(name for name, shape in fields.items() if not isinstance(shape, Refusal))
+        for api, fields in FIELDS.items()
+    }
+    rows = ["| API | fields that are passed on |", "| --- | --- |"]
+    rows += [f"| {api} | {', '.join(f'`{name}`' for name in names[api])} |" for api in names]
+    reasons: dict[str, set[str]] = {}
+    for fields in FIELDS.values():
+        for name, reason in _refusals(Object(fields), "", set()):
+            reasons.setdefault(reason, set()).add(name)
+    rows += ["", "| refused | as |", "| --- | --- |"]
+    rows += [f"| {', '.join(sorted(reasons[reason]))} | {reason} |" for reason in sorted(reasons)]
+    rows.append(f"| any other field | {UNKNOWN_FIELD.reason} |")
+    rows.append(f"| any other type of tools and of contents | {UNKNOWN_KIND.reason} |")
+    return "\n".join(rows)
+
+
+def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str, str]]:
+    """Yield what is refused, with the reasons, wherever it is."""
+    if isinstance(shape, Refusal):
+        yield f"`{name}`", shape.reason
+    elif isinstance(shape, Plain) and shape.choices:
+        choices = " and ".join(
+            choice if isinstance(choice, str) else json.dumps(choice) for choice in shape.choices
+        )
+        yield f"`{name}` but for {choices}", shape.reason
+    elif isinstance(shape, Inline):
+        yield f"`{name}` with an address", ADDRESS.reason
+    elif isinstance(shape, EpisodeId):
+        yield f"`{name}` of another episode", STORED_STATE.reason
+    if id(shape) in visited:
+        return
+    visited.add(id(shape))
+    if isinstance(shape, (ListOf, MapOf)):
+        yield from _refusals(shape.element, name, visited)
+    elif isinstance(shape, Either):
+        for inner in (shape.plain, shape.nested):
+            yield from _refusals(inner, name, visited)
+    elif isinstance(shape, Object):
+        for key, inner in shape.fields.items():
+            yield from _refusals(inner, key, visited)
+    elif isinstance(shape, Kinds):
+        for key, inner in (
+            *shape.kinds.items(),
+            *((name, pattern_shape) for pattern_shape in shape.patterns.values()),
+        ):
+            if isinstance(inner, Refusal):
+                yield f"the type `{key}` of `{name}`", inner.reason
+            else:
+                yield from _refusals(inner, key, visited)
+
+
 def _with_table(text: str) -> str:
     head, end = "| API | fields that are passed on |", "\n\nA value"
     assert text.count(head) == text.count(end) == 1
-    return text[: text.index(head)] + table() + text[text.index(end) :]
+    return text[: text.index(head)] + _table() + text[text.index(end) :]
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.exchange import Api, TokenUsage
+from pytest_intercode.gateway.exchange import Api, TokenUsage, estimate, read_usage
 from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
-from pytest_intercode.gateway.usage import estimate, read_usage
 
 APIS: dict[str, Api] = {
     "chat.sse": "chat",

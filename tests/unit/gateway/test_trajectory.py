@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.gateway.exchange import Api, Exchange, TokenUsage
-from pytest_intercode.gateway.trajectory import TurnCounter, count_calls, final_message, turns
+from pytest_intercode.gateway.trajectory import count_calls, final_message, turns
 
 USED = TokenUsage(100, 7, 40)
 TOOLS = [{"name": "bash"}]
@@ -68,8 +68,7 @@ def test_an_agent_of_chat() -> None:
     assert final_message(exchanges) == "Done."
     assert final_message(exchanges[:3]) == ""
     assert final_message([title]) == "A title"
-    counter = TurnCounter()
-    assert [counter.add(each) for each in exchanges] == [0, 1, 3, 3]
+    assert list(map(count_calls, exchanges)) == [0, 1, 2, 0]
 
 
 def test_ids_that_come_back() -> None:

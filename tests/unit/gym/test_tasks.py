@@ -18,9 +18,10 @@ from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
 import pytest_intercode
 import pytest_intercode.gym
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import (
     BudgetExhausted,
@@ -394,7 +395,9 @@ def test_a_sandbox_that_breaks_at_the_start_is_replaced_once(
 
 def test_registration() -> None:
     # Other tests of the process may have registered environments of their own.
-    assert {f"InterCode/{env.capitalize()}-v0" for env in ENVIRONMENTS} <= set(gymnasium.registry)
+    assert {f"InterCode/{env.capitalize()}-v0" for env in BUILTIN_ENVIRONMENTS} <= set(
+        gymnasium.registry
+    )
 
 
 @pytest.mark.usefixtures("pretend")

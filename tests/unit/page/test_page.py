@@ -15,10 +15,11 @@ import pytest
 
 from pytest_intercode.cli import view as command
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.environments.sections import Section
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.page import charts, write
 from pytest_intercode.page.charts import Bin, failing_actions, rewards, solved_by_turn, turns
-from pytest_intercode.page.endstates import Section, end_state_sections
+from pytest_intercode.page.endstates import end_state_sections
 from pytest_intercode.page.run import Run, changes, facts, verdict
 from pytest_intercode.page.trajectories import Blocks, episode
 from pytest_intercode.results.format import from_row

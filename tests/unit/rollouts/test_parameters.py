@@ -12,7 +12,7 @@ import pytest
 
 import pytest_intercode
 from pytest_intercode import Observation, Task, run_rollouts
-from pytest_intercode.environments import registered
+from pytest_intercode.environments import registry
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.rollouts.parameters import ParameterSource
 from tests.unit.rollouts.test_stream import Adding
@@ -21,7 +21,7 @@ from tests.unit.rollouts.test_turn_loop import TASK
 
 @pytest.fixture(autouse=True)
 def _adding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_added", {})
+    monkeypatch.setattr(registry, "_added", {})
     monkeypatch.setattr(Adding, "broken_tasks", {}, raising=False)
     pytest_intercode.register_environment(Adding)
 

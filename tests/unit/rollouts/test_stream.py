@@ -19,7 +19,7 @@ import pytest_intercode
 from pytest_intercode import EpisodeRecord, Observation, RolloutStream, Task, run_rollouts
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.environments import registered
+from pytest_intercode.environments import registry
 from pytest_intercode.errors import (
     AgentLoadError,
     ConfigurationError,
@@ -50,7 +50,7 @@ class Adding(Counter):
 @pytest.fixture(autouse=True)
 def adding(monkeypatch: pytest.MonkeyPatch) -> type[Adding]:
     """Register the environment, with no broken task."""
-    monkeypatch.setattr(registered, "_added", {})
+    monkeypatch.setattr(registry, "_added", {})
     monkeypatch.setattr(Adding, "broken_tasks", {}, raising=False)
     return pytest_intercode.register_environment(Adding)
 

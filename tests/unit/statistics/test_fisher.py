@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.statistics.fisher import fisher_exact
+from pytest_intercode.statistics.paired import fisher_exact
 
 _SHARES = st.integers(0, 12).flatmap(lambda tries: st.tuples(st.integers(0, tries), st.just(tries)))
 

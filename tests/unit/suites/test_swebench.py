@@ -12,7 +12,8 @@ import yaml
 
 from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.patches import read_patch
-from pytest_intercode.core.task import Task, task_from_json, task_to_json
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.eval_scripts import changed_tests
 from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks

@@ -12,9 +12,11 @@ from string import Template
 import pytest
 
 from pytest_intercode.agents.chat import make_factory
+from pytest_intercode.agents.chat import templates as module_of_templates
 from pytest_intercode.agents.chat.arguments import ChatArguments, read_chat_arguments
-from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS, load_templates
+from pytest_intercode.agents.chat.templates import PLACEHOLDERS, load_templates
 from pytest_intercode.cli import prompts as command
+from pytest_intercode.environments.registry import builtin_kinds
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.gateway.prices import Price
 
@@ -153,7 +155,9 @@ def test_a_factory_imports_nothing_heavy() -> None:
 
 
 def test_every_template_is_there_and_no_other() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.txt" for name in PLACEHOLDERS}
+    folder = Path(module_of_templates.__file__).with_name("prompts")
+    files = {path.stem for path in folder.iterdir()}
+    assert files | {kind.name for kind in builtin_kinds()} == set(PLACEHOLDERS)
     assert load_templates().overrides == ()
 
 
@@ -184,7 +188,7 @@ def test_ones_own_templates_replace_ours_by_name(tmp_path: Path) -> None:
         ("observation.txt", "$turns_left", "it has no $observation"),
         ("raect.txt", "x", "raect.txt: there is no template of this name; known are"),
         ("raect.txt", "x", "Did you mean 'react'?"),
-        ("notes.md", "x", "there is no template in it; copy what you want to change from"),
+        ("notes.md", "x", "there is no template in it; copy what you want to change with"),
     ],
 )
 def test_a_wrong_template_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:

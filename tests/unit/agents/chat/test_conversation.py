@@ -97,7 +97,7 @@ class Lisp(Counter):
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.environments.registered._added", {})
+    monkeypatch.setattr("pytest_intercode.environments.registry._added", {})
     register_environment(Perl)
     register_environment(Lisp)
 

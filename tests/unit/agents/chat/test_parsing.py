@@ -7,7 +7,6 @@ import time
 import pytest
 
 from pytest_intercode.agents.chat.parsing import (
-    LANGUAGES,
     ParsedAnswer,
     parse_fenced,
     parse_plan,
@@ -15,6 +14,7 @@ from pytest_intercode.agents.chat.parsing import (
     split_thought,
 )
 from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.suites.loader import load_suite
 
 
@@ -297,7 +297,7 @@ def test_no_answer_takes_long(answer: str) -> None:
     assert time.process_time() - began < 5
 
 
-@pytest.mark.parametrize("env", list(LANGUAGES))
+@pytest.mark.parametrize("env", [kind.name for kind in builtin_kinds()])
 def test_real_code_comes_back_as_it_is(env: str) -> None:
     tasks = load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks
     codes = [code for task in tasks for code in (task.solution if env == "ctf" else task.gold)]
@@ -306,5 +306,5 @@ def test_real_code_comes_back_as_it_is(env: str) -> None:
         acted = f"Thought: x\nAction: execute[{code}]\nObservation: [1]"
         if env != "swe":  # a patch may hold any bracket, and ReAct's form ends with one
             assert executed(parse_react(acted, env)) == code
-        block = f"So:\n```{LANGUAGES[env][0]}\n{code}\n```\nDone [x]."
+        block = f"So:\n```{kind_of(env).labels[0]}\n{code}\n```\nDone [x]."
         assert executed(parse_fenced(block, env)) == code

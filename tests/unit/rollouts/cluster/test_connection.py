@@ -18,7 +18,7 @@ import pytest
 import pytest_intercode
 from benchmarks.sleeping_nodes import SleepingNodes
 from pytest_intercode import Cluster, Task, run_rollouts
-from pytest_intercode.environments import registered
+from pytest_intercode.environments import registry
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.cluster import connection
 from pytest_intercode.rollouts.cluster.messages import encode
@@ -303,7 +303,7 @@ def test_what_nodes_cannot_do(start: Start, asked: dict[str, Any], message: str)
 def test_an_environment_of_this_process_is_refused(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registered, "_added", {})
+    monkeypatch.setattr(registry, "_added", {})
     pytest_intercode.register_environment(Adding)
     with pytest.raises(ConfigurationError, match="adding is registered in this process"):
         run_rollouts([replace(TASK, env="adding")], "policy.py:Policy", cluster=start(1))

@@ -22,9 +22,8 @@ from pytest_intercode.core.task import (
     ImageSource,
     Limits,
     Task,
-    task_from_json,
-    task_to_json,
 )
+from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
 from pytest_intercode.suites.catalogue import (
     named_tasks,

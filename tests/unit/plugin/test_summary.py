@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_intercode.results.run_name import run_name
+from pytest_intercode.plugin.summary import name_run
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ from pytest_intercode.results.run_name import run_name
 def test_a_run_is_named_by_its_agent_and_its_suites(
     agent: str | None, suites: list[str], name: str
 ) -> None:
-    assert run_name(agent, suites) == name
+    assert name_run(agent, suites) == name

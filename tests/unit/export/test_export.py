@@ -18,13 +18,13 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.export import FORMATS, export
-from pytest_intercode.results.export.actions import clean
-from pytest_intercode.results.export.atif import trajectory
-from pytest_intercode.results.export.atif_schema import problems
+from pytest_intercode.export import FORMATS, export
+from pytest_intercode.export.actions import clean
+from pytest_intercode.export.atif import trajectory
 from pytest_intercode.results.files import iterate_records, read_records
 from pytest_intercode.results.format import from_row
 from tests.support import page_rows
+from tests.support.atif_schema import problems
 
 ROOT = Path(__file__).parents[3]
 READER = ROOT / "tests/support/inspect_reader.py"
@@ -128,7 +128,7 @@ def test_a_turn_is_a_step_with_its_call_and_result() -> None:
     made = KINDS["usage and cost"]
     made["turn_history"]["actions"][0] = "wc -l 'a b'"
     made["turn_history"]["observations"][0] = "3\n"
-    found = trajectory(from_row(made)).model_dump(exclude_none=True)
+    found = trajectory(from_row(made))
     first, second, *_, last = found["steps"]
     assert (first["source"], first["message"]) == ("user", made["query"])
     (call,) = second["tool_calls"]
@@ -146,7 +146,7 @@ def test_a_turn_is_a_step_with_its_call_and_result() -> None:
 
 
 def test_tokens_of_caches_are_a_part_of_the_prompts() -> None:
-    found = trajectory(from_row(KINDS["usage with caches"])).model_dump(exclude_none=True)
+    found = trajectory(from_row(KINDS["usage with caches"]))
     parts = {"cache_write_tokens": 9, "reasoning_tokens": 3}
     assert found["steps"][1]["metrics"] == {
         **{"prompt_tokens": 90, "completion_tokens": 7, "cached_tokens": 60, "extra": parts}
@@ -165,20 +165,19 @@ def test_a_tool_of_the_agents_own_is_called_by_its_name() -> None:
     }
     record = from_row(made)
     found = trajectory(record)
-    assert found.agent.tool_definitions is None
-    calls = [(step.tool_calls or [])[0] for step in found.steps[1:]]
-    assert [each.function_name for each in calls] == ["write_file", *["bash"] * 4]
-    assert calls[0].arguments == {"path": "a.txt", "content": "x)"}
-    assert calls[2].arguments == {"command": own}  # of a shell, which says whether it ran
+    assert "tool_definitions" not in found["agent"]
+    calls = [step["tool_calls"][0] for step in found["steps"][1:]]
+    assert [call["function_name"] for call in calls] == ["write_file", *["bash"] * 4]
+    assert calls[0]["arguments"] == {"path": "a.txt", "content": "x)"}
+    assert calls[2]["arguments"] == {"command": own}  # of a shell, which says whether it ran
 
 
 def test_what_was_not_run_is_no_call() -> None:
     made = KINDS["passed turns"]
-    for step in trajectory(from_row(made)).steps[1:]:
-        assert step.tool_calls is None
-        assert step.message
-        assert step.observation is not None
-        assert step.observation.results[0].source_call_id is None
+    for step in trajectory(from_row(made))["steps"][1:]:
+        assert "tool_calls" not in step
+        assert step["message"]
+        assert "source_call_id" not in step["observation"]["results"][0]
 
 
 def test_files_are_named_by_tasks_and_leave_the_folder_never(tmp_path: Path) -> None:

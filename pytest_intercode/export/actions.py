@@ -11,19 +11,12 @@ from typing import Any, NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
+from pytest_intercode.environments.registry import kind_of
 
 __all__ = ["Call", "answer_of", "call_of", "clean", "facts_of", "filled", "tools_of"]
 
-_TOOLS: Mapping[str, tuple[str, str, str]] = {
-    "bash": ("bash", "command", "Run a command in the task's shell."),
-    "ctf": ("bash", "command", "Run a command in the task's shell."),
-    "swe": ("bash", "command", "Run a command in the task's shell."),
-    "sql": ("sql", "statement", "Run statements in the task's database."),
-    "python": ("python", "code", "Run source in the task's interpreter."),
-}
 # How a call of a tool is recorded that an agent brought along, besides a shell.
 _OWN_TOOL_CALL = re.compile(r"([\w.-]+)\((\{.*\})\)", re.DOTALL)
-_DEFAULT_TOOL = ("execute", "action", "Take an action in the task's environment.")
 
 
 class Call(NamedTuple):
@@ -45,7 +38,7 @@ def call_of(env: str, turn: Turn) -> Call | None:
     if match is not None:
         with contextlib.suppress(ValueError, RecursionError):
             return Call(match[1], dict(json.loads(match[2])))
-    name, argument, _ = _TOOLS.get(env, _DEFAULT_TOOL)
+    name, argument, _ = kind_of(env).tool
     return Call(name, {argument: turn.action})
 
 
@@ -66,7 +59,7 @@ def tools_of(record: EpisodeRecord) -> list[dict[str, Any]] | None:
     Those are its environment's; None for an agent that has others of its own, which are not known.
     """
     env = record.task.env
-    name, argument, description = _TOOLS.get(env, _DEFAULT_TOOL)
+    name, argument, description = kind_of(env).tool
     called = {call.name for turn in record.turns if (call := call_of(env, turn)) is not None}
     if called - {name, "submit"}:
         return None

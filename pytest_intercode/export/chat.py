@@ -13,8 +13,8 @@ from typing import Any
 
 from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.results.export.actions import clean
-from pytest_intercode.results.export.source import Source
+from pytest_intercode.export.actions import clean
+from pytest_intercode.export.source import Source
 
 __all__ = ["write"]
 

@@ -1,11 +1,13 @@
 """Episodes as trajectories in ATIF 1.7, a file for each, in a folder.
 
 One turn is one step of the agent: its call, and what it saw as that call's result. What ATIF has no
-place for (the reward, its parts, the outcome, times) is in ``extra``.
+place for (the reward, its parts, the outcome, times) is in ``extra``. Tests hold what is written to
+all rules of Harbor's RFC 0001, ``rfcs/0001-trajectory-format.md``.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from pathlib import Path
@@ -15,18 +17,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.export.actions import call_of, clean, facts_of, filled, tools_of
-from pytest_intercode.results.export.atif_schema import (
-    Agent,
-    FinalMetrics,
-    Metrics,
-    Observation,
-    ObservationResult,
-    Step,
-    ToolCall,
-    Trajectory,
-)
-from pytest_intercode.results.export.source import Source
+from pytest_intercode.export.actions import call_of, clean, facts_of, filled, tools_of
+from pytest_intercode.export.source import Source
 
 __all__ = ["trajectory", "write"]
 
@@ -46,7 +38,7 @@ def write(source: Source, folder: Path) -> None:
         partial_folder.mkdir(parents=True)
         for brief, record in source:
             name = brief.name if brief.repeat == 1 else f"{brief.name}~{brief.repeat}"
-            text = trajectory(record).model_dump_json(exclude_none=True, indent=1)
+            text = json.dumps(trajectory(record), ensure_ascii=False, allow_nan=False, indent=1)
             (partial_folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
         folder.mkdir(exist_ok=True)
         for path in partial_folder.iterdir():
@@ -59,26 +51,26 @@ def write(source: Source, folder: Path) -> None:
         shutil.rmtree(partial_folder, ignore_errors=True)
 
 
-def trajectory(record: EpisodeRecord) -> Trajectory:
+def trajectory(record: EpisodeRecord) -> dict[str, Any]:
     """Return a record as ATIF has it."""
     task = record.task
     name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
-    first = Step(step_id=1, source="user", message=clean(task.query))
+    first = {"step_id": 1, "source": "user", "message": clean(task.query)}
     steps = [first, *(_step(record, number, turn) for number, turn in enumerate(record.turns, 2))]
     arguments = dict(record.agent_arguments)
     usage = record.usage
-    return Trajectory(
-        schema_version="ATIF-v1.7",
-        session_id=clean(f"{name}.{task.repeat}"),
-        agent=Agent(
+    return {
+        "schema_version": "ATIF-v1.7",
+        "session_id": clean(f"{name}.{task.repeat}"),
+        "agent": _drop_unknown(
             name=clean(record.agent) or _UNKNOWN,
             version=clean(arguments.get("version", "")) or _UNKNOWN,
             model_name=clean(arguments.get("model")),
             tool_definitions=tools_of(record),
             extra={"arguments": clean(arguments)} if arguments else None,
         ),
-        steps=steps,
-        final_metrics=FinalMetrics(
+        "steps": steps,
+        "final_metrics": _drop_unknown(
             total_prompt_tokens=usage.input_tokens if usage else None,
             total_completion_tokens=usage.output_tokens if usage else None,
             total_cached_tokens=usage.cached_tokens or None,
@@ -86,42 +78,47 @@ def trajectory(record: EpisodeRecord) -> Trajectory:
             total_steps=len(steps),
             extra=_parts_of(usage),
         ),
-        extra=facts_of(record),
-    )
+        "extra": facts_of(record),
+    }
 
 
-def _step(record: EpisodeRecord, number: int, turn: Turn) -> Step:
+def _drop_unknown(**values: object) -> dict[str, Any]:
+    """Return an object without the keys of which nothing is known."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
     call = call_of(record.task.env, turn)
     name = f"call_{number - 1}"
     observation = clean(turn.observation)
     results = []
     if call is None:
-        results = [ObservationResult(content=observation)] if observation else []
+        results = [{"content": observation}] if observation else []
     elif observation or call.name != "submit":
-        results = [ObservationResult(source_call_id=name, content=observation)]
+        results = [{"source_call_id": name, "content": observation}]
     thought = clean(turn.thought) or None
-    metrics = _metrics(turn.usage)
+    usage = turn.usage
     # Nothing of a model is in gold's turns. Of others, what does not report is not known.
-    scripted = record.agent == "oracle" and not thought and not metrics
-    return Step(
+    scripted = record.agent == "oracle" and not thought and not usage
+    return _drop_unknown(
         step_id=number,
         source="agent",
         message=clean(turn.action) if call is None else "",
         model_name=clean(record.agent_arguments.get("model")),
         reasoning_content=thought,
         tool_calls=call
-        and [ToolCall(tool_call_id=name, function_name=call.name, arguments=clean(call.arguments))],
-        observation=Observation(results=results) if results else None,
-        metrics=metrics,
-        llm_call_count=0 if scripted else turn.usage.requests or None,
+        and [
+            {"tool_call_id": name, "function_name": call.name, "arguments": clean(call.arguments)}
+        ],
+        observation={"results": results} if results else None,
+        metrics=_metrics(usage) if usage else None,
+        llm_call_count=0 if scripted else usage.requests or None,
         extra=_extra(turn) or None,
     )
 
 
-def _metrics(usage: Usage) -> Metrics | None:
-    if not usage:
-        return None
-    return Metrics(
+def _metrics(usage: Usage) -> dict[str, Any]:
+    return _drop_unknown(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,
         cached_tokens=usage.cached_tokens or None,

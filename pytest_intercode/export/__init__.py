@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.results.export.source import Source
+from pytest_intercode.export.source import Source
 
 __all__ = ["FORMATS", "Format", "export", "format_of"]
 

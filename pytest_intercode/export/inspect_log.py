@@ -22,8 +22,8 @@ from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.results.export.actions import answer_of, call_of, clean, facts_of
-from pytest_intercode.results.export.source import Brief, Source
+from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
+from pytest_intercode.export.source import Brief, Source
 
 __all__ = ["write"]
 
@@ -197,15 +197,14 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
         "uuid": identity,
     }
     if brief.reward is not None:
-        explained_answer = {"answer": answer, "explanation": record.reason or record.headline}
-        metadata = {"outcome": record.outcome, "parts": dict(record.parts)}
+        explanation = {
+            "answer": answer,
+            "explanation": record.reason or record.headline,
+            "metadata": {"outcome": record.outcome, "parts": dict(record.parts)},
+        }
         sample["scores"] = {
-            "reward": {"value": brief.reward, **explained_answer, "metadata": metadata},
-            "solved": {
-                "value": "C" if record.solved else "I",
-                **explained_answer,
-                "metadata": metadata,
-            },
+            "reward": {"value": brief.reward, **explanation},
+            "solved": {"value": "C" if record.solved else "I", **explanation},
         }
     if record.outcome.endswith("-error"):
         message = f"{record.outcome}: {record.reason}"
