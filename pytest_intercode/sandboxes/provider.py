@@ -97,7 +97,11 @@ class SandboxProvider(SharedValues):
             if self._closed:
                 raise SandboxError(RUN_IS_OVER)
             settings, backend = self.settings, self.backend
-            backend.start(BackendEvents(self._report, self._report_building, self._drop))
+            try:
+                backend.start(BackendEvents(self._report, self._report_building, self._drop))
+            except BaseException:
+                backend.close()
+                raise
             slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
             self._ready = ReadyImages(backend.images, self._lines, self._progress)
             pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
@@ -117,13 +121,13 @@ class SandboxProvider(SharedValues):
             ConfigurationError: it cannot.
         """
         fields = {name: getattr(self.settings, name) for name in options}
-        given = {name: value for name, value in fields.items() if value}
-        if not given:
+        values = {name: value for name, value in fields.items() if value}
+        if not values:
             return
-        for name, value in given.items():
+        for name, value in values.items():
             if name not in self.backend.takes and not self._may_be_left_out(name):
                 self._refuse(name, value, options[name])
-        self.backend.check({name: options[name] for name in given if name in self.backend.takes})
+        self.backend.check({name: options[name] for name in values if name in self.backend.takes})
 
     def _may_be_left_out(self, name: str) -> bool:
         """Whether a setting is only for those runs of ``auto`` that have another backend."""
@@ -148,7 +152,7 @@ class SandboxProvider(SharedValues):
 
         Raises:
             ImageError: it cannot be had. Of several episodes that need it, the first one that asks
-                is given the reason, and the others get an ``ImageMissing``.
+                is values the reason, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
             ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """

@@ -144,8 +144,8 @@ class ActionTests(ContractFixtures):
         assert execution.truncated
         exact = sandbox.run("head -c 1000 /dev/zero", SOON)
         assert (exact.output, exact.truncated) == (bytes(1000), False)
-        more = sandbox.run("head -c 1001 /dev/zero", SOON)
-        assert (len(more.output), more.size, more.truncated) == (1000, 1001, True)
+        longer = sandbox.run("head -c 1001 /dev/zero", SOON)
+        assert (len(longer.output), longer.size, longer.truncated) == (1000, 1001, True)
 
     def test_flood_is_stopped(self, sandbox: Sandbox) -> None:
         execution = sandbox.run("yes", 60)

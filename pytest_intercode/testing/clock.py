@@ -80,7 +80,7 @@ class ClockTests(ContractFixtures):
     def test_bomb_of_an_earlier_action(self, launch: Launch) -> None:
         sandbox = launch(limits=Limits(pids=128))
         output_of(sandbox, "x=kept")
-        # A busy machine takes its time to fill; an unfinished bomb is no bomb yet.
+        # A busy machine takes its time to fill; a bomb is one once it is finished.
         sandbox.run("b() { b | b & }; b; while set -- /proc/[0-9]*; [ $# -lt 120 ]; do :; done", 30)
         sandbox.run("sleep 1000", 0.3)
         assert sandbox.run("echo $x; sleep 0.01 && echo forked", 20).output.endswith(b"forked\n")
@@ -187,7 +187,7 @@ class ClockTests(ContractFixtures):
 
     def test_broken_archive_is_an_error_with_its_reason(self, shared: Sandbox) -> None:
         with pytest.raises(_FAULTS, match=r"files could not be unpacked: .*tar"):
-            shared.unpack(b"this is no archive" * 100)
+            shared.unpack(b"this is not an archive" * 100)
         shared.unpack(pack(("fine", b"fine")))
         assert output_of(shared, "cat /fine") == "fine"
 

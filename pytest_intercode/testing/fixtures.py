@@ -34,6 +34,7 @@ UTF_8 = (("LC_ALL", "C.UTF-8"),)
 SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=32, file_size=1024**2, cpus=1.0)
 
 _SHARED: pytest.StashKey[dict[object, Any]] = pytest.StashKey()
+_KEEPER_AND_SHELL = ["bash", "bash"]  # the names of their processes
 _KILL_TIMEOUT = 3.0  # seconds in which killed processes are gone
 
 
@@ -95,7 +96,11 @@ class ContractFixtures:
             problem = backend.problem()
             if problem:
                 pytest.skip(problem)
-            backend.start(BackendEvents())
+            try:
+                backend.start(BackendEvents())
+            except BaseException:
+                backend.close()
+                raise
             return backend
 
         backend = once(request, self.backend, start)
@@ -156,8 +161,8 @@ def output_of(sandbox: Sandbox, action: str, timeout: float = SOON) -> str:
 def await_only_shell(sandbox: Sandbox) -> None:
     """Check that nothing but the keeper and the shell runs; the killed need a moment to go."""
     limit = time.monotonic() + _KILL_TIMEOUT
-    while (remaining := _processes(sandbox)) != ["bash", "bash"]:
-        assert time.monotonic() < limit, remaining
+    while (names := _processes(sandbox)) != _KEEPER_AND_SHELL:
+        assert time.monotonic() < limit, names
         time.sleep(0.02)
 
 

@@ -65,12 +65,12 @@ class ShellTests(ContractFixtures):
         )
         output_of(sandbox, options)
         output_of(sandbox, "f() { case $1 in +([0-9])) echo number;; esac; }; IFS=o")
-        shown = "set +o; shopt -p; f 12"
-        before = output_of(sandbox, shown)
+        listing = "set +o; shopt -p; f 12"
+        expected = output_of(sandbox, listing)
         assert sandbox.run("exit", SOON).restarted
-        assert output_of(sandbox, shown) == before
-        assert "set +o hashall\n" in before
-        assert before.endswith("number\n")
+        assert output_of(sandbox, listing) == expected
+        assert "set +o hashall\n" in expected
+        assert expected.endswith("number\n")
 
     def test_kill_everything(self, sandbox: Sandbox) -> None:
         # The kernel spares the caller and the first process.
