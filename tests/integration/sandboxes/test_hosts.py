@@ -155,7 +155,7 @@ def hosts_of(provider: SandboxProvider) -> DockerHosts:
 
 
 def where(sandbox: Sandbox) -> str:
-    return str(sandbox.host.name)  # type: ignore[attr-defined]
+    return sandbox.host
 
 
 def test_sandboxes_are_spread_by_slots(
