@@ -45,11 +45,17 @@ from pytest_intercode.core.turn import StepResult as StepResult
 from pytest_intercode.core.turn import Turn as Turn
 from pytest_intercode.core.usage import Budget as Budget
 from pytest_intercode.core.usage import Usage as Usage
+from pytest_intercode.environments.answer import Answer as Answer
 from pytest_intercode.environments.base import Environment as Environment
 from pytest_intercode.environments.interpreter import (
     InterpreterEnvironment as InterpreterEnvironment,
 )
+from pytest_intercode.environments.kind import EnvironmentKind as EnvironmentKind
+from pytest_intercode.environments.kind import Tool as Tool
+from pytest_intercode.environments.recorded import NotRecorded as NotRecorded
+from pytest_intercode.environments.recorded import RecordedEpisode as RecordedEpisode
 from pytest_intercode.environments.registry import register_environment as register_environment
+from pytest_intercode.environments.sections import Section as Section
 from pytest_intercode.environments.shell import ShellEnvironment as ShellEnvironment
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
 from pytest_intercode.errors import IntercodeError as IntercodeError

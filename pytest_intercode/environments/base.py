@@ -22,12 +22,7 @@ from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResul
 from pytest_intercode.environments.episode import Episode, reward_for_agent_fault
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import (
-    CommandFailed,
-    SandboxBroken,
-    SandboxError,
-    UngradableState,
-)
+from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError, UngradableState
 from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider

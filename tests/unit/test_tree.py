@@ -45,12 +45,12 @@ def test_the_kinds_of_tests() -> None:
 def test_support_holds_helpers_and_all_else_tests() -> None:
     for path in _TESTS.rglob("*.py"):
         kind = path.relative_to(_TESTS).parts[0]
-        defined = {
+        definitions = [
             node.name
             for node in ast.parse(path.read_text()).body
-            if isinstance(node, ast.FunctionDef)
-        }
-        holds = any(name.startswith("test_") for name in defined)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        ]
+        holds = any(name.startswith(("test_", "Test")) for name in definitions)
         named = path.name.startswith("test_")
         assert holds == named, f"{path} should {'' if named else 'not '}hold tests"
         assert not (named and kind == "support"), path
