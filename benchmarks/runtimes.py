@@ -26,8 +26,8 @@ SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile
 
 def known() -> tuple[str, list[str]]:
     """Return the engine's own runtime, and the others that it knows."""
-    with contextlib.closing(connect()) as api:
-        facts = api.info()
+    with contextlib.closing(connect()) as link:
+        facts = link.api.info()
     own = str(facts["DefaultRuntime"])
     return own, sorted(name for name in facts["Runtimes"] if name != own and "." not in name)
 

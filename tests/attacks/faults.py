@@ -237,8 +237,8 @@ def remove_image(scene: Scene) -> None:
 @functools.cache
 def bash_image() -> str:
     """Return the name of the image that sandboxes of the bash environment have."""
-    with contextlib.closing(connect()) as api:
-        return Images(api).resolve(SOURCE)
+    with contextlib.closing(connect()) as link:
+        return Images(link.api).resolve(SOURCE)
 
 
 @_fault

@@ -10,7 +10,7 @@ import pytest
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
+from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
@@ -36,10 +36,9 @@ class Launch(Protocol):
 def docker_engine() -> Iterator[DockerEngine]:
     """Return an engine with a run label of its own."""
     try:
-        api = connect()
+        engine = DockerEngine()
     except EngineUnavailable as unavailable:
         pytest.skip(str(unavailable))
-    engine = DockerEngine(api)
     yield engine
     engine.close()
 

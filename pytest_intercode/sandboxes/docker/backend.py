@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.images import Images
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -41,8 +41,16 @@ class DockerBackend:
         self.engine: Launcher | None = None
 
     def __str__(self) -> str:
-        runtime = self.settings.runtime
-        return f"{self.name}, runtime {runtime}" if runtime else self.name
+        label = self._label()
+        return f"{label}, runtime {self.settings.runtime}" if self.settings.runtime else label
+
+    def _label(self) -> str:
+        """Return its name, with the context of Docker's that says where its engine is."""
+        try:
+            context = find_address().context
+        except ConfigurationError:  # that is what its first use meets
+            context = ""
+        return f"{self.name} on {context}" if context else self.name
 
     def requested(self) -> str | None:
         """Return nothing where a runtime is given, and no root file system."""
@@ -51,21 +59,24 @@ class DockerBackend:
 
     def problem(self) -> str:
         """Return why its engine cannot be used here, or nothing."""
-        address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-        if not address.startswith("unix://"):
+        try:
+            address = find_address()
+        except ConfigurationError as error:
+            return str(error)
+        if not address.is_local:
             return ""  # it was set up by hand; if it does not answer, that is an error
         try:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.settimeout(_PING_TIMEOUT)
-                probe.connect(address.removeprefix("unix://"))
+                probe.connect(address.url.removeprefix("unix://"))
                 probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
                 if b" 200 " in probe.recv(64):
                     return ""
         except PermissionError:
-            return f"no permission to use the Docker engine at {address}"
+            return f"no permission to use the Docker engine {address.label}"
         except OSError:
             pass
-        return f"no Docker engine answers at {address}"
+        return f"no Docker engine answers {address.label}"
 
     def check(self, options: Mapping[str, str]) -> None:
         """See that the engine has the runtime, and that it reaches the registry."""
@@ -75,8 +86,8 @@ class DockerBackend:
                 continue
             from pytest_intercode.sandboxes.docker.engine import connect
 
-            with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
-                problem = self._find_problem(api, field, value)
+            with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as link:
+                problem = self._find_problem(link.api, field, value)
                 if problem:
                     raise ConfigurationError(f"{options[field]}={value}: {problem}")
 
@@ -129,11 +140,8 @@ class DockerBackend:
 class DockerHostsBackend(DockerBackend):
     """The Docker engines of several hosts as one."""
 
-    def __str__(self) -> str:
-        names = ", ".join(host.name for host in self.settings.hosts)
-        runtime = self.settings.runtime
-        label = f"{self.name} on {names}"
-        return f"{label}, runtime {runtime}" if runtime else label
+    def _label(self) -> str:
+        return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"
 
     def requested(self) -> str | None:
         """Return nothing: hosts are given."""
@@ -152,8 +160,6 @@ class DockerHostsBackend(DockerBackend):
         settings, option = self.settings, options["docker_hosts"]
         check_hosts(settings.hosts, settings.runtime, option, settings.registry)
         if settings.readonly:
-            from pytest_intercode.sandboxes.docker.address import find_address
-
             for host in settings.hosts:
                 if not find_address(host.name).is_local:
                     raise ConfigurationError(
@@ -184,7 +190,7 @@ def find_images(names: Iterable[str]) -> set[str] | None:
     from pytest_intercode.sandboxes.docker.images import layers_of
 
     try:
-        with contextlib.closing(connect()) as api:
-            return {name for name in names if layers_of(api, name)}
+        with contextlib.closing(connect()) as link:
+            return {name for name in names if layers_of(link.api, name)}
     except EngineUnavailable:
         return None

@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeAlias
 
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, SandboxError
-from pytest_intercode.sandboxes.docker.address import Address, Link, find_address, link_failure
+from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine, max_starters
 from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 
@@ -135,7 +136,6 @@ class Host:
         self._slots = setting.slots
         self.slots = setting.slots or 1
         self.address: Address = find_address(setting.name)
-        self.link: Link | None = None
         self.engine: DockerEngine | None = None
         self.images: Images | None = None
         self.up = False
@@ -161,18 +161,13 @@ class Host:
         Raises:
             InfrastructureError: it does not answer, or cannot do what sandboxes need.
         """
-        link = Link(self.address)
-        try:
-            make = partial(_Container, self)
-            self.engine = DockerEngine(link.api, self._group.runtime, link.address, make)
-            self.engine.starters = max_starters(int(self.engine.facts.get("NCPU") or 1))
-            with contextlib.suppress(SandboxError):
-                self.engine.sweep()
-        except BaseException:
-            link.close()
-            raise
-        self.link = link
-        self.slots = self._slots or _count_slots(self.engine.facts)
+        make = partial(_Container, self)
+        engine = DockerEngine(Link(self.address), self._group.runtime, make)
+        engine.starters = max_starters(int(engine.facts.get("NCPU") or 1))
+        with contextlib.suppress(SandboxError):
+            engine.sweep()
+        self.slots = self._slots or _count_slots(engine.facts)
+        self.engine = engine
 
     def begin(self) -> None:
         """Take a share of the sandboxes from now on."""
@@ -259,7 +254,7 @@ class Host:
                 self.probe()
                 continue
             with contextlib.suppress(InfrastructureError):
-                if self.link is None:
+                if self.engine is None:
                     self.connect()
                 elif self._find_problem():
                     continue
@@ -268,13 +263,12 @@ class Host:
 
     def _find_problem(self) -> str:
         """Return why it does not answer, or nothing."""
-        if self.link is None:
+        if self.engine is None:
             return "it was never reached"
         problem = ""
         for _ in range(_MAX_TRIES):
             try:
-                with link_failure(self.link):
-                    self.link.ask()
+                self.engine.link.ask()
                 return ""
             except EngineUnavailable as error:
                 problem = str(error)
@@ -364,5 +358,3 @@ class Host:
             thread.join(_NOTICE_TIMEOUT * 10)
         if self.engine is not None:
             self.engine.close(answers=self.up)
-        if self.link is not None:
-            self.link.close()

@@ -24,10 +24,11 @@ from pytest_intercode.errors import (
     InfrastructureError,
     SandboxError,
 )
-from pytest_intercode.sandboxes.docker.address import Link, find_address, link_failure
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.engine import runtime_problem
 from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Drop, Host
 from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.hosts import DockerHost
@@ -56,7 +57,7 @@ def check_hosts(
     def ask(host: DockerHost) -> Mapping[str, Any] | str:
         try:
             address = find_address(host.name)
-            with contextlib.closing(Link(address)) as link, link_failure(link):
+            with contextlib.closing(Link(address)) as link, link.explained_failures():
                 facts: Mapping[str, Any] = link.probe.info()
                 problem = runtime_problem(facts, runtime) if runtime else ""
                 if registry and not problem:

@@ -21,7 +21,7 @@ from pytest_intercode.core.dockerfile import find_substitutes, reads_context, re
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.build import add_file, build_context, copied_modes, one_builder
-from pytest_intercode.sandboxes.docker.errors import plain
+from pytest_intercode.sandboxes.docker.errors import client_errors, plain
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
     Registry,
@@ -157,10 +157,7 @@ class Images:
 
     def _inspect(self, name: str) -> Mapping[str, Any]:
         """Return what the engine says of an image; nothing if it does not."""
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
-
-        with contextlib.suppress(DockerException, RequestException):
+        with contextlib.suppress(*client_errors()):
             return _image_info(self._api, name)
         return {}
 
@@ -356,9 +353,6 @@ def _run_build(
     report_step: Callable[[str], None],
 ) -> tuple[str, Iterable[str]]:
     """Have an image built; return why it cannot be, if so, and the last lines of the build."""
-    from docker.errors import APIError
-    from requests.exceptions import RequestException
-
     name = recipe.dockerfile.name
     last: deque[str] = deque(maxlen=_LAST_LINES)
     failure = ""
@@ -384,7 +378,7 @@ def _run_build(
                 if step:
                     report_step(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
             failure = failure or str(event.get("error") or "")
-    except (APIError, RequestException) as error:
+    except client_errors() as error:
         failure = plain(error)
     return failure, last
 
