@@ -106,19 +106,12 @@ class DockerBackend:
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
         from pytest_intercode.sandboxes.docker.images import Images as DockerImages
 
-        settings = self.settings
-        engine = DockerEngine(runtime=settings.runtime)
+        engine = DockerEngine(runtime=self.settings.runtime)
         self.engine = engine
         swept = engine.sweep()
         if swept:
             events.report(f"removed {swept} containers that an earlier run left behind")
-        self.images = DockerImages(
-            engine.api,
-            settings.base_images,
-            events.report_build,
-            settings.registry,
-            settings.verbosity,
-        )
+        self.images = DockerImages(engine.api, self.settings, events.report_build)
 
     @property
     def starters(self) -> int:
@@ -171,17 +164,7 @@ class DockerHostsBackend(DockerBackend):
         """Connect to the hosts."""
         from pytest_intercode.sandboxes.docker.hosts import DockerHosts
 
-        settings = self.settings
-        self.engine = self.images = DockerHosts(
-            settings.hosts,
-            runtime=settings.runtime,
-            base_images=settings.base_images,
-            progress=events.report,
-            registry=settings.registry,
-            building=events.report_build,
-            verbosity=settings.verbosity,
-            drop=events.drop,
-        )
+        self.engine = self.images = DockerHosts(self.settings, events)
 
 
 def find_images(names: Iterable[str]) -> set[str] | None:

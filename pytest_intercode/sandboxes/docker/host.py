@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, SandboxError
+from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine, max_starters
@@ -19,8 +20,9 @@ from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["PROBE_INTERVAL", "Drop", "Host"]
+__all__ = ["PROBE_INTERVAL", "Host", "HostGroup"]
 
 PROBE_INTERVAL = 2.0
 """Seconds between two looks at a host."""
@@ -33,9 +35,6 @@ _SLOTS_PER_CPU = 4  # an agent waits for its model most of the time
 _USABLE_MEMORY = 0.8  # of a host's memory
 _ANY = Limits()
 
-Drop: TypeAlias = Callable[[Callable[[Sandbox], bool]], None]
-"""Closes the idle sandboxes for which a function returns true."""
-
 
 def _count_slots(facts: Mapping[str, Any]) -> int:
     """Return how many sandboxes suit an engine, by its processors and its memory."""
@@ -44,39 +43,47 @@ def _count_slots(facts: Mapping[str, Any]) -> int:
     return max(1, min(by_cpus, by_memory))
 
 
-class HostGroup(Protocol):
+class HostGroup:
     """What the hosts of a run share.
 
+    Args:
+        settings: where sandboxes come from.
+        events: what is notified of lines for the user, and of idle sandboxes that are lost.
+
     Attributes:
-        runtime: what sandboxes are started with.
-        base_images: replacements of base images.
-        verbosity: what is reported of builds.
-        registry: where images are looked for first.
+        settings: these.
+        events: these.
         hosts: the hosts.
         changed: guards what is known of all hosts; notified of every change.
         closed: the run is over.
-        drop: closes the idle sandboxes for which a function returns true; the pool's.
-        lost_at: when the last host was lost.
+        lost_at: when the last host was lost, on the monotonic clock.
     """
 
-    runtime: str | None
-    base_images: dict[str, str]
-    verbosity: int
-    registry: str | None
-    hosts: list[Host]
-    changed: threading.Condition
-    closed: threading.Event
-    drop: Drop
-    lost_at: float
+    def __init__(self, settings: SandboxSettings, events: BackendEvents) -> None:
+        self.settings = settings
+        self.events = events
+        self.hosts: list[Host] = []
+        self.changed = threading.Condition(threading.RLock())
+        self.closed = threading.Event()
+        self.lost_at = time.monotonic()
 
     def report(self, line: str) -> None:
         """Show a line of progress."""
+        if not self.closed.is_set():
+            self.events.report(line)
 
     def report_building(self, line: str) -> None:
         """Show a line of an image's progress."""
+        if not self.closed.is_set():
+            self.events.report_build(line)
 
     def give_image(self, host: Host, image: str) -> None:
-        """Make sure that a host has an image, and the one that other hosts have."""
+        """Make sure that a host has an image, and the one that other hosts have.
+
+        Raises:
+            Exception: it cannot be had; whatever the engine or its client says.
+        """
+        raise NotImplementedError
 
 
 class _Container(Container):
@@ -162,7 +169,7 @@ class Host:
             InfrastructureError: it does not answer, or cannot do what sandboxes need.
         """
         make = partial(_Container, self)
-        engine = DockerEngine(Link(self.address), self._group.runtime, make)
+        engine = DockerEngine(Link(self.address), self._group.settings.runtime, make)
         engine.starters = max_starters(int(engine.facts.get("NCPU") or 1))
         with contextlib.suppress(SandboxError):
             engine.sweep()
@@ -174,10 +181,8 @@ class Host:
         assert self.engine is not None
         self.images = Images(
             self.engine.api,
-            self._group.base_images,
+            self._group.settings,
             lambda line: self._group.report_building(f"{self.name}: {line}"),
-            self._group.registry,
-            self._group.verbosity,
         )
         self.engine.forget_images()
         with self._group.changed:
@@ -307,16 +312,20 @@ class Host:
             f"lost, {remaining}"
         )
         self._drop_lost()
-        self._group.drop(
-            lambda container: isinstance(container, _Container) and container.machine is self
-        )
+        self._drop_idle(lambda container: container.machine is self)
 
     def _drop_lost(self) -> None:
         """Note which sandboxes have lost their engine, and drop those that were idle."""
         with self._group.changed:
             for container in self._containers:
                 container.lost = container.lost or container.hung_up()
-        self._group.drop(lambda container: isinstance(container, _Container) and container.lost)
+        self._drop_idle(lambda container: container.lost)
+
+    def _drop_idle(self, is_lost: Callable[[_Container], bool]) -> None:
+        """Close the idle sandboxes of ours for which a function returns true."""
+        self._group.events.drop(
+            lambda sandbox: isinstance(sandbox, _Container) and is_lost(sandbox)
+        )
 
     # -- images
 

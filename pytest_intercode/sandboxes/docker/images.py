@@ -30,6 +30,7 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -76,25 +77,23 @@ class Images:
 
     Args:
         api: the engine's client.
-        replacements: base images to use instead of others (``--intercode-base-image``).
+        settings: which base images are replaced, the registry where our images are looked for
+            first and pushed to, and what of builds is reported.
         progress: called with one line for each slow step, so that a person sees it move.
-        registry: where our images are looked for first, and pushed to
-            (``--intercode-registry``).
-        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
     """
 
     def __init__(
         self,
         api: APIClient,
-        replacements: Mapping[str, str] | None = None,
+        settings: SandboxSettings | None = None,
         progress: Callable[[str], None] | None = None,
-        registry: str | None = None,
-        verbosity: int = 0,
     ) -> None:
+        settings = settings or SandboxSettings()
         self._api = api
-        self._replacements = dict(replacements or {})
+        self._replacements = settings.base_images
         self._progress = progress or (lambda line: None)
-        self._verbosity = verbosity
+        self._verbosity = settings.verbosity
+        registry = settings.registry
         self.registry = Registry(api, registry, self._report) if registry else None
         self._pinned: dict[str, str] = {}
         self._identities: dict[str, str] = {}

@@ -26,6 +26,7 @@ from pytest_intercode.cli import main
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.errors import ConfigurationError, SandboxError
+from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.hosts import DockerHosts, check_hosts
 from pytest_intercode.sandboxes.docker.images import layers_of
@@ -380,7 +381,8 @@ def test_a_registry_carries_images_from_host_to_host(
     hosts = [parse_host("default"), parse_host(second.url)]
     check_hosts(hosts, None, OPTION, where)
     lines: list[str] = []
-    made = DockerHosts(hosts, progress=lines.append, registry=where)
+    settings = SandboxSettings(docker_hosts=hosts, registry=where)
+    made = DockerHosts(settings, BackendEvents(lines.append, lines.append))
     try:
         sources = []
         for name in ("one", "two"):

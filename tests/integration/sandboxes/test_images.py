@@ -32,7 +32,8 @@ _SOON = 60.0  # seconds
 
 
 def images(engine: DockerEngine, **replacements: str) -> Images:
-    return Images(engine.api, {name.replace("_", ":"): to for name, to in replacements.items()})
+    base_images = {name.replace("_", ":"): to for name, to in replacements.items()}
+    return Images(engine.api, SandboxSettings(base_images=base_images))
 
 
 def variables(engine: DockerEngine, name: str) -> list[str]:

@@ -55,7 +55,7 @@ class Machine(Images):
 
     def __init__(self, api: docker.APIClient, where: str) -> None:
         self.lines: list[str] = []
-        super().__init__(api, progress=self.lines.append, registry=where)
+        super().__init__(api, SandboxSettings(registry=where), self.lines.append)
 
     def did(self, word: str) -> int:
         return sum(line.startswith(f"{word} ") for line in self.lines)
