@@ -32,7 +32,7 @@ class PipeStreams:
 
     Attributes:
         inside: these, until :meth:`close_inside`.
-        hopeless: returns whether nothing will come any more; asked when nothing came in time.
+        is_hopeless: returns whether nothing will come any more; asked when nothing came in time.
         past_keeper: the keeper's number, and a descriptor of how many processes there are in its
             control group, which is closed with this; None where its own cannot be opened.
     """

@@ -14,12 +14,12 @@ from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import make_backend
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = [
     *("GO", "PROMPTLY", "SOON", "UTF_8"),
-    *("BackendUnderTest", "ContractFixtures", "Launch", "Launches"),
+    *("BackendUnderTest", "ContractFixtures", "Launch"),
     *("await_only_shell", "once", "output_of", "pack"),
 ]
 
@@ -45,13 +45,6 @@ class _Closes(Protocol):
 Closing = TypeVar("Closing", bound=_Closes)
 
 
-class Launches(Protocol):
-    """What starts sandboxes."""
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
-
-
 class BackendUnderTest(NamedTuple):
     """A started backend.
 
@@ -61,7 +54,7 @@ class BackendUnderTest(NamedTuple):
         small_limits: limits that are quickly reached.
     """
 
-    launcher: Launches
+    launcher: Launcher
     image: str
     small_limits: Limits = SMALL_LIMITS
 

@@ -42,7 +42,6 @@ _ETC = (
     *("selinux", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
     *("timezone", "xattr.conf"),
 )
-_SKIPPED_FILES = {"certs/java"}
 _MAX_FILE_SIZE = 4 * 1024**2
 
 _MASTERS = "/usr/share/base-passwd"

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBackend
 from pytest_intercode.sandboxes.docker.address import find_address
-from pytest_intercode.sandboxes.images import Images
-from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
@@ -27,18 +25,13 @@ def make_docker(settings: SandboxSettings) -> Backend:
     return DockerHostsBackend(settings) if settings.docker_hosts else DockerBackend(settings)
 
 
-class DockerBackend:
+class DockerBackend(EngineBackend):
     """One Docker engine; see :class:`~pytest_intercode.sandboxes.backend.Backend`."""
 
     name = "docker"
     takes = frozenset({"docker_hosts", "registry", "runtime"})
     builds_images = True
     shares_network = False
-    images: Images
-
-    def __init__(self, settings: SandboxSettings) -> None:
-        self.settings = settings
-        self.engine: Launcher | None = None
 
     def __str__(self) -> str:
         label = self._label()
@@ -112,22 +105,6 @@ class DockerBackend:
         if swept:
             events.report(f"removed {swept} containers that an earlier run left behind")
         self.images = DockerImages(engine.api, self.settings, events.report_build)
-
-    @property
-    def starters(self) -> int:
-        """How many starts at the same time are good for it."""
-        assert self.engine is not None, "it is started first"
-        return self.engine.starters
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
-        assert self.engine is not None, "it is started first"
-        return self.engine.launch(spec)
-
-    def close(self) -> None:
-        """End every sandbox, and let go of the engine."""
-        if self.engine is not None:
-            self.engine.close()
 
 
 class DockerHostsBackend(DockerBackend):

@@ -114,7 +114,19 @@ class Images:
         Raises:
             ImageError: it cannot be built or found.
         """
-        return self._find_or_build(source, purpose)
+        if source.layers:
+            base = self.resolve(replace(source, layers=()), purpose)
+            return self._add_layers(base, source.layers, purpose)
+        if source.image:
+            name = self._replacements.get(source.image, source.image)
+            try:
+                self._ensure(name, "image", name, source.image)
+                return name
+            except ImageError:
+                if source.dockerfile is None:
+                    raise
+                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+        return self._provide_from_dockerfile(source, purpose)
 
     def stop_builds(self) -> None:
         """End the builds and pulls that are under way; none is begun afterwards."""
@@ -160,19 +172,8 @@ class Images:
             return _image_info(self._api, name)
         return {}
 
-    def _find_or_build(self, source: ImageSource, purpose: str) -> str:
-        if source.layers:
-            base = self._find_or_build(replace(source, layers=()), purpose)
-            return self._add_layers(base, source.layers, purpose)
-        if source.image:
-            name = self._replacements.get(source.image, source.image)
-            try:
-                self._ensure(name, "image", name, source.image)
-                return name
-            except ImageError:
-                if source.dockerfile is None:
-                    raise
-                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+    def _provide_from_dockerfile(self, source: ImageSource, purpose: str) -> str:
+        """Return the name of the image that a Dockerfile makes."""
         recipe = self._recipe(source, purpose)
         if not reads_context(recipe.text):
             # Equal Dockerfiles are one image then, whatever is in the folders next to them.
