@@ -116,6 +116,8 @@ class Channel:
         began = time.monotonic()
         nonce = self._next_nonce
         text = self._encode_action(action, nonce.encode())
+        # What went straight to the shell began with no earlier job around, and the keeper has made
+        # no list of any that a kill would have to spare: it is of everything then.
         self._alone = self._keeper.transport.send_to_shell(text, self._new_shell)
         self._new_shell = False
         if not self._alone:
@@ -145,10 +147,12 @@ class Channel:
                 restarted = self._stop(nonce, output, end_reason)
                 break
             if current_time >= ask_at:
+                # A shell that has died answers nothing any more; its parent, the keeper, knows.
                 self._keeper.send(b"P %b" % nonce.encode())
                 interval = min(interval * 1.5, _MAX_POLL_INTERVAL)
                 ask_at = current_time + interval
             self._keeper.pump(min(began + timeout, ask_at) - current_time, output)
+            # Only if nothing else has come: what is before or behind it is for the grammar.
             if self._keeper.answers == usual_answer:
                 self._keeper.answers.clear()
                 self._status = code = 0
@@ -166,6 +170,7 @@ class Channel:
                 self._kill()
                 restarted = True
                 break
+        # The answer came by another way than the output, and may have been faster.
         self._keeper.read_rest(output)
         if output.size and not output.truncated:
             text = output.getvalue()

@@ -167,6 +167,7 @@ class ReadyImages:
         """
         with self._changed:
             is_known = source in self._made
+            # One at a time: what an episode waits for is not to be slowed down by what may come.
             busy = not all(image.done() for image in self._made.values())
             if busy and not is_known:
                 raise ImageNotReady(task)

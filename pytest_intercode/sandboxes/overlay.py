@@ -105,6 +105,7 @@ class OverlayProbe:
             old = self._base.get(path)
             if old is None or old.stamp != record.stamp or old.entry != record.entry:
                 touched[path] = record.entry
+            # A folder that was removed and made again: what it held is in lower layers alone.
             if record.opaque and not (old and old.opaque):
                 touched.update(dict.fromkeys(self._find_hidden(path, current, reading)))
         for path in self._base:
@@ -115,6 +116,7 @@ class OverlayProbe:
         fresh: set[str] = set()  # paths below which nothing was
         for path, entry in touched.items():
             parent = os.path.dirname(path)
+            # Nothing was below it then, and no layer need be asked. A path of the base is known.
             if parent in fresh and path not in self._base:
                 old_entry = None
             else:

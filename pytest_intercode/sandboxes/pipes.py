@@ -96,6 +96,9 @@ class PipeStreams:
                     self._close_shell()
                     path = f"/proc/{keeper}/fd/{_SHELL_DESCRIPTOR}"
                     self._shell = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                # What is queued for the keeper comes first. A part of an action must not be
+                # written, as the keeper would get the whole. And with another process around, the
+                # keeper has to see the list of processes before the action adds to it.
                 if (
                     self._outgoing
                     or len(data) > _MAX_ATOMIC_WRITE

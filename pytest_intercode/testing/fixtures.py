@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import IntercodeError
@@ -210,7 +211,5 @@ def pack(*files: tuple[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in files:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            add_entry(archive, name, data)
     return buffer.getvalue()

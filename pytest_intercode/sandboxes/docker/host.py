@@ -241,7 +241,7 @@ class Host:
             self._probed_at = time.monotonic()
         if problem:
             self._mark_down(problem)
-        elif self._ended.wait(_NOTICE_TIMEOUT):
+        elif self._ended.wait(_NOTICE_TIMEOUT):  # it answers, but was started again meanwhile
             self._drop_lost()
         return self.up
 
@@ -284,6 +284,7 @@ class Host:
         while not self._group.closed.is_set():
             if self.up and self.engine is not None:
                 with contextlib.suppress(Exception):  # whatever the SDK makes of an end
+                    # Of no container, as only the stream's end is of interest.
                     nothing = {"label": f"{RUN_LABEL}.events={self.engine.run}"}
                     self._events = self.engine.api.events(filters=nothing)
                     self._ended.clear()

@@ -167,6 +167,7 @@ class DockerHosts(HostGroup):
             try:
                 container = host.launch(spec)
             except SandboxError as error:
+                # One that is gone is no candidate any more: another one is tried, or waited for.
                 if host.probe():
                     failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:
@@ -191,6 +192,7 @@ class DockerHosts(HostGroup):
         with self.changed:
             while not self.closed.is_set():
                 candidates = [host for host in suited if host.up and host not in failures]
+                # Hosts whose starts fail are left out, unless there are no others.
                 current_time = time.monotonic()
                 fresh = [
                     host for host in candidates if host.cooldown_until <= current_time
@@ -203,6 +205,7 @@ class DockerHosts(HostGroup):
                     least_loaded.starting += 1
                     return least_loaded
                 if candidates:
+                    # The image is on its way, unless none of them can have it.
                     refusing = [host.refused_images.get(spec.image) for host in fresh]
                     if all(refusing):
                         if failures:

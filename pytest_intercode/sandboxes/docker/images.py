@@ -17,10 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.build import add_file, build_context, copied_modes, one_builder
+from pytest_intercode.sandboxes.build import (
+    build_context,
+    copied_modes,
+    describe_build,
+    one_builder,
+    read_dockerfile,
+)
 from pytest_intercode.sandboxes.docker.errors import client_errors, plain
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
@@ -215,10 +222,10 @@ class Images:
         lines = [f"FROM {base}", *(f"ADD {index}.tar /" for index in range(len(layers)))]
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as context:
-            add_file(context, "Dockerfile", "\n".join(lines).encode())
+            add_entry(context, "Dockerfile", "\n".join(lines).encode())
             for number, layer in enumerate(layers):
                 try:
-                    add_file(context, f"{number}.tar", layer.read_bytes())
+                    add_entry(context, f"{number}.tar", layer.read_bytes())
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
@@ -293,10 +300,7 @@ class Images:
         """Return what an image is built by, with other base images where they are replaced."""
         dockerfile, text = source.dockerfile, source.text
         assert dockerfile is not None, "an image comes from a Dockerfile or has a name"
-        try:
-            text = text or dockerfile.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
+        text = text or read_dockerfile(dockerfile)
         standing = find_substitutes(
             text, self._replacements, lambda name: bool(_image_info(self._api, name))
         )
@@ -334,8 +338,7 @@ class Images:
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
         with self._transfers.begin():
-            origin = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
-            self._report(f"building {tag} {origin} (first use)")
+            self._report(describe_build(tag, recipe.dockerfile, recipe.purpose))
             failure, last = _run_build(
                 self._api, recipe, context, content, tag, lambda line: self._report(line, 1)
             )

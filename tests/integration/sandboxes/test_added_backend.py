@@ -124,7 +124,7 @@ def test_a_failing_contract_says_what_is_wrong(pytester: pytest.Pytester) -> Non
     result.stdout.fnmatch_lines(
         [
             'TestUnnamed does not name its backend: give it `backend = "NAME"`',
-            "the backend 'podmann' does not start: the sandbox backend 'podmann' is not installed; *",
+            "the backend 'podmann' does not start: * 'podmann' is not installed; allowed are *",
             "E * assert 'wrong' == *",
         ]
     )
