@@ -32,19 +32,35 @@ _BUILD_END_TIMEOUT = 5.0  # seconds that builds have to end when the run is over
 
 
 class Images(Protocol):
-    """The images of a backend."""
+    """The images of a backend; everything may be called from several threads."""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there; make it first if need be."""
+        """Return the name of an image that is there; make it first if need be.
+
+        Args:
+            source: where the image comes from.
+            purpose: the task that needs it, for messages.
+
+        Raises:
+            ImageError: it cannot be found or made.
+        """
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently, or nothing."""
+        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
+
+        Args:
+            name: what :meth:`resolve` returned.
+        """
 
     def identity(self, name: str) -> str:
-        """Return what identifies the content of an image, or nothing."""
+        """Return what changes with the content of an image; nothing where that is not known.
+
+        Args:
+            name: what :meth:`resolve` returned.
+        """
 
     def stop_builds(self) -> None:
-        """End what `resolve` does in other threads."""
+        """End what :meth:`resolve` does in other threads; nothing is begun afterwards."""
 
 
 class ImageNotReady(IntercodeError):

@@ -102,22 +102,14 @@ class Images:
         return ""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the path of a root file system, or that the host's is to be used.
-
-        Args:
-            source: where the image comes from.
-            purpose: the task that needs it, for messages.
-
-        Raises:
-            ImageError: there is none for this image.
-        """
+        """Return the path of a root file system, or that the host's is to be used."""
         name = self._find_base(replace(source, layers=()), purpose)
         for layer in source.layers:
             name = self._add_layer(name, layer)
         return name
 
     def stop_builds(self) -> None:
-        """End the sandboxes that build; none is started afterwards."""
+        """End the sandboxes that build."""
         with self._lock:
             self._stopped = True
             building = list(self._building)

@@ -225,11 +225,7 @@ class DockerHosts(HostGroup):
     # -- images
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image, made on the first host that answers and can make it.
-
-        Raises:
-            ImageError: it cannot be built or found there.
-        """
+        """Return the name of an image, made on the first host that answers and can make it."""
         failed: dict[Host, InfrastructureError] = {}
         while True:
             host = self._choose_builder(failed)

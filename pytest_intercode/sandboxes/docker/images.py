@@ -112,15 +112,7 @@ class Images:
             self._progress(line)
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there, building it first if need be.
-
-        Args:
-            source: where the image comes from.
-            purpose: the task that needs it, for messages.
-
-        Raises:
-            ImageError: it cannot be built or found.
-        """
+        """Return the name of an image that is there, pulling or building it first if need be."""
         if source.layers:
             base = self.resolve(replace(source, layers=()), purpose)
             return self._add_layers(base, source.layers, purpose)
@@ -136,15 +128,11 @@ class Images:
         return self._provide_from_dockerfile(source, purpose)
 
     def stop_builds(self) -> None:
-        """End the builds and pulls that are under way; none is begun afterwards."""
+        """End the builds and pulls that are under way."""
         self._transfers.stop()
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
-
-        Args:
-            name: what :meth:`resolve` returned.
-        """
+        """Return what names an image in its registry permanently, or nothing."""
         if name not in self._pinned:  # without the lock, which is held while images are built
             self._pinned[name] = self._find_digest(name)
         return self._pinned[name]
