@@ -17,7 +17,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 TIMEOUT = 60.0
@@ -44,7 +44,7 @@ def measure(scale: Scale) -> Part:
         started = []
         for name in (own, *others):
             engine = stack.enter_context(contextlib.closing(DockerEngine(runtime=name)))
-            spec = SandboxSpec(Images(engine.api).resolve(SOURCE))
+            spec = SandboxSpec(DockerImages(engine.api).resolve(SOURCE))
             try:
                 sandbox = engine.launch(spec)
             except SandboxError as error:

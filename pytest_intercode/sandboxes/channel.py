@@ -94,11 +94,6 @@ class Channel:
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
 
-    @property
-    def cwd(self) -> str:
-        """The shell's directory after the last action."""
-        return self._cwd
-
     def interrupt(self) -> None:
         """End the running action, and every later one at once; from any thread."""
         self._interrupted.set()
@@ -128,10 +123,7 @@ class Channel:
         # What is done from here on, the shell need not wait for.
         self._next_nonce = secrets.token_urlsafe(6)
         output = Output(self._output_limit)
-        if self._keeper.pending:
-            output.add(bytes(self._keeper.pending))
-            self._keeper.pending.clear()
-        self._keeper.noise = 0
+        self._keeper.begin_action(output)
         end_reason, status, restarted = self._await_end(nonce, output, began, timeout)
         # The answer came by another way than the output, and may have been faster.
         self._keeper.read_rest(output)
@@ -172,15 +164,12 @@ class Channel:
         interval, ask_at = _MIN_POLL_INTERVAL, began + _MIN_POLL_INTERVAL
         while True:
             current_time = time.monotonic()
-            end_reason: _EndReason = "itself"
             if current_time - began >= timeout:
-                end_reason = "timeout"
-            elif output.size > FLOOD or self._keeper.noise > FLOOD:
-                end_reason = "flood"
-            elif self._interrupted.is_set():
-                end_reason = "cancelled"
-            if end_reason != "itself":
-                return end_reason, None, self._stop(nonce, output, end_reason)
+                return "timeout", None, self._stop(nonce, output, "timeout")
+            if output.size > FLOOD or self._keeper.noise > FLOOD:
+                return "flood", None, self._stop(nonce, output, "flood")
+            if self._interrupted.is_set():
+                return "cancelled", None, self._stop(nonce, output, "cancelled")
             if current_time >= ask_at:
                 # A shell that has died answers nothing any more; its parent, the keeper, knows.
                 self._keeper.send(b"P %b" % nonce.encode())

@@ -46,7 +46,7 @@ class BubblewrapBackend(EngineBackend):
         """Start the process that starts sandboxes."""
         from pytest_intercode.core.files import bundled_folder
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-        from pytest_intercode.sandboxes.bubblewrap.images import Images as Systems
+        from pytest_intercode.sandboxes.bubblewrap.images import Systems
 
         settings = self.settings
         own_folders = [Path(__file__).parents[2], bundled_folder("tasks"), Path.cwd()]

@@ -35,7 +35,7 @@ from pytest_intercode.sandboxes.build import (
 )
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
-__all__ = ["Images"]
+__all__ = ["Systems"]
 
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
 _STEP_TIMEOUT = 600.0  # seconds for one step of a Dockerfile
@@ -57,7 +57,7 @@ _INSTALLED = re.compile(
 )
 
 
-class Images:
+class Systems:
     """Finds the system for what tasks name as image.
 
     Args:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.sandboxes.hosts import FORMS, split_url
+from pytest_intercode.sandboxes.settings import FORMS, split_url
 
 if TYPE_CHECKING:
     from docker.tls import TLSConfig

@@ -97,7 +97,7 @@ class DockerBackend(EngineBackend):
     def start(self, events: BackendEvents) -> None:
         """Connect to the engine, and remove what earlier runs left behind there."""
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
-        from pytest_intercode.sandboxes.docker.images import Images as DockerImages
+        from pytest_intercode.sandboxes.docker.images import DockerImages
 
         engine = DockerEngine(runtime=self.settings.runtime)
         self.engine = engine

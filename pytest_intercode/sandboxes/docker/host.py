@@ -16,11 +16,10 @@ from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine, max_starters
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.docker.link import Link
-from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
-from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 
 __all__ = ["PROBE_INTERVAL", "Host", "HostGroup"]
 
@@ -144,7 +143,7 @@ class Host:
         self.slots = setting.slots or 1
         self.address: Address = find_address(setting.name)
         self.engine: DockerEngine | None = None
-        self.images: Images | None = None
+        self.images: DockerImages | None = None
         self.up = False
         self.ready_images: set[str] = set()
         self.coming_images: set[str] = set()
@@ -179,7 +178,7 @@ class Host:
     def begin(self) -> None:
         """Take a share of the sandboxes from now on."""
         assert self.engine is not None
-        self.images = Images(
+        self.images = DockerImages(
             self.engine.api,
             self._group.settings,
             lambda line: self._group.report_building(f"{self.name}: {line}"),

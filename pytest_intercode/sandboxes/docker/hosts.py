@@ -31,9 +31,8 @@ from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
-from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
-from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 
 __all__ = ["DockerHosts", "check_hosts"]
 
@@ -167,7 +166,7 @@ class DockerHosts(HostGroup):
             try:
                 container = host.launch(spec)
             except SandboxError as error:
-                # One that is gone is no candidate any more: another one is tried, or waited for.
+                # A host that is gone is left out from now on: another one is tried, or waited for.
                 if host.probe():
                     failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:

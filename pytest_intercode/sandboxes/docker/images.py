@@ -42,7 +42,7 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images", "copy_image", "layers_of"]
+__all__ = ["DockerImages", "copy_image", "layers_of"]
 
 _REPOSITORY = "pytest-intercode"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -76,7 +76,7 @@ class _Recipe:
     purpose: str = ""
 
 
-class Images:
+class DockerImages:
     """Finds or builds the images that tasks name, from several threads at the same time.
 
     No lock is held while an image is built or pulled but that of this one image, which processes

@@ -20,7 +20,7 @@ from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.address import DEFAULT_SOCKET, Address
 from pytest_intercode.sandboxes.docker.errors import ANSWER_TIMEOUT, client_errors, explain
-from pytest_intercode.sandboxes.hosts import split_url
+from pytest_intercode.sandboxes.settings import split_url
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -31,10 +31,9 @@ from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.hosts import DockerHosts, check_hosts
 from pytest_intercode.sandboxes.docker.images import layers_of
 from pytest_intercode.sandboxes.docker.link import Link
-from pytest_intercode.sandboxes.hosts import parse_host
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.settings import SandboxSettings, parse_host
 from tests.conftest import PIDS, pids_of, results
 from tests.support.backends import SOURCE
 from tests.support.image_registry import ImageRegistry

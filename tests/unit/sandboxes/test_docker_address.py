@@ -21,8 +21,7 @@ from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.backend import DockerBackend
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.docker.link import Link
-from pytest_intercode.sandboxes.hosts import DockerHost, parse_host
-from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings, parse_host
 
 
 @pytest.fixture(autouse=True)
