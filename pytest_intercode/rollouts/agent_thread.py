@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -60,20 +61,22 @@ class SharedLoop:
         self._loop: AgentLoop | None = None
         self._lock = threading.Lock()
 
-    def _tasks_of(self, name: str) -> AgentTasks:
-        """Return the tasks of an agent, none so far; called on the agent's thread."""
-        with self._lock:
-            if self._loop is None:
-                # It imports asyncio, which takes long, and most agents need none.
-                from pytest_intercode.rollouts.agent_loop import AgentLoop
-
-                self._loop = AgentLoop()
-        return self._loop.tasks(name)
-
     def close(self) -> None:
         """End it; connections that clients keep open end with it."""
-        if self._loop is not None:
-            self._loop.close()
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+
+    def _tasks_of(self, name: str) -> AgentTasks:
+        """Return the tasks of an agent, none so far; called on the agent's thread."""
+        # It imports asyncio, which takes long, and most agents need none.
+        from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
+
+        with self._lock:
+            if self._loop is None or self._loop.process != os.getpid():
+                self._loop = AgentLoop()
+            return AgentTasks(self._loop, name)
 
 
 class AgentActions:
