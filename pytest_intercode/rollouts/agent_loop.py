@@ -8,7 +8,7 @@ to, while the loop waits for it. To asyncio that is one thread at a time, as eve
 ``asyncio.run_coroutine_threadsafe`` alone would be far shorter, and break three promises. Steps
 would run on the loop's thread, so ``env.step``, which is not a coroutine, would keep all episodes
 waiting while its action runs. An agent that blocks in C could not be left behind, since nothing
-moves the tasks of the others to another loop: one agent would spoil the run. And nobody could tell
+moves the tasks of the others to another loop: one agent would end the run. And nobody could tell
 whose step blocks. The price is to do on the agents' threads what a loop does on its own. The two
 functions for that, ``_set_running_loop`` and ``_enter_task``, are those that asyncio has for other
 implementations of loops and tasks.
