@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from pytest_intercode.environments.shell import ShellEnvironment
 
 __all__ = [
-    *("ActionKind", "AgentEnvironment", "EpisodeActions"),
-    *("copy_files", "describe_value", "exhaust", "sandbox_variables"),
+    "ActionKind",
+    "AgentEnvironment",
+    "copy_files",
+    "describe_value",
+    "exhaust",
+    "sandbox_variables",
 ]
 
 Result = TypeVar("Result")
@@ -34,7 +38,7 @@ ActionKind: TypeAlias = Literal["turn", "command", "copy"]
 _MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
 
-class EpisodeActions(Protocol):
+class _Episode(Protocol):
     """The episode behind an :class:`AgentEnvironment`: one action at a time, within its budgets."""
 
     @property
@@ -64,7 +68,7 @@ class AgentEnvironment:
 
     task: TaskView
 
-    def __init__(self, task: TaskView, episode: EpisodeActions, ledger: Ledger) -> None:
+    def __init__(self, task: TaskView, episode: _Episode, ledger: Ledger) -> None:
         self.task = task
         self._episode = episode
         self._ledger = ledger
