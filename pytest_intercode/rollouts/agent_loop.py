@@ -206,7 +206,6 @@ class AgentTasks:
         """
         if not self._gone and (self._alive or self._generators or self._pool):
             self.finish(self._end_others(wait))
-        self._shared.live.discard(self)
 
     def leave(self) -> None:
         """Let the loop go on, whatever was under way; the agent's thread ends."""
