@@ -1,10 +1,14 @@
-"""The environment as an agent sees it that drives its episode itself: its turns and its ledger."""
+"""The environment as an agent sees it that drives its episode itself: its turns and its ledger.
+
+What an agent can do is declared here. An ability that is more than a turn needs one more method, of
+the environments that have it: here ``exec``, and ``run_command`` of ``ShellEnvironment``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
@@ -15,39 +19,40 @@ from pytest_intercode.errors import AgentError, BudgetExhausted
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AgentEnvironment", "FolderAccess", "exhaust", "folder_access", "sandbox_variables"]
+    from pytest_intercode.environments.base import Environment
+    from pytest_intercode.environments.shell import ShellEnvironment
+
+__all__ = [
+    "ActionKind",
+    "AgentEnvironment",
+    "copy_files",
+    "describe_value",
+    "exhaust",
+    "sandbox_variables",
+]
+
+Result = TypeVar("Result")
+ActionKind: TypeAlias = Literal["turn", "command", "copy"]
+"""What an action is: a turn, a command of the agent's own that takes none, or a copy of files."""
+
+_MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
 
-class FolderAccess(Protocol):
-    """What a copy of the task's directory is kept with; see ``environments/access.py``."""
+class _Episode(Protocol):
+    """The episode behind an :class:`AgentEnvironment`: one action at a time, within its budgets."""
 
-    def changed_files(self, since: str) -> bytes:
-        """Return what has changed in the task's directory since a time."""
+    @property
+    def environment(self) -> Environment:
+        """The environment, after its reset."""
 
-    def apply_changes(self, archive: bytes, removed: Sequence[bytes], summary: str, /) -> None:
-        """Remove and unpack files there, and log the summary."""
+    def over(self) -> bool:
+        """Whether every action would be refused."""
 
+    def act(self, action: Callable[[], Result], kind: ActionKind = "turn") -> Result:
+        """Run one action."""
 
-class _Episode(FolderAccess, Protocol):
-    """The episode behind an :class:`AgentEnvironment`, which passes calls of these names on."""
-
-    def over(self) -> bool: ...
-
-    def step(self, action: str) -> StepResult: ...
-
-    def submit(self, answer: str) -> StepResult: ...
-
-    def pass_turn(self, action: str, observation: str) -> StepResult: ...
-
-    def record_turn(self, turn: Turn) -> None: ...
-
-    def exec(self, command: Command) -> CommandResult: ...
-
-    def upload(self, path: Path, at: str) -> None: ...
-
-    def download(self, path: str, to: Path | None) -> bytes: ...
-
-    def sandbox(self) -> SandboxInfo: ...
+    def record_turn(self, turn: Turn) -> None:
+        """Add a turn that the agent took by itself, and count it."""
 
 
 class AgentEnvironment:
@@ -127,7 +132,8 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._episode.step(action)
+        _check_text("env.step()", action, "an action is a str")
+        return self._episode.act(lambda: self._episode.environment.step(action))
 
     def submit(self, answer: str = "") -> StepResult:
         """End the episode; an ``answer`` is graded instead of the last output.
@@ -135,7 +141,8 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._episode.submit(answer)
+        _check_text("env.submit()", answer, "an answer is a str")
+        return self._episode.act(lambda: self._episode.environment.submit(answer))
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
         """Take a turn that runs nothing, for an answer of a model that holds no action.
@@ -147,7 +154,9 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._episode.pass_turn(action, observation)
+        for text in (action, observation):
+            _check_text("env.pass_turn()", text, "it takes texts")
+        return self._episode.act(lambda: self._episode.environment.pass_turn(action, observation))
 
     def record_turn(
         self, action: str, observation: str, *, thought: str = "", usage: Usage = UNSPENT
@@ -172,7 +181,7 @@ class AgentEnvironment:
         Raises:
             AgentError: the environment has no shell.
         """
-        return self._episode.sandbox()
+        return self._shell("env.sandbox").sandbox_info
 
     def exec(
         self,
@@ -199,7 +208,15 @@ class AgentEnvironment:
             BudgetExhausted: the episode is over.
             AgentError: the environment has no shell, or the user may not be changed.
         """
-        return self._episode.exec(Command(command, cwd, timeout, user, counts_as_turn))
+        _check_text("env.exec()", command, "a command is a str")
+        shell = self._shell("env.exec()")
+        request = Command(command, cwd, timeout, user, counts_as_turn)
+        kind: ActionKind = "turn" if counts_as_turn else "command"
+        result = self._episode.act(lambda: shell.run_command(request), kind)
+        if not counts_as_turn:
+            status = "no status" if result.status is None else f"status {result.status}"
+            self.log(f"$ {command}\n{_clip(result.output)}[{status}]\n")
+        return result
 
     def upload(self, path: str | Path, at: str) -> None:
         """Copy a file or a folder of this machine into the sandbox, as the task's user.
@@ -212,7 +229,9 @@ class AgentEnvironment:
             BudgetExhausted: the episode is over.
             AgentError: the environment has no shell, or it cannot be read or written.
         """
-        self._episode.upload(Path(path), at)
+        source = Path(path)
+        copy_files(self, "env.upload()", lambda shell: shell.upload(source, at))
+        self.log(f"[uploaded {source.name} to {at}]\n")
 
     def download(self, path: str, to: str | Path | None = None) -> bytes:
         """Copy a file or a folder out of the sandbox, as far as the task's user may read it.
@@ -230,7 +249,14 @@ class AgentEnvironment:
             AgentError: the environment has no shell; it is not there, larger than 256 MiB, or a
                 folder and ``to`` is not given.
         """
-        return self._episode.download(path, None if to is None else Path(to))
+        from pytest_intercode.environments.access import content_of, extract
+
+        archive = copy_files(self, "env.download()", lambda shell: shell.download(path))
+        self.log(f"[downloaded {path}]\n")
+        if to is None:
+            return content_of(archive, path)
+        extract(archive, Path(to))
+        return b""
 
     def spend(self, *, raises: bool = True, **usage: Unpack[ModelUsage]) -> None:
         """Record what a request to a model used up.
@@ -258,10 +284,32 @@ class AgentEnvironment:
         """Record output of the agent that is not an action."""
         self._ledger.log(text)
 
+    def _shell(self, caller: str) -> ShellEnvironment:
+        """Return the environment, if it takes commands."""
+        from pytest_intercode.environments.shell import ShellEnvironment
 
-def folder_access(env: AgentEnvironment) -> FolderAccess:
-    """Return the way to the task's directory."""
-    return env._episode
+        environment = self._episode.environment
+        if not (isinstance(environment, ShellEnvironment) and environment.takes_commands):
+            raise AgentError(f"{caller}: the environment {environment.name} has no shell")
+        return environment
+
+
+def copy_files(
+    env: AgentEnvironment, caller: str, copy: Callable[[ShellEnvironment], Result]
+) -> Result:
+    """Copy files into or out of the sandbox, which takes no turn.
+
+    Args:
+        env: the episode.
+        caller: what the agent called, for messages.
+        copy: does it.
+
+    Raises:
+        BudgetExhausted: the episode is over.
+        AgentError: the environment has no shell, or the files cannot be read or written.
+    """
+    shell = env._shell(caller)
+    return env._episode.act(lambda: copy(shell), "copy")
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:
@@ -276,3 +324,19 @@ def sandbox_variables(env: AgentEnvironment) -> dict[str, str]:
     except AgentError:
         return {}
     return {"INTERCODE_SANDBOX": name, "INTERCODE_SANDBOX_BACKEND": backend}
+
+
+def describe_value(value: object) -> str:
+    """Return what an agent gave in place of a text, for a message."""
+    return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"
+
+
+def _check_text(caller: str, value: object, rule: str) -> None:
+    if not isinstance(value, str):
+        raise AgentError(f"{caller} was called with {describe_value(value)}; {rule}")
+
+
+def _clip(output: str) -> str:
+    if len(output) > _MAX_LOGGED:
+        output = f"{output[:_MAX_LOGGED]}\n[... {len(output) - _MAX_LOGGED} characters ...]"
+    return output if not output or output.endswith("\n") else output + "\n"

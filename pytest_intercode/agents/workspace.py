@@ -22,10 +22,11 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, folder_access
+from pytest_intercode.agents.agent_environment import AgentEnvironment, copy_files
 from pytest_intercode.agents.arguments import find_folder
 from pytest_intercode.agents.workspace_changes import (
     RACY_SECONDS,
@@ -41,11 +42,17 @@ from pytest_intercode.core.task import TaskView
 from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
+if TYPE_CHECKING:
+    from pytest_intercode.environments.shell import ShellEnvironment
+
 __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
+
+Result = TypeVar("Result")
 
 ARGUMENT = "workspace"
 """The argument of agents that have one."""
 
+_CALLER = f"{ARGUMENT}=..."  # in messages
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAMES = 10  # in the log
 
@@ -77,7 +84,7 @@ class Workspaces:
             return None
         if task.workdir == "/":
             raise AgentError(
-                f"{ARGUMENT}=...: the task's directory is the whole sandbox (/), which is not "
+                f"{_CALLER}: the task's directory is the whole sandbox (/), which is not "
                 "copied: its suite can name a workdir"
             )
         if self._parent is None:
@@ -116,7 +123,6 @@ class Workspace:
     def __init__(self, env: AgentEnvironment, folder: Path, *, keep: bool) -> None:
         self.folder = folder
         self._env = env
-        self._access = folder_access(env)
         self._keep = keep
         self._since = ""
         self._base: dict[str, Entry] = {}  # what both sides had in common last
@@ -148,7 +154,8 @@ class Workspace:
             whole: everything is there that can be, so what is missing cannot.
         """
         first = not self._since
-        with open_changes(self._access.changed_files(since)) as changes:
+        reply = self._act(lambda shell: shell.changed_files(since))
+        with open_changes(reply) as changes:
             local_entries = self._scan()
             self._remove(self._base.keys() - changes.inodes.keys(), local_entries)
             # Folders come before what is in them.
@@ -199,8 +206,9 @@ class Workspace:
         replaced = [name for name in changed if self._replaces_kind(name, local_entries[name])]
         removed = _outermost({*gone, *replaced})
         archive, packed = self._pack(changed, local_entries)
-        access_names = [os.fsencode(name) for name in removed]
-        self._access.apply_changes(archive, access_names, _summary(sorted(packed), sorted(gone)))
+        names = [os.fsencode(name) for name in removed]
+        self._act(lambda shell: shell.apply_changes(archive, names))
+        self._env.log(f"[{_summary(sorted(packed), sorted(gone))}]\n")
         for name in gone:
             del self._base[name]
         self._base |= packed
@@ -224,6 +232,9 @@ class Workspace:
         """Remove the folder, if it is not kept."""
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _act(self, copy: Callable[[ShellEnvironment], Result]) -> Result:
+        return copy_files(self._env, _CALLER, copy)
 
     # -- this side
 

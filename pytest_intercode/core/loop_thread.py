@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._ending = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -35,11 +37,14 @@ class LoopThread:
         Args:
             timeout: seconds.
         """
+        self._ending = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout)
 
     def _serve(self) -> None:
         try:
-            self.loop.run_forever()
+            while not self._ending:  # what runs on the loop may stop it, or call sys.exit
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self.loop.run_forever()
         finally:
             self.loop.close()

@@ -3,11 +3,17 @@
 A client that a module makes once (``client = AsyncOpenAI()``) keeps connections that belong to a
 loop, so all episodes need the same one. It runs on a thread of its own and only schedules: each
 step of a coroutine, from one ``await`` to the next, runs on the thread of the agent that it belongs
-to, while the loop waits for it. To asyncio that is one thread at a time, as ever. And yet an action
-lets the others go on although ``env.step`` is not a coroutine, an agent whose time is up ends in
-a thread where nobody else is, and one that computes or sleeps instead of awaiting is known by name.
+to, while the loop waits for it. To asyncio that is one thread at a time, as ever.
 
-Imports asyncio, so agents that are not async must not import it; see ``agent_thread.py``.
+``asyncio.run_coroutine_threadsafe`` alone would be far shorter, and break three promises. Steps
+would run on the loop's thread, so ``env.step``, which is not a coroutine, would keep all episodes
+waiting while its action runs. An agent that blocks in C could not be left behind, since nothing
+moves the tasks of the others to another loop: one agent would end the run. And nobody could tell
+whose step blocks. The price is to do on the agents' threads what a loop does on its own. The two
+functions for that, ``_set_running_loop`` and ``_enter_task``, are those that asyncio has for other
+implementations of loops and tasks.
+
+Imports asyncio, so agents that are not async must not import it; see ``SharedLoop``.
 """
 
 from __future__ import annotations
@@ -27,18 +33,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
+from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.rollouts.isolation import thread_location
 
 __all__ = ["AgentLoop", "AgentTasks", "TasksGone"]
 
 _SLOW_STEP = 1.0  # seconds that a step may take before it is said to block the loop
 _CLOSE_TIMEOUT = 5.0  # seconds for the loop to end
-
-_Step = Callable[[], Any]
-_Kind = Literal["yielded", "returned", "raised", "acting"]
-_Reply = tuple[_Kind, Any]
 _AGENT_TASKS: ContextVar[AgentTasks | None] = ContextVar("intercode_tasks", default=None)
 
 
@@ -46,121 +50,111 @@ class TasksGone(BaseException):
     """The agent's time is up, and none of its coroutines is run any further."""
 
 
+class _Reply(NamedTuple):
+    """How far the agent's thread has come with a step.
+
+    Attributes:
+        kind: ``acting`` is a step that has called ``env.step``, and is not at its end.
+        value: what the coroutine waits for, returned or raised; or the future that is done after
+            the action.
+    """
+
+    kind: Literal["waits", "returned", "raised", "acting"]
+    value: Any
+
+
+class _Blockage(NamedTuple):
+    """A step that takes long: whose, since when (of the monotonic clock), and where it is."""
+
+    tasks: AgentTasks
+    began: float
+    location: str
+
+
 class AgentLoop:
-    """One event loop on one thread, started when the first async agent needs it."""
+    """One event loop on one thread, for the agents of this process.
+
+    Attributes:
+        loop: the loop.
+        process: the id of the process; a fork of it has no such thread.
+        live: the tasks of agents that have not ended.
+        blockage: the step that blocks the loop now.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._process = 0
-        self._ending = threading.Event()
-        self._live: set[AgentTasks] = set()
-        self._blocked: tuple[AgentTasks, float, str] | None = None
-
-    def tasks(self, name: str) -> AgentTasks:
-        """Return the tasks of an agent, none so far; to be called on the agent's thread.
-
-        Args:
-            name: what the agent works at, for those who have to wait for it.
-        """
-        with self._lock:
-            if self._loop is None or self._process != os.getpid():  # a fork has no such thread
-                self._start()
-            assert self._loop is not None
-            agent_tasks = AgentTasks(self, self._loop, name)
-            self._live.add(agent_tasks)
-        return agent_tasks
-
-    def close(self) -> None:
-        """Cancel what is left, and end the loop and its thread; it may be started again."""
-        with self._lock:
-            loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-            atexit.unregister(self.close)
-        if loop is None or thread is None or self._process != os.getpid():
-            return
-        for tasks in list(self._live):  # those of a run that was interrupted
-            tasks.abandon()
-        with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(_end_all(loop), loop).result(_CLOSE_TIMEOUT)
-        self._ending.set()
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(loop.stop)
-        thread.join(_CLOSE_TIMEOUT)
-
-    def _start(self) -> None:
-        ending = self._ending = threading.Event()
-        loop = self._loop = asyncio.new_event_loop()
-        loop.set_debug(False)  # it would refuse what is called from an agent's thread
-        loop.set_default_executor(_Executors(4, thread_name_prefix="intercode-loop"))
-        loop.set_task_factory(_make_task)
-
-        def serve() -> None:
-            try:
-                while not ending.is_set():  # an agent's callback may leave, or stop the loop
-                    with contextlib.suppress(BaseException):
-                        loop.run_forever()
-            finally:
-                loop.close()
-
-        self._process = os.getpid()
-        self._blocked = None
-        self._live.clear()
-        self._thread = threading.Thread(target=serve, name="intercode-loop", daemon=True)
-        self._thread.start()
+        self.process = os.getpid()
+        self.live: set[AgentTasks] = set()
+        self.blockage: _Blockage | None = None
+        self._thread = LoopThread("intercode-loop")
+        self.loop = self._thread.loop
+        self.loop.set_debug(False)  # it would refuse what is called from an agent's thread
+        self.loop.set_default_executor(_AgentsExecutor(4, thread_name_prefix="intercode-loop"))
+        self.loop.set_task_factory(_make_task)
         atexit.register(self.close)
 
-    # -- who blocks whom; called on the loop's thread, and read from others
+    def close(self) -> None:
+        """Cancel what is left, and end the loop and its thread."""
+        atexit.unregister(self.close)
+        if self.process != os.getpid():
+            return
+        for tasks in list(self.live):  # those of a run that was interrupted
+            tasks.abandon()
+        with contextlib.suppress(Exception):
+            self._thread.begin(_end_all(self.loop)).result(_CLOSE_TIMEOUT)
+        self._thread.stop(_CLOSE_TIMEOUT)
 
-    def _block(self, tasks: AgentTasks, began: float, where: str) -> None:
-        self._blocked = (tasks, began, where)
-
-    def _unblock(self) -> None:
-        assert self._blocked is not None
-        tasks, began, location = self._blocked
+    def end_blockage(self) -> None:
+        """Note with all whom it concerns that the step that blocked the loop has ended."""
+        assert self.blockage is not None
+        tasks, began, location = self.blockage
         seconds = time.monotonic() - began
-        with self._lock:
-            waiting = self._live - {tasks}
+        waiting = [agent_tasks for agent_tasks in list(self.live) if agent_tasks is not tasks]
         for agent_tasks in waiting:
-            agent_tasks._waited(seconds, tasks.name, location)
+            agent_tasks.waited += seconds
+            agent_tasks.waited_for = (tasks.name, location)
         if waiting:
             tasks.blocked.append(
                 f"a blocked event loop: {len(waiting)} other async agent"
                 f"{'s' * (len(waiting) > 1)} waited {seconds:.1f} s for {location}"
             )
-        self._blocked = None
-
-    def _end(self, tasks: AgentTasks) -> None:
-        with self._lock:
-            self._live.discard(tasks)
+        self.blockage = None
 
 
 class AgentTasks:
     """The tasks of one async agent: scheduled by the shared loop, run on the agent's thread.
 
+    To be made on the agent's thread.
+
+    Args:
+        shared: the loop.
+        name: what the agent works at, for those who have to wait for it.
+
     Attributes:
-        name: what the agent works at.
+        name: the same.
         blocked: a line for each time that it kept the others waiting.
+        waited: seconds that it was kept waiting.
+        waited_for: whom it waited for at last, and where that one was.
     """
 
-    def __init__(self, shared: AgentLoop, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(self, shared: AgentLoop, name: str) -> None:
         self.name = name
         self.blocked: list[str] = []
+        self.waited = 0.0
+        self.waited_for = ("", "")
         self._shared = shared
-        self._loop = loop
+        self._loop = shared.loop
         self._thread_id = threading.get_ident()
         self._turn = asyncio.Lock()  # its tasks take turns on its one thread
-        self._steps: queue.SimpleQueue[tuple[_Step, Any] | Literal["go on", "done", "gone"]]
-        self._steps = queue.SimpleQueue()
+        # What the agent's thread is to run; None where it is to go on with what it was at.
+        self._steps: queue.SimpleQueue[Callable[[], _Reply] | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[_Reply] = queue.SimpleQueue()
         self._stepping = self._gone = False
         self._root: asyncio.Task[Any] | None = None
         self._alive: set[asyncio.Task[Any]] = set()
         self._generators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pool: ThreadPoolExecutor | None = None
-        self._left: BaseException | None = None
-        self._delayed = (0.0, "", "")
+        self._exit: BaseException | None = None
+        shared.live.add(self)
 
     # -- the agent's thread
 
@@ -173,17 +167,13 @@ class AgentTasks:
         if self._gone:
             _forget(value)
             raise TasksGone
-        result: list[tuple[Any, BaseException | None]] = []
 
-        async def caught() -> None:
-            try:
-                result.append((await value, None))
-            except BaseException as error:  # which must not end the loop
-                result.append((None, error))
+        async def awaited() -> Any:
+            return await value
 
         def begin() -> None:
-            self._root = self._loop.create_task(caught())
-            self._root.add_done_callback(lambda _: self._steps.put("done"))
+            self._root = self._loop.create_task(awaited())
+            self._root.add_done_callback(lambda _: self._steps.put(None))
 
         context = copy_context()
         context.run(_AGENT_TASKS.set, self)
@@ -192,20 +182,21 @@ class AgentTasks:
         asyncio._set_running_loop(self._loop)
         try:
             self._loop.call_soon_threadsafe(begin, context=context)
-            self._serve()
+            while (step := self._next_step()) is not None:
+                self._stepping = True
+                reply = step()
+                self._stepping = False
+                self._replies.put(reply)
+            root = self._root
         finally:
             asyncio._set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
             self._root = None
             _forget(value)
-        if self._left is not None:
-            raise self._left
-        if not result:
-            raise asyncio.CancelledError
-        returned, error = result[0]
-        if error is not None:
-            raise error
-        return returned
+        if self._exit is not None:
+            raise self._exit
+        assert root is not None
+        return root.result()
 
     def end(self, *, wait: bool) -> None:
         """Cancel the tasks that the agent has left, and wait for their end.
@@ -215,13 +206,12 @@ class AgentTasks:
         """
         if not self._gone and (self._alive or self._generators or self._pool):
             self.finish(self._end_others(wait))
-        self._shared._end(self)
 
     def leave(self) -> None:
         """Let the loop go on, whatever was under way; the agent's thread ends."""
         self._gone = True
-        self._replies.put(("raised", asyncio.CancelledError()))
-        self._shared._end(self)
+        self._replies.put(_Reply("raised", asyncio.CancelledError()))
+        self._shared.live.discard(self)
 
     @contextlib.contextmanager
     def meanwhile(self) -> Iterator[None]:
@@ -231,34 +221,22 @@ class AgentTasks:
             return
         acted = self._loop.create_future()
         self._stepping = False
-        self._replies.put(("acting", acted))
+        self._replies.put(_Reply("acting", acted))
         try:
             yield
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
-                self._loop.call_soon_threadsafe(_resolve, acted)
-            if self._steps.get() == "gone" or self._gone:
-                raise TasksGone
+            self._call_soon(_resolve, acted)
+            self._next_step()
             self._stepping = True
 
-    def _serve(self) -> None:
-        while True:
-            item = self._steps.get()
-            if item == "gone" or self._gone:
-                raise TasksGone
-            if item == "done":
-                return
-            assert not isinstance(item, str)
-            step, task = item
-            self._stepping = True
-            with _entered(self._loop, task):
-                reply = _reply_of(step)
-            self._stepping = False
-            self._replies.put(reply)
+    def _next_step(self) -> Callable[[], _Reply] | None:
+        step = self._steps.get()
+        if self._gone:
+            raise TasksGone
+        return step
 
     def _finalize(self, generator: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.create_task, generator.aclose())
+        self._call_soon(self._loop.create_task, generator.aclose())
 
     async def _end_others(self, wait: bool) -> None:
         unfinished = self._alive - {asyncio.current_task()}
@@ -273,8 +251,7 @@ class AgentTasks:
 
             def shut_down() -> None:
                 pool.shutdown()
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(_resolve, pool_end)
+                self._call_soon(_resolve, pool_end)
 
             threading.Thread(target=shut_down, name="intercode-loop-wait", daemon=True).start()
             await pool_end
@@ -285,134 +262,133 @@ class AgentTasks:
 
     def cancel(self) -> None:
         """Cancel what is awaited now."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            self._loop.call_soon_threadsafe(self._cancel)
+        self._call_soon(self._cancel)
 
     def abandon(self) -> None:
         """Let the loop go on without the agent's thread, which may never answer again."""
         if not self._gone:
             self.leave()
-            self._steps.put("gone")
+            self._steps.put(None)
             pool = self._pool
             if pool is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def delay(self) -> str:
         """Say in a few words who blocked the loop, or nothing."""
-        seconds, name, location = self._delayed
-        blocked = self._shared._blocked
-        if blocked is not None:
-            tasks, began, present_location = blocked
-            if tasks is self:
-                return f"it has blocked for {time.monotonic() - began:.1f} s at {present_location}"
-            seconds += time.monotonic() - began
-            name, location = tasks.name, present_location
+        seconds, (name, location) = self.waited, self.waited_for
+        blockage = self._shared.blockage
+        if blockage is not None:
+            blocked_for = time.monotonic() - blockage.began
+            if blockage.tasks is self:
+                return f"it has blocked for {blocked_for:.1f} s at {blockage.location}"
+            seconds += blocked_for
+            name, location = blockage.tasks.name, blockage.location
         if not name:
             return ""
         return (
             f"the event loop was blocked for {seconds:.1f} s by the agent of {name} at {location}"
         )
 
-    def pool(self) -> ThreadPoolExecutor:
-        """Return the threads of this agent, for what it runs in threads."""
+    def submit(self, work: Callable[[], Any]) -> ThreadFuture[Any]:
+        """Run something on the threads of this agent."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
-        return self._pool
+        return self._pool.submit(work)
+
+    def _call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
     # -- the loop's thread
+
+    def make_task(
+        self, coroutine: Coroutine[Any, Any, Any], context: Context, **options: Any
+    ) -> asyncio.Task[Any]:
+        """Return a task that runs a coroutine on the agent's thread, in a context."""
+        task = asyncio.Task(self._drive(coroutine, context), loop=self._loop, **options)
+        self._alive.add(task)
+
+        def discard(task: asyncio.Task[Any]) -> None:
+            self._alive.discard(task)
+            _forget(coroutine)
+            if task is self._root and not task.cancelled():
+                task.exception()  # nobody may be left who asks for it, and asyncio would log that
+
+        task.add_done_callback(discard)
+        return task
 
     def _cancel(self) -> None:
         if self._root is not None:
             self._root.cancel()
 
-    def _waited(self, seconds: float, who: str, where: str) -> None:
-        self._delayed = (self._delayed[0] + seconds, who, where)
-
-    @types.coroutine
-    def _drive(
-        self, coroutine: Coroutine[Any, Any, Any], context: Context
-    ) -> Generator[Any, Any, Any]:
+    async def _drive(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
         """Run a coroutine step by step on the agent's thread, as a task does on the loop's."""
+        task = asyncio.current_task()
+        assert task is not None
         proceed: Callable[[Any], Any] = coroutine.send
         argument: Any = None
-        cancelled: BaseException | None = None
         while True:
-            # It is where a loop was run inside of a step.
-            on_own_thread = threading.get_ident() == self._thread_id
-            while not on_own_thread:
+            nested = threading.get_ident() == self._thread_id  # in a loop that a step runs
+            while not nested:
                 try:
-                    yield from self._turn.acquire().__await__()
+                    await self._turn.acquire()
                     break
                 except asyncio.CancelledError as error:
                     proceed, argument = coroutine.throw, error
-            step = _bound(context, proceed, argument)
+            step = partial(_take_step, self._loop, task, context, proceed, argument)
+            cancellation: asyncio.CancelledError | None = None
             try:
-                kind, result = _reply_of(step) if on_own_thread else self._hand_over(step)
-                while kind == "acting":  # it is not cancelled in an action, but after it
-                    while not result.done():
-                        try:
-                            yield from asyncio.shield(result).__await__()
-                        except asyncio.CancelledError as error:
-                            cancelled = error
-                    kind, result = self._resume()
+                reply = step() if nested else self._ask(step)
+                while reply.kind == "acting":
+                    cancellation = await _wait_for_action(reply.value) or cancellation
+                    reply = self._ask(None)
             finally:
-                if not on_own_thread:
+                if not nested:
                     self._turn.release()
-            if kind == "returned":
-                return result
-            if kind == "raised":
-                if isinstance(result, (SystemExit, KeyboardInterrupt)):  # would end the loop
-                    self._left = result
+            if reply.kind == "returned":
+                return reply.value
+            if reply.kind == "raised":
+                if isinstance(reply.value, (SystemExit, KeyboardInterrupt)):  # would end the loop
+                    self._exit = reply.value
                     self._cancel()
                     raise asyncio.CancelledError
-                raise result
-            if cancelled is not None:
-                if getattr(result, "_asyncio_future_blocking", False):
-                    result._asyncio_future_blocking = False
-                proceed, argument, cancelled = coroutine.throw, cancelled, None
-                continue
+                raise reply.value
+            if cancellation is not None:  # it comes after the action
+                if sys.version_info >= (3, 11):
+                    task.uncancel()  # it was counted already
+                task.cancel(*cancellation.args)
             try:
-                argument = yield result
+                argument = await _pass_on(reply.value)
                 proceed = coroutine.send
             except GeneratorExit:
-                coroutine.close()
                 raise
             except BaseException as error:
                 proceed, argument = coroutine.throw, error
 
-    def _hand_over(self, step: _Step) -> _Reply:
-        if not self._gone:
-            self._steps.put((step, asyncio.current_task()))
-        return self._next_reply()
-
-    def _resume(self) -> _Reply:
-        if not self._gone:
-            self._steps.put("go on")
-        return self._next_reply()
-
-    def _next_reply(self) -> _Reply:
-        """Wait for the agent's thread; nothing else runs on the loop meanwhile."""
+    def _ask(self, step: Callable[[], _Reply] | None) -> _Reply:
+        """Have the agent's thread go on, and wait for it; nothing else runs on the loop."""
         if self._gone:
-            return "raised", asyncio.CancelledError()
+            return _Reply("raised", asyncio.CancelledError())
+        self._steps.put(step)
         began = time.monotonic()
         try:
             return self._replies.get(timeout=_SLOW_STEP)
         except queue.Empty:
             pass
-        self._shared._block(self, began, thread_location(self._thread_id))
+        self._shared.blockage = _Blockage(self, began, thread_location(self._thread_id))
         reply = self._replies.get()
-        self._shared._unblock()
+        self._shared.end_blockage()
         return reply
 
 
-class _Executors(ThreadPoolExecutor):
+class _AgentsExecutor(ThreadPoolExecutor):
     """The default executor of the loop: each agent's threads are its own."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ThreadFuture[Any]:
         agent_tasks = _AGENT_TASKS.get()
         if agent_tasks is None or agent_tasks._gone:
             return super().submit(fn, *args, **kwargs)
-        return agent_tasks.pool().submit(fn, *args, **kwargs)
+        return agent_tasks.submit(partial(fn, *args, **kwargs))
 
 
 def _make_task(
@@ -424,21 +400,50 @@ def _make_task(
     """Make a task; one of an agent's runs on its thread, in the context that it was made in."""
     options.pop("eager_start", None)
     agent_tasks = _AGENT_TASKS.get() if context is None else context.get(_AGENT_TASKS)
-    if agent_tasks is None or agent_tasks._gone or not inspect.isawaitable(coroutine):
-        if context is not None:
-            options["context"] = context
-        return asyncio.Task(coroutine, loop=loop, **options)
-    task_context = copy_context() if context is None else context
-    options.setdefault("name", None)
-    task = asyncio.Task(_driven(agent_tasks, coroutine, task_context), loop=loop, **options)
-    agent_tasks._alive.add(task)
+    if agent_tasks is not None and not agent_tasks._gone and asyncio.iscoroutine(coroutine):
+        return agent_tasks.make_task(coroutine, context or copy_context(), **options)
+    if context is not None:
+        options["context"] = context
+    return asyncio.Task(coroutine, loop=loop, **options)
 
-    def over(task: asyncio.Task[Any]) -> None:
-        agent_tasks._alive.discard(task)
-        _forget(coroutine)
 
-    task.add_done_callback(over)
-    return task
+def _take_step(
+    loop: asyncio.AbstractEventLoop,
+    task: asyncio.Task[Any],
+    context: Context,
+    proceed: Callable[[Any], Any],
+    argument: Any,
+) -> _Reply:
+    """Run a coroutine to its next ``await``, with ``asyncio.current_task()`` as it should be."""
+    unknown = asyncio.current_task() is None  # since Python 3.14 each thread has its own
+    if unknown:
+        asyncio.tasks._enter_task(loop, task)
+    try:
+        return _Reply("waits", context.run(proceed, argument))
+    except StopIteration as stop:
+        return _Reply("returned", stop.value)
+    except BaseException as error:
+        return _Reply("raised", error)
+    finally:
+        if unknown:
+            asyncio.tasks._leave_task(loop, task)
+
+
+@types.coroutine
+def _pass_on(future: Any) -> Generator[Any, Any, Any]:
+    """Have the present task wait for what another coroutine waits for."""
+    return (yield future)
+
+
+async def _wait_for_action(acted: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    """Wait for the end of an action; return what has cancelled the task meanwhile."""
+    cancellation: asyncio.CancelledError | None = None
+    while not acted.done():
+        try:
+            await asyncio.shield(acted)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return cancellation
 
 
 def _forget(value: Any) -> None:
@@ -447,8 +452,9 @@ def _forget(value: Any) -> None:
         value.close()
 
 
-async def _driven(tasks: AgentTasks, coroutine: Any, context: Context) -> Any:
-    return await tasks._drive(coroutine, context)
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
@@ -462,34 +468,3 @@ async def _end_all(loop: asyncio.AbstractEventLoop) -> None:
         transport.abort()
     await asyncio.sleep(0)
     await loop.shutdown_default_executor()
-
-
-def _bound(context: Context, proceed: Callable[[Any], Any], given: Any) -> _Step:
-    return lambda: context.run(proceed, given)
-
-
-def _reply_of(step: _Step) -> _Reply:
-    try:
-        return "yielded", step()
-    except StopIteration as stop:
-        return "returned", stop.value
-    except BaseException as error:
-        return "raised", error
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-@contextlib.contextmanager
-def _entered(loop: asyncio.AbstractEventLoop, task: Any) -> Iterator[None]:
-    """Have ``asyncio.current_task()`` know the task; since Python 3.14 each thread has its own."""
-    if sys.version_info < (3, 14):
-        yield
-        return
-    asyncio.tasks._enter_task(loop, task)
-    try:
-        yield
-    finally:
-        asyncio.tasks._leave_task(loop, task)

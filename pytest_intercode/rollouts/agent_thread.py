@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.agent_environment import (
+    ActionKind,
+    AgentEnvironment,
+    describe_value,
+)
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent, NeverActed
 from pytest_intercode.core.turn import (
-    Command,
-    CommandResult,
     Observation,
-    SandboxInfo,
-    StepResult,
     Turn,
 )
 from pytest_intercode.environments.base import Environment
@@ -32,7 +32,6 @@ from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureE
 from pytest_intercode.rollouts.budgets import RunBudget
 
 if TYPE_CHECKING:
-    from pytest_intercode.environments.shell import ShellEnvironment
     from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
 
 __all__ = ["AgentRun", "SharedLoop"]
@@ -60,20 +59,22 @@ class SharedLoop:
         self._loop: AgentLoop | None = None
         self._lock = threading.Lock()
 
-    def _tasks_of(self, name: str) -> AgentTasks:
-        """Return the tasks of an agent, none so far; called on the agent's thread."""
-        with self._lock:
-            if self._loop is None:
-                # It imports asyncio, which takes long, and most agents need none.
-                from pytest_intercode.rollouts.agent_loop import AgentLoop
-
-                self._loop = AgentLoop()
-        return self._loop.tasks(name)
-
     def close(self) -> None:
         """End it; connections that clients keep open end with it."""
-        if self._loop is not None:
-            self._loop.close()
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+
+    def _tasks_of(self, name: str) -> AgentTasks:
+        """Return the tasks of an agent, none so far; called on the agent's thread."""
+        # It imports asyncio, which takes long, and most agents need none.
+        from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
+
+        with self._lock:
+            if self._loop is None or self._loop.process != os.getpid():
+                self._loop = AgentLoop()
+            return AgentTasks(self._loop, name)
 
 
 class AgentActions:
@@ -96,7 +97,7 @@ class AgentActions:
         self.done = threading.Event()
         self.in_environment = False
         self.detached = False
-        self._environment = environment
+        self.environment = environment
         self._ledger = ledger
         self._run_budget = run_budget
         self._stopped = False
@@ -117,134 +118,47 @@ class AgentActions:
         A command of the agent's own has a few seconds left: it may be a whole agent, which was
         asked to stop, and need not react.
         """
-        self._environment.exhaust()
+        self.environment.exhaust()
         with self._gate:
             if self._in_command and self._command_timer is None:
                 self._command_timer = threading.Timer(_COMMAND_STOP_TIMEOUT, self._stop_command)
                 self._command_timer.daemon = True
                 self._command_timer.start()
 
-    def _stop_command(self) -> None:
-        with self._gate:
-            if self._in_command:
-                self._environment.stop_actions("budget")
-
     def over(self) -> bool:
         """Whether every action would be refused."""
-        return self._stopped or bool(self._environment.over)
-
-    def step(self, action: str) -> StepResult:
-        """Run one action."""
-        if not isinstance(action, str):
-            raise AgentError(f"env.step() was called with {_named(action)}; an action is a str")
-        return self._counted(lambda: self._environment.step(action))
-
-    def submit(self, answer: str = "") -> StepResult:
-        """End the episode."""
-        if not isinstance(answer, str):
-            raise AgentError(f"env.submit() was called with {_named(answer)}; an answer is a str")
-        return self._counted(lambda: self._environment.submit(answer))
-
-    def pass_turn(self, action: str, observation: str) -> StepResult:
-        """Take a turn that runs nothing."""
-        for text in (action, observation):
-            if not isinstance(text, str):
-                raise AgentError(f"env.pass_turn() was called with {_named(text)}; it takes texts")
-        return self._counted(lambda: self._environment.pass_turn(action, observation))
+        return self._stopped or bool(self.environment.over)
 
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself, and count it."""
         with self._turnstile:
-            self._environment.record_turn(turn)
+            self.environment.record_turn(turn)
             self._ledger.attribute(turn.usage)
             exhausted = self._run_budget.charge(turns=1)
             if exhausted:
                 self._ledger.exhaust(exhausted)
 
-    def sandbox(self) -> SandboxInfo:
-        """Return where the agent's sandbox is."""
-        return self._with_shell("env.sandbox").sandbox_info
-
-    def exec(self, command: Command) -> CommandResult:
-        """Run a command of the agent's own shell."""
-        text = command.text
-        if not isinstance(text, str):
-            raise AgentError(f"env.exec() was called with {_named(text)}; a command is a str")
-        environment = self._with_shell("env.exec()")
-
-        def act() -> CommandResult:
-            self._in_command = not command.counts_as_turn
-            try:
-                return environment.run_command(command)
-            finally:
-                with self._gate:
-                    self._in_command = False
-                    if self._command_timer is not None:
-                        self._command_timer.cancel()
-
-        result = self._counted(act, takes_turn=command.counts_as_turn)
-        if not command.counts_as_turn:
-            status = "no status" if result.status is None else f"status {result.status}"
-            self._ledger.log(f"$ {text}\n{_clipped(result.output)}[{status}]\n")
-        return result
-
-    def upload(self, path: Path, at: str) -> None:
-        """Copy a file or a folder into the agent's sandbox."""
-        environment = self._with_shell("env.upload()")
-        self._counted(lambda: environment.upload(path, at), takes_turn=False)
-        self._ledger.log(f"[uploaded {path.name} to {at}]\n")
-
-    def download(self, path: str, to: Path | None) -> bytes:
-        """Copy a file or a folder out of the agent's sandbox."""
-        from pytest_intercode.environments.access import content_of, extract
-
-        environment = self._with_shell("env.download()")
-        archive = self._counted(lambda: environment.download(path), takes_turn=False)
-        self._ledger.log(f"[downloaded {path}]\n")
-        if to is None:
-            return content_of(archive, path)
-        extract(archive, to)
-        return b""
-
-    def changed_files(self, since: str) -> bytes:
-        """Return what has changed in the task's directory, for a copy of it on this machine."""
-        environment = self._with_shell("workspace=...")
-        return self._counted(lambda: environment.changed_files(since), takes_turn=False)
-
-    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
-        """Change files in the task's directory, as a copy of it on this machine has changed."""
-        environment = self._with_shell("workspace=...")
-        self._counted(lambda: environment.apply_changes(archive, removed), takes_turn=False)
-        self._ledger.log(f"[{said}]\n")
-
-    def _with_shell(self, asked: str) -> ShellEnvironment:
-        """Return the environment, if it takes commands."""
-        from pytest_intercode.environments.shell import ShellEnvironment
-
-        environment = self._environment
-        if not (isinstance(environment, ShellEnvironment) and environment.takes_commands):
-            raise AgentError(f"{asked}: the environment {environment.name} has no shell")
-        return environment
-
-    def _counted(self, act: Callable[[], Result], *, takes_turn: bool = True) -> Result:
+    def act(self, action: Callable[[], Result], kind: ActionKind = "turn") -> Result:
+        """Run one action; other async agents go on meanwhile."""
         if self._tasks is None:
-            return self._acted(act, takes_turn)
+            return self._act(action, kind)
         with self._tasks.meanwhile():
-            return self._acted(act, takes_turn)
+            return self._act(action, kind)
 
-    def _acted(self, act: Callable[[], Result], takes_turn: bool) -> Result:
+    def _act(self, action: Callable[[], Result], kind: ActionKind) -> Result:
         with self._turnstile:
             with self._gate:
                 stopped = self._stopped
                 self.in_environment = not stopped
             if stopped:
                 self._raise_stopped()
-            turn_count = len(self._environment.turns)
+            turn_count = len(self.environment.turns)
             agent_seconds = time.monotonic() - self._since
             counts = False
+            self._in_command = kind == "command"
             try:
-                counts = takes_turn and self._begin_turn()
-                return act()
+                counts = kind == "turn" and self._begin_turn()
+                return action()
             except BudgetExhausted:
                 if self._refused >= _MAX_REFUSALS:  # it swallows that, and would go on for ever
                     self.in_environment = False
@@ -257,14 +171,27 @@ class AgentActions:
                 raise
             finally:
                 if counts:
-                    self._run_budget.end_turn(len(self._environment.turns) > turn_count)
+                    self._run_budget.end_turn(len(self.environment.turns) > turn_count)
                 self._annotate_turn(turn_count, agent_seconds)
+                if kind == "command":
+                    self._end_command()
                 self._since = time.monotonic()
                 self.in_environment = False
 
+    def _stop_command(self) -> None:
+        with self._gate:
+            if self._in_command:
+                self.environment.stop_actions("budget")
+
+    def _end_command(self) -> None:
+        with self._gate:
+            self._in_command = False
+            if self._command_timer is not None:
+                self._command_timer.cancel()
+
     def _begin_turn(self) -> bool:
         """Take a turn of the run's budget; without one left, the action will be refused."""
-        if self._environment.over:
+        if self.environment.over:
             return False
         exhausted = self._run_budget.begin_turn()
         if exhausted:
@@ -285,16 +212,16 @@ class AgentActions:
 
     def _annotate_turn(self, index: int, agent_seconds: float) -> None:
         """Put on the turn that was just taken what belongs to it, and see what is left."""
-        if len(self._environment.turns) > index:
+        if len(self.environment.turns) > index:
             note = self._ledger.take()
-            self._environment.amend_turn(
+            self.environment.amend_turn(
                 index,
                 thought=note.thought,
                 log=note.log,
                 usage=note.usage,
                 agent_seconds=agent_seconds,
             )
-            finished = self._environment.over in ("submitted", "solved")
+            finished = self.environment.over in ("submitted", "solved")
             exhausted = "" if finished else self._run_budget.charge()
             if exhausted:
                 self._ledger.exhaust(exhausted)
@@ -340,7 +267,7 @@ class AgentRun(AgentActions):
                 pass
             except BaseException as error:  # an agent's sys.exit must not end our thread unseen
                 expected = self._interrupted or _only_of_the_end(error)
-                ended_well = self._environment.over and expected
+                ended_well = self.environment.over and expected
                 if isinstance(error, NeverActed) or not (ended_well or self._stopped):
                     self.failure = error
             finally:
@@ -362,7 +289,7 @@ class AgentRun(AgentActions):
     def stop(self, reason: str) -> None:
         """Let no further action run, stop the one that runs, and ask the agent to end."""
         self._stopped = True
-        self._environment.stop_actions(reason)
+        self.environment.stop_actions(reason)
         with contextlib.suppress(Exception):
             self._agent.abort()
         if self._tasks is not None:
@@ -409,27 +336,29 @@ class AgentRun(AgentActions):
     # -- the agent's thread
 
     def _play(self) -> None:
-        task = self._environment.task
+        task = self.environment.task
         assert task is not None
-        agent, environment = self._agent, self._environment
+        agent, environment = self._agent, self.environment
         view = task.view(environment.max_turns)
         try:
             if self._stopped:  # before it began
                 return
             self._since = time.monotonic()
+            env = AgentEnvironment(view, self, self._ledger)
             if agent.style == "loop":
-                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
+                self._await(agent.run(view, env))
                 return
             self._await(agent.reset(view))
             observation = self._first
             while not environment.over and not self._stopped:
                 action = self._await(agent.act(observation))
                 if not isinstance(action, str):
+                    turn = len(environment.turns) + 1
                     raise AgentError(
-                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
-                        "an action is a str, and 'submit' ends the episode"
+                        f"act() returned {describe_value(action)} on turn {turn}; an action is a "
+                        "str, and 'submit' ends the episode"
                     )
-                observation = self.step(action)[0]
+                observation = env.step(action)[0]
         finally:
             self._await(agent.close())
 
@@ -438,7 +367,7 @@ class AgentRun(AgentActions):
         if not inspect.isawaitable(value):
             return value
         if self._tasks is None:
-            task = self._environment.task
+            task = self.environment.task
             self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
         return self._tasks.finish(value)
 
@@ -455,13 +384,3 @@ def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
         return all(_only_of_the_end(member, depth) for member in inner)
     cause = error.__cause__  # causes may go in a circle
     return cause is not None and depth > 0 and _only_of_the_end(cause, depth - 1)
-
-
-def _clipped(text: str) -> str:
-    if len(text) > _MAX_LOGGED:
-        text = f"{text[:_MAX_LOGGED]}\n[... {len(text) - _MAX_LOGGED} characters ...]"
-    return text if not text or text.endswith("\n") else text + "\n"
-
-
-def _named(value: object) -> str:
-    return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"

@@ -119,69 +119,87 @@ def run_episode(
         QuitRun: the user, who is the agent, wants to end the run.
         RolloutCancelled: it was cancelled, and is not graded.
     """
-    task = environment.task
-    assert task is not None
     cancellation = cancellation or Cancellation()
-    of_run = run_budget or RunBudget(RunLimits())
-    ledger = Ledger(budget, of_run.charge, lambda: run.exhaust())
-    loop = shared_loop or SharedLoop()
-    run = AgentRun(agent, environment, first, ledger, of_run, loop)
-    context = copy_context()
-    context.run(current_ledger().set, ledger)
-    thread = threading.Thread(
-        target=lambda: context.run(run), name=f"intercode-agent-{task.id}", daemon=True
-    )
-    run_seconds = of_run.seconds_left
-    by_run = run_seconds is not None and (timeout is None or run_seconds < timeout)
-    began = time.monotonic()
-    with cancellation.reaching(run.cancel):
-        try:
-            thread.start()
-            timed_out = not run.done.wait(run_seconds if by_run else timeout)
-        except BaseException:
-            run.cancel("interrupted")
-            raise
-    delay = ""
-    if timed_out:
-        delay = run.delay()
-        run.stop("timed out")
-        deadline = time.monotonic() + _ACTION_STOP_TIMEOUT
-        while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
-            pass  # the action that runs is being stopped
-    seconds = time.monotonic() - began
-    if run.sandbox_fault is not None:
-        raise run.sandbox_fault
-    if isinstance(run.failure, (InfrastructureError, QuitRun)):
-        raise run.failure
-    with cancellation.reaching(environment.cancel):
-        graded = environment.end("stopped")
-        if not agent.judges_gold:
-            environment.check_gold()
-    is_over = (
-        not timed_out or run.done.wait(_AGENT_EXIT_TIMEOUT) or run.interrupt(_AGENT_EXIT_TIMEOUT)
-    )
-    still_there = run.detached or not is_over
-    ledger.close()
-    if shared_loop is None:
-        loop.close()
+    run_budget = run_budget or RunBudget(RunLimits())
+    ledger = Ledger(budget, run_budget.charge, lambda: run.exhaust())
+    run_seconds = run_budget.seconds_left
+    run_ends_first = run_seconds is not None and (timeout is None or run_seconds < timeout)
+    with contextlib.ExitStack() as stack:
+        if shared_loop is None:
+            shared_loop = stack.enter_context(contextlib.closing(SharedLoop()))
+        run = AgentRun(agent, environment, first, ledger, run_budget, shared_loop)
+        began = time.monotonic()
+        timed_out = _watch(run, ledger, cancellation, run_seconds if run_ends_first else timeout)
+        delay = run.delay() if timed_out else ""
+        if timed_out:
+            run.stop("timed out")
+            deadline = time.monotonic() + _ACTION_STOP_TIMEOUT
+            while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
+                pass  # the action that runs is being stopped
+        seconds = time.monotonic() - began
+        if run.sandbox_fault is not None:
+            raise run.sandbox_fault
+        if isinstance(run.failure, (InfrastructureError, QuitRun)):
+            raise run.failure
+        with cancellation.reaching(environment.cancel):
+            graded = environment.end("stopped")
+            if not agent.judges_gold:
+                environment.check_gold()
+        is_over = (
+            not timed_out
+            or run.done.wait(_AGENT_EXIT_TIMEOUT)
+            or run.interrupt(_AGENT_EXIT_TIMEOUT)
+        )
+        ledger.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
-    if outcome == "out-of-budget" or (outcome == "timed-out" and by_run):
-        exhausted = ledger.exhausted or (of_run.charge() if outcome == "timed-out" else "")
-        reason = "; ".join(part for part in (exhausted, reason) if part)
-    if delay and outcome == "timed-out":
-        reason = "; ".join(part for part in (delay, reason) if part)
+    if outcome == "out-of-budget":
+        exhausted = ledger.exhausted
+    elif outcome == "timed-out" and run_ends_first:
+        exhausted = ledger.exhausted or run_budget.charge()
+    else:
+        exhausted = ""
+    if outcome != "timed-out":
+        delay = ""
+    still_there = run.detached or not is_over
     lingering = ("the agent's own thread, which still runs",) if still_there else ()
     return played_record(
         environment,
         graded,
         outcome,
-        reason=reason,
+        reason="; ".join(filter(None, (delay, exhausted, reason))),
         detail=detail,
         seconds=seconds,
         usage=ledger.usage,
         log=run.trailing_notes(),
         left_behind=(*run.blocked(), *lingering),
     )
+
+
+def _watch(
+    run: AgentRun, ledger: Ledger, cancellation: Cancellation, timeout: float | None
+) -> bool:
+    """Start the agent's thread, and wait for its end; return whether its time was up before.
+
+    Args:
+        run: the agent at work.
+        ledger: where it and what it calls report to.
+        cancellation: what ends it from another thread.
+        timeout: seconds; None for no limit.
+    """
+    task = run.environment.task
+    assert task is not None
+    context = copy_context()
+    context.run(current_ledger().set, ledger)
+    thread = threading.Thread(
+        target=lambda: context.run(run), name=f"intercode-agent-{task.id}", daemon=True
+    )
+    with cancellation.reaching(run.cancel):
+        try:
+            thread.start()
+            return not run.done.wait(timeout)
+        except BaseException:
+            run.cancel("interrupted")
+            raise
 
 
 def _judge(

@@ -20,7 +20,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
-from pytest_intercode.agents.metering import episode_key
+from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.private_folder import PrivateFolder

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
-from pytest_intercode.agents.metering import EpisodeMeter, GatewayMeter
+from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
-from pytest_intercode.agents.workspace import ARGUMENT, Workspace, Workspaces
+from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
@@ -66,34 +66,26 @@ def make_factory(
     values = read_arguments(name, arguments, _ARGUMENTS)
     working_folder = find_folder("folder", values.get("folder"), folder)
     template = find_folder("template", values.get("template"), folder)
-    workspaces = Workspaces(values.get(ARGUMENT), folder)
-    if sum((working_folder is not None, template is not None, workspaces.enabled)) > 1:
+    services = ProgramServices(name, gateway, values.get(ARGUMENT), folder)
+    if sum((working_folder is not None, template is not None, services.workspaces.enabled)) > 1:
         raise AgentLoadError(
             "--intercode-agent-arg: the program runs in folder=..., in a copy of template=..., or "
             "in one of the task's directory (workspace=...)"
         )
     grace = values.get("grace", _GRACE_PERIOD)
-    gateway_meter = GatewayMeter(name, gateway)
     shared = _Shared()
 
     def make(task: Task) -> Agent:
         shared.start()
         episode = _Episode(
-            shared,
-            command,
-            folder,
-            working_folder,
-            template,
-            grace,
-            gateway_meter.open(task),
-            workspaces,
+            services, episode_key(task), shared, command, folder, working_folder, template, grace
         )
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
     closing = ExitStack()
-    for part in (shared, workspaces, gateway_meter):  # the last one is closed first
-        closing.callback(part.close)
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
+    closing.callback(shared.close)
+    closing.callback(services.close)  # first
+    return AgentFactory(name, make, priced=services.priced, close=closing.close)
 
 
 def _check_extra(name: str) -> None:
@@ -146,40 +138,28 @@ class _Shared:
 
 
 @dataclass
-class _Episode:
-    """One run of the program on one task."""
-
+class _Episode(ProgramEpisode):
     shared: _Shared
     command: CommandLine
     option_folder: Path
     working_folder: Path | None
     template: Path | None
     grace: float
-    meter: EpisodeMeter
-    workspaces: Workspaces
-    _calls: Calls = field(default_factory=Calls)
-    _workspace: Workspace | None = None
-    _program: Program | None = None
-    _server: McpServer | None = None
-    _endpoint: Endpoint | None = None
-    _client: ClientConfiguration | None = None
-    _turns_left: int = 0
-    _over: bool = False
-    _called: bool = False
-    _aborted_early: bool = False
+    _calls: Calls = field(default_factory=Calls, init=False)
+    _server: McpServer | None = field(default=None, init=False)
+    _endpoint: Endpoint | None = field(default=None, init=False)
+    _client: ClientConfiguration | None = field(default=None, init=False)
+    _turns_left: int = field(default=0, init=False)
+    _over: bool = field(default=False, init=False)
+    _called: bool = field(default=False, init=False)
+    _aborted_early: bool = field(default=False, init=False)
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
-        self._workspace = self.workspaces.open(task, env)
-        program, endpoint = self._start(task, env, self.meter.begin(env))
-        try:
+        with self.playing(task, env) as variables:
+            program, endpoint = self._start(task, variables)
             self._serve(program, endpoint, env)
-        except AgentError:
-            self.meter.check_outage()
-            raise
-        finally:
-            self.meter.report(env)
 
     def _serve(self, program: Program, endpoint: Endpoint, env: AgentEnvironment) -> None:
         deadline: float | None = None
@@ -194,14 +174,14 @@ class _Episode:
             if self._over and deadline is None:
                 deadline = time.monotonic() + self.grace
         env.log(program.output())
-        if self._workspace is not None and call != "aborted":
-            self._workspace.push_last()
+        if self.workspace is not None and call != "aborted":
+            self.workspace.push_last()
         if not self._over and not self._aborted_early:
             self._check_end(program, endpoint, aborted=call == "aborted")
 
     def abort(self) -> None:
         """Kill the program; from any thread, at any moment."""
-        program = self._program
+        program = self.program
         if program is not None:
             program.kill()
         else:
@@ -211,45 +191,35 @@ class _Episode:
     def close(self) -> None:
         """End the program and its endpoint, and remove its files; may be called twice."""
         self._calls.close(texts.OVER)
-        if self._program is not None:
-            self._program.close()
-        self.meter.close()
+        super().close()
         if self._server is not None and self._endpoint is not None:
             self._server.shut(self._endpoint)
             self._endpoint = None
         if self._client is not None:
             self._client.remove()
             self._client = None
-        if self._workspace is not None:
-            self._workspace.close()
 
     def _start(
-        self, task: TaskView, env: AgentEnvironment, gateway_variables: Mapping[str, str | None]
+        self, task: TaskView, variables: Mapping[str, str | None]
     ) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(
             self.shared.make_folder(),
-            self.working_folder if self._workspace is None else self._workspace.folder,
+            self.working_folder if self.workspace is None else self.workspace.folder,
             self.template,
         )
         server = self._server = self.shared.start()
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket
         )
-        sandbox_facts = sandbox_variables(env)
-        sandbox = sandbox_facts.get("INTERCODE_SANDBOX", "")
+        sandbox = variables.get("INTERCODE_SANDBOX") or ""
         client.write(
             *(task, self.option_folder, endpoint.url, endpoint.token, sandbox),
-            workspace=self._workspace is not None,
+            workspace=self.workspace is not None,
         )
-        program = self._program = Program(
+        program = self.program = Program(
             self.command.fill(client.values),
             folder=client.folder,
-            variables={
-                **client.variables,
-                **(self._workspace.variables if self._workspace is not None else {}),
-                **sandbox_facts,
-                **gateway_variables,
-            },
+            variables={**client.variables, **variables},
             pipes=False,
         )
 
@@ -264,8 +234,8 @@ class _Episode:
         reply = texts.OVER
         try:
             if not self._over:
-                if self._workspace is not None:
-                    self._workspace.push()
+                if self.workspace is not None:
+                    self.workspace.push()
                 act = env.step if call.tool == "execute" else env.submit
                 observation, _, terminated, truncated, _ = act(call.text)
                 self._turns_left = observation.turns_left
@@ -274,8 +244,8 @@ class _Episode:
                     reply = texts.SUBMITTED
                 else:
                     reply = texts.result(observation, over=self._over)
-                if self._workspace is not None and not self._over:
-                    self._workspace.pull()
+                if self.workspace is not None and not self._over:
+                    self.workspace.pull()
         except BudgetExhausted:
             self._over = True
         finally:

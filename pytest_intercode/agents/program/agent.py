@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import log
-from pytest_intercode.agents.metering import EpisodeMeter, GatewayMeter
+from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.agents.workspace import ARGUMENT, Workspace, Workspaces
+from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
@@ -55,11 +54,10 @@ def make_factory(
         raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
 
     program_arguments = dict(arguments)
-    workspaces = Workspaces(program_arguments.pop(ARGUMENT, None), folder)
-    gateway_meter = GatewayMeter(name, gateway)
+    services = ProgramServices(name, gateway, program_arguments.pop(ARGUMENT, None), folder)
 
     def make(task: Task) -> Agent:
-        episode = _Episode(words, program_arguments, folder, gateway_meter.open(task), workspaces)
+        episode = _Episode(services, episode_key(task), words, program_arguments, folder)
         return Agent(
             "loop",
             run=episode.run,
@@ -68,92 +66,73 @@ def make_factory(
             again=lambda: make(task),
         )
 
-    closing = ExitStack()
-    for part in (workspaces, gateway_meter):  # the last one is closed first
-        closing.callback(part.close)
-    return AgentFactory(name, make, priced=gateway_meter.priced, close=closing.close)
+    return AgentFactory(name, make, priced=services.priced, close=services.close)
 
 
 @dataclass
-class _Episode:
-    """One run of the program on one task."""
-
+class _Episode(ProgramEpisode):
     words: list[str]
     arguments: Mapping[str, str]
     folder: Path
-    meter: EpisodeMeter
-    workspaces: Workspaces
-    _workspace: Workspace | None = None
-    _program: Program | None = None
-    _aborted: bool = False
+    _aborted: bool = field(default=False, init=False)
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program and carry out its messages until the episode is over."""
-        workspace = self._workspace = self.workspaces.open(task, env)
-        program = self._program = Program(
-            self.words,
-            folder=self.folder,
-            cwd=workspace.folder if workspace is not None else None,
-            variables={
-                "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
-                **(workspace.variables if workspace is not None else {}),
-                **sandbox_variables(env),
-                **self.meter.begin(env),
-            },
-        )
-        if self._aborted:
-            return
+        with self.playing(task, env) as variables:
+            program = self.program = Program(
+                self.words,
+                folder=self.folder,
+                cwd=self.workspace.folder if self.workspace is not None else None,
+                # Without the first, Python's print() would keep lines back.
+                variables={"PYTHONUNBUFFERED": "1", **variables},
+            )
+            if not self._aborted:
+                try:
+                    self._play(program, task, env)
+                finally:
+                    env.log(program.output())
+
+    def _play(self, program: Program, task: TaskView, env: AgentEnvironment) -> None:
         lines = JsonLines(program)
         facts = {
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
         }
         lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
-        try:
-            reason = self._converse(program, lines, env)
-            if workspace is not None and not self._aborted:
-                workspace.push_last()
-            if reason:
-                self._say_end(program, lines, env, reason)
-            elif not self._aborted:
-                self._check_exit(program, env)
-            elif not lines.received:
-                env.log("[the program wrote no line; does it flush its standard output?]\n")
-        except AgentError:
-            self.meter.check_outage()
-            raise
-        finally:
-            env.log(program.output())
-            self.meter.report(env)
+        reason = self._converse(program, lines, env)
+        if self.workspace is not None and not self._aborted:
+            self.workspace.push_last()
+        if reason:
+            self._say_end(program, lines, env, reason)
+        elif not self._aborted:
+            self._check_exit(program, env)
+        elif not lines.received:
+            env.log("[the program wrote no line; does it flush its standard output?]\n")
 
     def abort(self) -> None:
         """Kill the program, from any thread."""
         self._aborted = True
-        if self._program is not None:
-            self._program.kill()
+        if self.program is not None:
+            self.program.kill()
 
     def close(self) -> None:
         """End the program, and all that it started."""
-        if self._program is not None:
-            self._program.close()
-            if self._program.survivors:
-                log(f"[{self._program.survivors} of its processes could not be killed]\n")
-        self.meter.close()
-        if self._workspace is not None:
-            self._workspace.close()
+        super().close()
+        if self.program is not None and self.program.survivors:
+            log(f"[{self.program.survivors} of its processes could not be killed]\n")
 
     def _converse(
         self, program: Program, lines: JsonLines, env: AgentEnvironment
     ) -> Literal["", "budget", "solved", "submitted"]:
         """Return why the episode is over; nothing if the program has ended before."""
-        workspace = self._workspace
+        workspace = self.workspace
         while (line := lines.receive()) is not None:
             message = parse(line, lines.received)
             env.log(program.output())
             try:
                 if message.get("thought"):
                     env.think(message["thought"])
-                if message.get("usage") and not self.meter.active:
+                if message.get("usage") and not self.metered:
                     env.spend(**message["usage"])
                 if workspace is not None:
                     workspace.push()

@@ -28,7 +28,6 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import AgentError
 from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -540,7 +539,6 @@ def test_an_episode_may_be_aborted_before_it_begins_and_closed_twice(tmp_path: P
     agent.abort()
     agent.abort()
     nowhere: Any = mock.Mock()  # no action is run
-    nowhere.sandbox.side_effect = AgentError("there is no shell")
     agent.run(task.view(), AgentEnvironment(task.view(), nowhere, Ledger()))
     agent.close()
     agent.close()

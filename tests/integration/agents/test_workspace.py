@@ -103,7 +103,8 @@ def test_what_changes_on_one_side_changes_on_the_other(
         assert (here / "p").stat().st_mode & 0o777 == 0o700
         # What both have changed stays as the program has it.
         (here / "p/x").write_text("mine\n")
-        workspace._access.apply_changes(b"\0" * 1024, [b"q"], "as by a job in the background")
+        as_by_a_job_in_the_background = b"\0" * 1024, [b"q"]
+        workspace._act(lambda shell: shell.apply_changes(*as_by_a_job_in_the_background))
         workspace.pull()
         assert not (here / "q").exists()
         assert there("cat p/x") == "mine\n"

@@ -640,6 +640,16 @@ def test_async_agent_that_raises() -> None:
     assert (episode.outcome, episode.reason) == ("agent-error", "ValueError: no")
 
 
+def test_the_loop_of_an_episode_ends_where_its_sandbox_breaks() -> None:
+    async def agent(task: TaskView, env: Any) -> None:
+        await asyncio.sleep(0)
+        env.step("break")
+
+    with pytest.raises(SandboxError):
+        play(agent)
+    assert not [t for t in threading.enumerate() if t.name.startswith("intercode-loop")]
+
+
 def test_async_agent_that_leaves_and_one_that_is_late() -> None:
     async def leaves(observation: str) -> NoReturn:
         await asyncio.sleep(0)

@@ -1,0 +1,162 @@
+"""What the episodes of programs on this machine share (``command:``, ``mcp:``).
+
+A program that reaches models by itself may be led through the gateway, which meters it, and it may
+run in a copy of the task's directory. :class:`ProgramServices` belong to an agent,
+:class:`ProgramEpisode` to an episode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
+from pytest_intercode.agents.program.process import Program
+from pytest_intercode.agents.workspace import Workspace, Workspaces
+from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.errors import (
+    AgentError,
+    AgentLoadError,
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+)
+from pytest_intercode.gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from pytest_intercode.gateway.gateway import Gateway
+    from pytest_intercode.gateway.session import Session
+
+__all__ = ["ProgramEpisode", "ProgramServices", "episode_key"]
+
+
+def episode_key(task: Task) -> str:
+    """Return what names an episode in recordings: the same in every run."""
+    return "-".join((task.env, task.suite, task.id, str(task.repeat)))
+
+
+class ProgramServices:
+    """The gateway and the workspaces of an agent's episodes.
+
+    Args:
+        name: the agent, for messages.
+        settings: the gateway's; programs are led through it where they say so.
+        workspace: the value of the argument of this name; None where it is not given.
+        folder: where a relative path starts.
+
+    Attributes:
+        workspaces: the workspaces.
+        gateway: the gateway; None where nothing is metered.
+        priced: whether money can be limited; None where nothing is metered.
+
+    Raises:
+        AgentLoadError: the gateway cannot be used, or there is no such folder for workspaces.
+    """
+
+    def __init__(
+        self, name: str, settings: GatewaySettings | None, workspace: str | None, folder: Path
+    ) -> None:
+        self.workspaces = Workspaces(workspace, folder)
+        self.gateway: Gateway | None = None
+        self.priced: bool | None = None
+        if settings is None or not settings.programs:
+            return
+        from pytest_intercode.gateway.gateway import Gateway
+
+        try:
+            self.gateway = Gateway(settings)
+        except ConfigurationError as error:
+            raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
+        self.priced = bool(settings.prices)
+
+    def close(self) -> None:
+        """End the gateway, and remove the workspaces."""
+        if self.gateway is not None:
+            self.gateway.close()
+        self.workspaces.close()
+
+
+@dataclass
+class ProgramEpisode:
+    """One run of a program on one task.
+
+    Attributes:
+        services: the agent's.
+        key: names the episode in recordings.
+        workspace: the copy of the task's directory, where one is asked for.
+        program: the program, once it has been started.
+    """
+
+    services: ProgramServices
+    key: str
+    workspace: Workspace | None = field(default=None, init=False)
+    program: Program | None = field(default=None, init=False)
+    _session: Session | None = field(default=None, init=False)
+
+    @property
+    def metered(self) -> bool:
+        """Whether the gateway counts: what the program itself reports would count twice."""
+        return self.services.gateway is not None
+
+    @contextlib.contextmanager
+    def playing(self, task: TaskView, env: AgentEnvironment) -> Iterator[dict[str, str | None]]:
+        """Open the workspace and the gateway for as long as the program plays.
+
+        Returns:
+            Environment variables for it; None for one that it is not to have.
+
+        Raises:
+            AgentError: the task has no directory to copy, or a cost is not known, though money is
+                limited.
+            BudgetExhausted: a budget was used up; it says more than the way the program took it.
+            ConfigurationError: the gateway cannot listen, or its recording cannot be used.
+            InfrastructureError: the program has failed, and no model could be reached.
+        """
+        self.workspace = self.services.workspaces.open(task, env)
+        variables: dict[str, str | None] = {**sandbox_variables(env)}
+        if self.workspace is not None:
+            variables |= self.workspace.variables
+        if self.services.gateway is not None:
+            session = self._session = self.services.gateway.open(self.key, spend=env.spend)
+            variables |= {**session.hidden(os.environ), **session.variables()}
+        try:
+            yield variables
+        except AgentError:
+            self._check_outage()
+            raise
+        finally:
+            self._report(env)
+
+    def close(self) -> None:
+        """End the program, and remove its workspace; may be called twice."""
+        if self.program is not None:
+            self.program.close()
+        if self._session is not None:
+            self._session.close()
+        if self.workspace is not None:
+            self.workspace.close()
+
+    def _check_outage(self) -> None:
+        """See that a model could be reached; a program cannot help it where none could."""
+        session = self._session
+        if session is None or session.failure:
+            return
+        session.close()
+        if outage := session.outage():
+            raise InfrastructureError(f"no model could be reached: {outage}")
+
+    def _report(self, env: AgentEnvironment) -> None:
+        """Log what the gateway has refused, and see that the tokens could be counted."""
+        session = self._session
+        if session is None:
+            return
+        for line in session.refusals:
+            env.log(f"[gateway: {line}]\n")
+        if session.failure:
+            raise AgentError(session.failure)
+        if session.exhausted:
+            raise BudgetExhausted(session.exhausted)
