@@ -117,7 +117,8 @@ class AgentActions:
         A command of the agent's own has a few seconds left: it may be a whole agent, which was
         asked to stop, and need not react.
         """
-        self._environment.exhaust()
+        # Without the environment's lock: what runs may be waiting for what has used it up.
+        self._environment.episode.end("budget")
         with self._gate:
             if self._in_command and self._command_timer is None:
                 self._command_timer = threading.Timer(_COMMAND_STOP_TIMEOUT, self._stop_command)
@@ -155,7 +156,7 @@ class AgentActions:
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself, and count it."""
         with self._turnstile:
-            self._environment.record_turn(turn)
+            self._environment.episode.record_turn(turn)
             self._ledger.attribute(turn.usage)
             exhausted = self._run_budget.charge(turns=1)
             if exhausted:
@@ -287,7 +288,7 @@ class AgentActions:
         """Put on the turn that was just taken what belongs to it, and see what is left."""
         if len(self._environment.turns) > index:
             note = self._ledger.take()
-            self._environment.amend_turn(
+            self._environment.episode.amend_turn(
                 index,
                 thought=note.thought,
                 log=note.log,

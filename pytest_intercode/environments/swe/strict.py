@@ -219,7 +219,7 @@ class SweEnvironment(ShellEnvironment):
     def grade(self, answer: str | None) -> Reward:
         """Take what the agent left into the verifier, and run the tests there."""
         task = self._at_step(self._step)
-        return self._overall(self._graded(task, task if self.goes_on else None))
+        return self._overall(self._graded(task, task if self.episode.goes_on else None))
 
     def _graded(self, task: Task, then: Task | None) -> Reward:
         """Grade a task, and make ready for another grading of it, or of its next step.
