@@ -2,7 +2,7 @@
 
 An action is Python, run as in a REPL. What is graded is not the interpreter that the agent used:
 its actions are played again in a fresh sandbox, and hidden tests decide there
-(``python_grading.py``).
+(``grading.py``).
 """
 
 from __future__ import annotations
