@@ -100,10 +100,8 @@ def put(sandbox: Sandbox, path: Path, target: str, user: str) -> None:
     place, parent = shlex.quote(target), shlex.quote(posixpath.dirname(target) or "/")
     source = f"{staged}/." if path.is_dir() else staged
     copy = f"mkdir -p -- {place if path.is_dir() else parent} && cp -Rp -- {source} {place}"
-    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
-    line = f"{take_ownership}{as_user(copy, user)}; status=$?; rm -rf {staged}; exit $status"
     with _attribute_to_agent(f"upload to {target}"):
-        status, output = sandbox.admin(line, _TIMEOUT)
+        status, output = sandbox.admin(_with_staged(staged, copy, user), _TIMEOUT)
     if status != 0:
         raise AgentError(f"upload to {target}: {_last_line(output) or f'status {status}'}")
 
@@ -279,15 +277,20 @@ def apply_changes(
         f"{staged}/changes.tar": FileSpec("file", archive),
         f"{staged}/removed": FileSpec("file", names),
     }
-    apply = as_user(_APPLY.format(path=shlex.quote(path), staged=staged), user)
-    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    apply = _APPLY.format(path=shlex.quote(path), staged=staged)
     with _attribute_to_agent(f"changes in {path}"):
         sandbox.unpack(pack_files(files, "/", 0.0))
-        line = f"{take_ownership}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
-        status, output = sandbox.admin(line, _TIMEOUT)
+        status, output = sandbox.admin(_with_staged(staged, apply, user), _TIMEOUT)
     if status != 0:
         first = output.decode("utf-8", "replace").strip().partition("\n")[0][:300]
         raise AgentError(f"changes in {path}: {first or f'status {status}'}")
+
+
+def _with_staged(staged: str, command: str, user: str) -> str:
+    """Return a line that runs a command as a user, who owns what is staged until it is removed."""
+    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    run = as_user(command, user)
+    return f"{take_ownership}( {run}\n ); status=$?; rm -rf {staged}; exit $status"
 
 
 @contextlib.contextmanager
