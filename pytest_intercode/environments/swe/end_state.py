@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pytest_intercode.core.archives import unpack_files
 from pytest_intercode.core.task import Artifact, Task
-from pytest_intercode.environments.swe.carrying import Carrying, is_folder, parents, topmost
+from pytest_intercode.environments.swe.carrying import Carrying, parents, topmost
 from pytest_intercode.environments.swe.commands import (
     NOTE,
     Commands,
@@ -192,7 +192,7 @@ class EndState:
         looked_at = {
             full
             for path, full in inside.items()
-            if not is_folder(changes.entries[full])
+            if not _is_folder(changes.entries[full])
             and (
                 changes.entries[full] is not None
                 or (path not in index.tracked and not _may_have_been_folder(full, changes))
@@ -268,7 +268,7 @@ class EndState:
         tops = [
             path
             for path in paths
-            if not is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
+            if not _is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
         ]
         inner = self._sandbox.below(sorted(tops)) if tops else ()
         removed = {
@@ -361,12 +361,16 @@ class EndState:
                 self._commands.git_paths("checkout-index -f -q -z --stdin", paths)
 
 
+def _is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "d"
+
+
 def _was_there(path: str, changes: Changes) -> bool:
     return path not in changes.before or changes.before[path] is not None
 
 
 def _may_have_been_folder(path: str, changes: Changes) -> bool:
-    return path not in changes.before or is_folder(changes.before[path])
+    return path not in changes.before or _is_folder(changes.before[path])
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:
