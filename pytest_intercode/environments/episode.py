@@ -1,6 +1,6 @@
 """One episode's own data: its turns, its budget, its rewards and why it has ended.
 
-It runs nothing, grades nothing and knows no threads: an environment does that, and notes it here.
+It knows no sandboxes and no threads: an environment runs and grades, and notes it here.
 """
 
 from __future__ import annotations
@@ -18,23 +18,9 @@ from pytest_intercode.errors import (
     UngradableState,
 )
 
-__all__ = ["Episode", "reward_for_agent_fault"]
+__all__ = ["Episode"]
 
 _MAX_REFUSED = 200  # lines of a record
-
-
-def reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
-    """Return the reward of what cannot be graded through the agent's fault.
-
-    Raises:
-        CommandFailed: the agent had not acted, so it is not the agent's fault.
-    """
-    if isinstance(error, UngradableState):
-        reason = f"what was left cannot be graded: {error}"
-        return Reward(0.0, {}, reason, error.test_output)
-    if isinstance(error, CommandFailed) and not error.acted:
-        raise error
-    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
 
 
 class Episode:
@@ -62,6 +48,7 @@ class Episode:
         self.best: Reward | None = None
         self.final: Reward | None = None
         self._feedback = feedback
+        self._has_state = True  # the last grading has compared something
         self._best_state: dict[str, Any] = {}
         self._refused: dict[str, None] = {}  # an ordered set
 
@@ -69,6 +56,11 @@ class Episode:
     def remaining_turns(self) -> int:
         """Actions that it may still take."""
         return self.max_turns - len(self.turns)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on after the present grading, which is feedback."""
+        return self._feedback == "reward" and not self.over
 
     def check_open(self, refusal: str = "no action is run") -> None:
         """Refuse to go on after the end.
@@ -86,9 +78,25 @@ class Episode:
         """End it; the first reason stays."""
         self.over = self.over or reason
 
+    def record_turn(self, turn: Turn) -> None:
+        """Add a turn that the agent took by itself in its sandbox, and that is over."""
+        self.turns.append(turn)
+        if self.remaining_turns <= 0:
+            self.end("budget")
+
     def amend_turn(self, index: int = -1, **fields: Any) -> None:
         """Put on a turn what became known later, by the names of its fields."""
         self.turns[index] = replace(self.turns[index], **fields)
+
+    def grade(self, grade: Callable[[], Reward]) -> Reward:
+        """Return what ``grade`` returns, or 0 for a state that the agent made ungradable."""
+        self._has_state = True
+        try:
+            return grade()
+        except (SandboxBroken, CommandFailed, UngradableState) as error:
+            reward = _reward_for_agent_fault(error)
+            self._has_state = False
+            return reward
 
     def score(self, reward: Reward, end_state: Callable[[], dict[str, Any]]) -> None:
         """Note the reward of the state after the last turn; 1.0 ends the episode.
@@ -101,22 +109,30 @@ class Episode:
         self.amend_turn(reward=reward.value, parts=reward.parts)
         if self.best is None or reward.value > self.best.value:
             self.best = reward
-            self._best_state = {**end_state(), "turn": len(self.turns)}
+            self._best_state = {**self._state(end_state), "turn": len(self.turns)}
         if reward.value >= 1.0:
             self.final, self.over = reward, "solved"
 
-    def finish(self, reward: Reward) -> None:
-        """Note the reward at the end, unless an earlier turn was better."""
+    def finish(self, reward: Reward) -> Reward:
+        """Note the reward at the end, unless an earlier turn was better; return which counts."""
         if self.turns:
             self.amend_turn(reward=reward.value, parts=reward.parts)
-        is_best = self.best is None or self.best.value <= reward.value
-        self.final = reward if is_best else self.best
+        self.final = reward
+        if self.best is not None and self.best.value > reward.value:
+            self.final = self.best
+        return self.final
 
-    @property
-    def best_state(self) -> dict[str, Any] | None:
-        """What was compared for the final reward, if that is an earlier turn's, with its number."""
+    def recorded_state(self, end_state: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what was compared for the final reward, with the turn's number if it is a turn's.
+
+        Args:
+            end_state: returns what was compared last.
+        """
         is_best = self.best is not None and self.final is self.best
-        return self._best_state if is_best else None
+        return self._best_state if is_best else self._state(end_state)
+
+    def _state(self, end_state: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return end_state() if self._has_state else {}
 
     def step_result(self, observation: Observation) -> StepResult:
         """Return what ``step`` returns for the last turn."""
@@ -139,3 +155,17 @@ class Episode:
     def refused_hosts(self) -> tuple[str, ...]:
         """What of the network the agent was refused, in order."""
         return tuple(self._refused)
+
+
+def _reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+    """Return the reward of what cannot be graded through the agent's fault.
+
+    Raises:
+        CommandFailed: the agent had not acted, so it is not the agent's fault.
+    """
+    if isinstance(error, UngradableState):
+        reason = f"what was left cannot be graded: {error}"
+        return Reward(0.0, {}, reason, error.test_output)
+    if isinstance(error, CommandFailed) and not error.acted:
+        raise error
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)

@@ -83,6 +83,7 @@ class EnvironmentKind:
         secret_gold: gold is never quoted.
         intercode_dataset: the dataset that files of InterCode's are about, where they do not name
             it.
+        unrecorded: what an end state holds that no file of InterCode's does, for messages.
         scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
     """
 
@@ -112,6 +113,7 @@ class EnvironmentKind:
     idle_action: str = ""
     siblings_are_wrong: bool = False
     secret_gold: bool = False
+    unrecorded: str = "the end state"
     scores_skipped: bool = False
     intercode_dataset: str = ""
 
@@ -257,7 +259,7 @@ class EnvironmentKind:
         """
         from pytest_intercode.environments.recorded import missing_state
 
-        raise missing_state(record, "the end state")
+        raise missing_state(record, self.unrecorded)
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the end state next to gold's, as sections of the page.

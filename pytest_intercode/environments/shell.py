@@ -197,7 +197,9 @@ class ShellEnvironment(Environment):
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
         self._last = execution = self._run(action)
-        notices = (self._describe_end(execution), _refusal(self.note_refused()))
+        refused_hosts = self.newly_refused()
+        self.episode.note_refused(refused_hosts)
+        notices = (self._describe_end(execution), _refusal(refused_hosts))
         text = text_of(execution) + _bracketed(execution, *notices)
         return Observation(text, executed=execution.status == 0, status=execution.status)
 

@@ -30,7 +30,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions
 from pytest_intercode.errors import PatternTooSlow, TaskError
-from pytest_intercode.rewards.recording import options_again, options_state
+from pytest_intercode.rewards.recording import MAX_PARTIAL_REWARD, options_again, options_state
 from pytest_intercode.sandboxes.protocol import Entry
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
 _MAX_RECORDED_PATHS = 2000  # of more, only how many count is recorded
 _MAX_RECORDED_NAMES = 1024**2  # characters of all these paths
 
-_MAX_PARTIAL_REWARD = 0.99  # of an end state that is not right, however little it lacks
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
 
 
@@ -130,7 +129,7 @@ def _grade(agent: BashState, gold: BashState, options: RewardOptions, count: _Co
         return Reward(1.0, parts)
     # An empty output that equals gold's empty output earns nothing: it may only be wrong.
     earned = [part for name, part in parts.items() if name == "files" or gold_prints or part < 1]
-    return Reward(min(sum(earned) / len(earned), _MAX_PARTIAL_REWARD), parts)
+    return Reward(min(sum(earned) / len(earned), MAX_PARTIAL_REWARD), parts)
 
 
 def _equal_paths(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
@@ -200,7 +199,7 @@ def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> f
     gold_lines.pop("", None)
     union = (agent_lines | gold_lines).total()
     shared = (agent_lines & gold_lines).total()
-    return min(shared / union, _MAX_PARTIAL_REWARD) if union else 0.0
+    return min(shared / union, MAX_PARTIAL_REWARD) if union else 0.0
 
 
 def _equal_as(agent_output: str, gold_output: str, options: RewardOptions) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "END",
     "EXIT_STATUS",
     "START",
+    "TestPatch",
     "changed_tests",
     "common_script",
     "image_script",
@@ -40,12 +42,58 @@ _NO_TESTS = (
 )
 
 
+@dataclass(frozen=True)
+class TestPatch:
+    """What brings the tests of a row into its repository.
+
+    Attributes:
+        folder: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        text: the patch.
+        changes: what it changes.
+    """
+
+    __test__ = False
+
+    folder: str
+    commit: str
+    text: str
+    changes: Sequence[Change]
+
+    @property
+    def existing(self) -> list[str]:
+        """The files that it changes and does not create, as words of a shell."""
+        return [shlex.quote(change.old) for change in self.changes if change.old is not None]
+
+    @property
+    def reset(self) -> str:
+        """The command that sets these files back."""
+        return f"git checkout {self.commit} {' '.join(self.existing)}"
+
+    @property
+    def removal(self) -> list[str]:
+        """The command that makes way for the files that the patch creates, if it does."""
+        created = [
+            shlex.quote(change.new) for change in self.changes if change.old is None and change.new
+        ]
+        return [f"rm -rf -- {' '.join(created)}"] if created else []
+
+    def apply(self, options: str) -> str:
+        """Return the command that applies the patch.
+
+        Raises:
+            PatchError: the patch cannot be written into a script.
+        """
+        if _HEREDOC in self.text:
+            from pytest_intercode.core.patches import PatchError
+
+            raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
+        return f"git apply {options} - <<'{_HEREDOC}'\n{self.text}\n{_HEREDOC}"
+
+
 def python_script(
+    tests: TestPatch,
     *,
-    folder: str,
-    commit: str,
-    test_patch: str,
-    changes: Sequence[Change],
     commands: Sequence[str],
     install: str = "",
     exports: Sequence[str] = (),
@@ -53,10 +101,7 @@ def python_script(
     """Return the script for a repository in Python, with its environment of conda.
 
     Args:
-        folder: the repository's folder.
-        commit: the commit that the tests' files are set back to.
-        test_patch: the patch that brings the tests.
-        changes: what it changes.
+        tests: what brings the tests.
         commands: the commands of the tests, their names included.
         install: the command that installs the repository.
         exports: commands before anything else.
@@ -64,7 +109,7 @@ def python_script(
     Raises:
         PatchError: the patch cannot be written into a script.
     """
-    reset = f"git checkout {commit} {' '.join(_existing(changes))}"
+    folder = tests.folder
     activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
     return _script(
         *activate,
@@ -74,47 +119,36 @@ def python_script(
         f"cd {folder}",
         "git status",
         "git show",
-        f"git -c core.fileMode=false diff {commit}",
+        f"git -c core.fileMode=false diff {tests.commit}",
         *activate,
         *([install] if install else []),
-        *_removal(changes),
-        reset,
-        f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        *tests.removal,
+        tests.reset,
+        tests.apply("-v"),
         f": '{START}'",
         *commands,
         f": '{END}'",
-        reset,
+        tests.reset,
     )
 
 
-def common_script(
-    *,
-    folder: str,
-    commit: str,
-    test_patch: str,
-    changes: Sequence[Change],
-    commands: Sequence[str],
-    build: Sequence[str] = (),
-) -> str:
+def common_script(tests: TestPatch, *, commands: Sequence[str], build: Sequence[str] = ()) -> str:
     """Return the script for a repository in another language; see :func:`python_script`.
 
     Args:
-        folder: the repository's folder.
-        commit: the commit that the tests' files are set back to.
-        test_patch: the patch that brings the tests.
-        changes: what it changes.
+        tests: what brings the tests.
         commands: the commands of the tests.
         build: commands between the patch and the tests.
     """
-    files = _existing(changes)
-    reset = f"git checkout {commit} {' '.join(files)}" if files else _NOTHING
+    folder = tests.folder
+    reset = tests.reset if tests.existing else _NOTHING
     return _script(
         f"cd {folder}",
         f"git config --global --add safe.directory {folder}",
         f"cd {folder}",
-        *_removal(changes),
+        *tests.removal,
         reset,
-        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        tests.apply("--verbose --reject"),
         *build,
         f": '{START}'",
         *commands,
@@ -124,11 +158,8 @@ def common_script(
 
 
 def row_script(
+    tests: TestPatch,
     *,
-    folder: str,
-    commit: str,
-    test_patch: str,
-    changes: Sequence[Change],
     setup: Sequence[str],
     commands: Sequence[str],
     results: Sequence[str] = (),
@@ -138,10 +169,7 @@ def row_script(
     """Return the script for commands of a row, which are meant for a shell without options.
 
     Args:
-        folder: the repository's folder.
-        commit: the commit that the tests' files are set back to.
-        test_patch: the patch that brings the tests.
-        changes: what it changes.
+        tests: what brings the tests.
         setup: commands between the patch and the tests.
         commands: the commands of the tests.
         results: commands that print the results, instead of those of the tests.
@@ -151,10 +179,10 @@ def row_script(
     Raises:
         PatchError: the patch cannot be written into a script.
     """
-    files = _existing(changes)
+    folder = tests.folder
     apply_tests = [
-        *([f"git checkout {commit} {' '.join(files)}"] if files else []),
-        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        *([tests.reset] if tests.existing else []),
+        tests.apply("--verbose --reject"),
     ]
     if stop:
         commands = ["(", "set -e", *commands, ")"]
@@ -169,8 +197,8 @@ def row_script(
     return _script(
         f"cd {folder}",
         f"git config --global --add safe.directory {folder}",
-        *_removal(changes),
-        *(apply_tests if changes else []),
+        *tests.removal,
+        *(apply_tests if tests.changes else []),
         "set +xuo pipefail",
         *setup,
         *(commands if results else []),
@@ -248,24 +276,6 @@ _NOTHING = 'echo "No test files to reset"'
 
 def _script(*lines: str) -> str:
     return "\n".join(["#!/bin/bash", "set -uxo pipefail", *lines, ""])
-
-
-def _heredoc(patch: str) -> str:
-    if _HEREDOC in patch:
-        from pytest_intercode.core.patches import PatchError
-
-        raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
-    return f"{patch}\n{_HEREDOC}"
-
-
-def _existing(changes: Sequence[Change]) -> list[str]:
-    return [shlex.quote(change.old) for change in changes if change.old is not None]
-
-
-def _removal(changes: Sequence[Change]) -> list[str]:
-    """Return the command that makes way for the files that a patch creates."""
-    created = [shlex.quote(change.new) for change in changes if change.old is None and change.new]
-    return [f"rm -rf -- {' '.join(created)}"] if created else []
 
 
 def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[str]:

@@ -1,4 +1,8 @@
-"""What the records of end states have in common: the task's options, and digests of long texts."""
+"""What strict rewards and the records of end states have in common.
+
+These are the most that is given for what is not right, the task's options, and digests of long
+texts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ from typing import Any
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
 
-__all__ = ["MAX_RECORDED_SIZE", "options_again", "options_state", "sha256"]
+__all__ = ["MAX_PARTIAL_REWARD", "MAX_RECORDED_SIZE", "options_again", "options_state", "sha256"]
+
+MAX_PARTIAL_REWARD = 0.99
+"""The reward of what is not right, however little it lacks."""
 
 MAX_RECORDED_SIZE = 256 * 1024
 """Characters of both sides' rows or changes in a record; of more, digests are recorded."""

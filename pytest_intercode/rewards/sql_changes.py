@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE, sha256
+from pytest_intercode.rewards.recording import MAX_PARTIAL_REWARD, MAX_RECORDED_SIZE, sha256
 from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 _MAX_ROWS = 100_000  # of all tables that may be different; more are not looked at one by one
-_MAX_PARTIAL_REWARD = 0.99  # of changes that are not all right, however little they lack
 
 _Row: TypeAlias = "tuple[Cell, ...]"
 
@@ -126,7 +125,7 @@ def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
             reason += f", this among them: {agent_only[0][:80]}"
     if agent.uncommitted:
         reason += "; a transaction was left open, and its work is undone"
-    return Reward(min(share, _MAX_PARTIAL_REWARD), {"changes": share}, reason)
+    return Reward(min(share, MAX_PARTIAL_REWARD), {"changes": share}, reason)
 
 
 def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions
-from pytest_intercode.rewards.recording import MAX_RECORDED_SIZE
+from pytest_intercode.rewards.recording import MAX_PARTIAL_REWARD, MAX_RECORDED_SIZE
 from pytest_intercode.rewards.sql_rows import Row, column_orders, inversions
 
 __all__ = [
@@ -30,8 +30,6 @@ __all__ = [
     "sql_rows_reward",
     "sql_rows_reward_again",
 ]
-
-_MAX_PARTIAL_REWARD = 0.99  # of an answer that is not right, however little it lacks
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
         factor = (1 + parts["order"]) / 2
         if parts["order"] < 1 and not reason:
             reason = "the rows are gold's, in another order"
-    return Reward(min(parts["rows"] * factor, _MAX_PARTIAL_REWARD), parts, reason)
+    return Reward(min(parts["rows"] * factor, MAX_PARTIAL_REWARD), parts, reason)
 
 
 def _in_order(rows: Sequence[Row], gold: Rows, expected: Counter[Row]) -> float:

@@ -118,7 +118,8 @@ class AgentActions:
         A command of the agent's own has a few seconds left: it may be a whole agent, which was
         asked to stop, and need not react.
         """
-        self.environment.exhaust()
+        # Without the environment's lock: what runs may be waiting for what has used it up.
+        self.environment.episode.end("budget")
         with self._gate:
             if self._in_command and self._command_timer is None:
                 self._command_timer = threading.Timer(_COMMAND_STOP_TIMEOUT, self._stop_command)
@@ -132,7 +133,7 @@ class AgentActions:
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself, and count it."""
         with self._turnstile:
-            self.environment.record_turn(turn)
+            self.environment.episode.record_turn(turn)
             self._ledger.attribute(turn.usage)
             exhausted = self._run_budget.charge(turns=1)
             if exhausted:
@@ -214,7 +215,7 @@ class AgentActions:
         """Put on the turn that was just taken what belongs to it, and see what is left."""
         if len(self.environment.turns) > index:
             note = self._ledger.take()
-            self.environment.amend_turn(
+            self.environment.episode.amend_turn(
                 index,
                 thought=note.thought,
                 log=note.log,

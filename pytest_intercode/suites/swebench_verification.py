@@ -20,6 +20,7 @@ from pytest_intercode.core.patches import Change, PatchError
 from pytest_intercode.core.rows import Row
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
 from pytest_intercode.rewards.eval_scripts import (
+    TestPatch,
     changed_tests,
     common_script,
     image_script,
@@ -174,7 +175,7 @@ def _script(
     column = row.manifest.test_patch
     patch = row.text(column) if column else ""
     try:
-        return make(folder=row.at, commit=row.commit, test_patch=patch, changes=changes, **parts)
+        return make(TestPatch(row.at, row.commit, patch, changes), **parts)
     except PatchError as error:
         raise row.error(f"{column}", str(error)) from None
 

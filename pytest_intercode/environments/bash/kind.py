@@ -11,7 +11,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer
-from pytest_intercode.environments.recorded import RecordedEpisode, missing_state
+from pytest_intercode.environments.recorded import RecordedEpisode
 from pytest_intercode.environments.shell_kind import ShellKind
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class BashKind(ShellKind):
         "exactly what a shell would print to the file {answer}."
     )
     siblings_are_wrong = True
+    unrecorded = "gold's sandbox"
     prompt = """\
 You work in a Bash shell on Linux. An action is Bash code, as you would type it. You start in
 $workdir. Nobody answers a program that asks for input.
@@ -113,10 +114,6 @@ task asks for something to be shown, let your last action print just that.
         if state["cut"]:
             raise KeyError("status")
         return bash_paper_reward_again(state)
-
-    def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
-        """Refuse: gold's side is nowhere."""
-        raise missing_state(record, "gold's sandbox")
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the output and the changes on disk."""

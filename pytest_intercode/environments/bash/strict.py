@@ -183,7 +183,7 @@ class BashEnvironment(ShellEnvironment):
         if self._gold is not None:
             self._gold_result()  # a fault of gold's comes first
         late = self.sandbox.settle(_SETTLE_TIMEOUT)
-        goes_on = self.goes_on  # a reward of 1.0 is graded again, once it is the end
+        goes_on = self.episode.goes_on  # a reward of 1.0 is graded again, once it is the end
         # What runs while files are read can hide one of them: by a lease on it, which it may hold
         # against who opens it, or by moving it to where the reader has been.
         if not goes_on:

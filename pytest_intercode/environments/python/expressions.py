@@ -13,8 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pytest_intercode.environments.python.names import COMPREHENSIONS, bases, names_in
-from pytest_intercode.environments.python.ownership import Ownership, root_of
+from pytest_intercode.environments.python.ownership import (
+    COMPREHENSIONS,
+    Ownership,
+    bases,
+    names_in,
+    root_of,
+)
 
 __all__ = ["Chains", "TestError"]
 

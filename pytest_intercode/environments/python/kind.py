@@ -14,7 +14,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.environments.answer import Answer, quote_both
 from pytest_intercode.environments.kind import EnvironmentKind, Tool
-from pytest_intercode.environments.recorded import RecordedEpisode, missing_state
+from pytest_intercode.environments.recorded import RecordedEpisode
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.sections import Section
@@ -53,6 +53,7 @@ class PythonKind(EnvironmentKind):
     continuation = "an open bracket or block goes on; an empty line ends a block"
     indents = True
     idle_action = "pass"
+    unrecorded = "what the tests gave"
     prompt = """\
 You work in a Python interpreter that remembers all names from one action to the next. An action is
 Python code.
@@ -143,12 +144,25 @@ it.
             return python_strict_reward(episode.state["tests"])
         return python_paper_reward_again(episode.state)
 
-    def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
-        """Refuse: tests were run, and what they gave is nowhere."""
-        raise missing_state(record, "what the tests gave")
-
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the tests and what each did."""
-        from pytest_intercode.environments.python.sections import end_state_sections
+        from pytest_intercode.environments.sections import compare_table
 
-        return end_state_sections(state)
+        if "tests" in state:
+            lines = [
+                ["!" if failure else "=", f"{number}", str(failure or "passed")]
+                for number, failure in enumerate(state["tests"], 1)
+            ]
+            return [compare_table("Hidden tests", ["test", "what it did"], lines)]
+        agent, gold = state["agent"], state["gold"]
+        tests = [*agent, *(test for test in gold if test not in agent)]
+        lines = [
+            [
+                "=" if test in agent and agent[test] == gold.get(test) else "!",
+                test,
+                str(agent.get(test, "")),
+                str(gold.get(test, "")),
+            ]
+            for test in tests
+        ]
+        return [compare_table("Tests", ["test", "agent", "gold"], lines)]

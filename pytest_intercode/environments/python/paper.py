@@ -83,7 +83,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         graded = bool(self._results) and self._results is not former_results
         results = self._results[0].values() if graded else ()
         if self.feedback == "reward" and any(result["error"] for result in results):
-            self.amend_turn(observation=TRY_AGAIN)
+            self.episode.amend_turn(observation=TRY_AGAIN)
             observation = Observation(
                 TRY_AGAIN,
                 executed=observation.executed,

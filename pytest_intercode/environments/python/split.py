@@ -2,8 +2,8 @@
 
 The judge never runs the agent's code, and the agent's side is not sent what is expected, as far as
 a test keeps that out of arguments. Of an ``assert`` the agent's side evaluates the chains (see
-``python_expressions.py``) and the judge the remainder; so it is with an assignment that brings the
-agent's values together with others (see ``python_ownership.py``). Every other statement is run
+``expressions.py``) and the judge the remainder; so it is with an assignment that brings the
+agent's values together with others (see ``ownership.py``). Every other statement is run
 where it is needed: on the agent's side if it uses the agent's code or makes its arguments; by the
 judge if what is expected depends on it. Nothing here runs code.
 
@@ -21,8 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_intercode.environments.python.expressions import Chains, Step, TestError
-from pytest_intercode.environments.python.names import Names, bases, names_in
-from pytest_intercode.environments.python.ownership import Ownership, methods_of
+from pytest_intercode.environments.python.ownership import (
+    Names,
+    Ownership,
+    bases,
+    methods_of,
+    names_in,
+)
 
 __all__ = ["Split", "split_test"]
 

@@ -2,7 +2,7 @@
 
 An action is Python, run as in a REPL. What is graded is not the interpreter that the agent used:
 its actions are played again in a fresh sandbox, and hidden tests decide there
-(``python_grading.py``).
+(``grading.py``).
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class PythonEnvironment(ShellEnvironment):
         finally:
             self._replaying = None
             sandbox.close()
-            if self.goes_on:
+            if self.episode.goes_on:
                 self._gold = self._start_gold(self.current_task)  # a fresh one for the next
         if answers is None:
             called = f"called {submission.name}" if submission.name else "defined"

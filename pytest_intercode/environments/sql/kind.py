@@ -15,7 +15,6 @@ from pytest_intercode.environments.recorded import (
     NotRecorded,
     RecordedEpisode,
     ends_with_skip,
-    missing_state,
     unsubmitted,
 )
 from pytest_intercode.errors import SuiteError
@@ -54,6 +53,7 @@ class SqlKind(EnvironmentKind):
     shows_workdir = False
     idle_action = "SELECT 1"
     siblings_are_wrong = True
+    unrecorded = "gold's rows"
     prompt = """\
 You work on the $engine database "$database". An action is $language for $engine.
 
@@ -148,10 +148,6 @@ tables first if you can: you do not know their names yet.
         if paper:
             return sql_paper_reward_again(other_state)
         return _score_rows(other_state, episode.options)
-
-    def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
-        """Refuse: gold's side is nowhere."""
-        raise missing_state(record, "gold's rows")
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the rows, or what was added and removed."""

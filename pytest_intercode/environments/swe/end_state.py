@@ -42,6 +42,84 @@ _KEPT_BY_ENGINES = (HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounted, so n
 _MAX_PATCH = 64 * 1024**2  # characters of a patch
 
 
+class Transfer:
+    """Brings paths of an agent's sandbox into another one.
+
+    Args:
+        commands: run in the sandbox that they are brought to.
+    """
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._sandbox = commands.sandbox
+        self._newest = 0.0  # the latest time of what the agent left
+
+    def unpack(self, archive: bytes, entries: Mapping[str, Entry | None] | None = None) -> None:
+        """Unpack what an agent left.
+
+        Args:
+            archive: a tar archive of it.
+            entries: what it was when it was looked at; where no process of the agent's is ended,
+                something else may stand there when it is read.
+        """
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            kinds: dict[str, str] = {}
+            for member in packed:
+                path = f"/{member.name}"
+                kind = "d" if member.isdir() else "l" if member.issym() else "f"
+                entry = entries.get(path) if entries is not None else None
+                parent_kind = kinds.get(posixpath.dirname(path), "d")
+                if parent_kind != "d" or (entry is not None and entry.type != kind):
+                    raise UngradableState(f"{path} was replaced while it was read")
+                kinds[path] = kind
+                self._newest = max(self._newest, float(member.mtime))
+        try:
+            self._sandbox.unpack(archive)
+        except SandboxBroken as error:
+            self._commands.run(":")  # it does answer, so it is what was left
+            raise UngradableState(f"what was left cannot be tested: {error}") from None
+
+    def lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
+        """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
+        engine_files = [
+            path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
+        ]
+        paths = [path for path in paths if path not in engine_files]
+        present = [path for path in paths if changes.entries[path] is not None]
+        archive = agents.archive(present) if present else b""
+        gone = []
+        for path in paths:
+            entry, is_known = changes.entries[path], path in changes.before
+            first_entry = changes.before.get(path)
+            first_type = first_entry.type if first_entry is not None else "" if is_known else "?"
+            if entry is None or entry.type not in "fdl" or first_type not in ("", entry.type):
+                gone.append(path)
+        if gone:
+            self._commands.run("xargs -0r rm -rf --", gone)
+        if present:
+            self.unpack(archive, changes.entries)
+        for path in engine_files:
+            self._write(path, agents)
+
+    def _write(self, path: str, agents: Sandbox) -> None:
+        """Give a file that the engine keeps the content that it has in the agent's sandbox."""
+        content = unpack_files(agents.archive([path])).get(path, b"")
+        if path == HOSTS:
+            own_lines = set(all_host_lines(self._sandbox)).difference(host_lines(self._sandbox))
+            content = b"".join(line + b"\n" for line in [*own_lines, *host_lines(agents)])
+        self._commands.note({"": content.decode("utf-8", "surrogateescape")})
+        self._commands.run(f"cat {NOTE} >{path}")
+
+    def renew(self, paths: list[str]) -> None:
+        """Make files newer than all that the agent left, so that builds do not take it for them."""
+        if paths:
+            self._commands.run(f"xargs -0r touch -ch -d @{self.later_time():.0f} --", paths)
+
+    def later_time(self) -> float:
+        """Return a time that is later than that of all that the agent left."""
+        return float(max(int(time.time()), int(self._newest) + 1))
+
+
 class EndState:
     """One end state in a verifier's sandbox.
 
@@ -57,6 +135,7 @@ class EndState:
         patch: what the agent did to the repository, as a patch; empty where there is none.
         left_out: paths that the agent changed and that are not tested.
         cleared: there is room for what the tests bring and write.
+        transfer: brings what the agent left.
     """
 
     def __init__(
@@ -75,7 +154,7 @@ class EndState:
         self._index = index
         self._verification = task.verification
         self._clearing = clearing
-        self._newest = 0.0  # the latest time of what the agent left
+        self.transfer = Transfer(commands)
         self.cleared = False
         self.patch = ""
         self.left_out: list[str] = []
@@ -130,7 +209,7 @@ class EndState:
                 and not _may_have_been_folder(full, changes)
             ):
                 del inside[path]
-        self._lay(agents, changes, list(inside.values()))
+        self.transfer.lay(agents, changes, list(inside.values()))
         names = self._make_patch(
             {path: changes.entries[full] for path, full in inside.items()}, index
         )
@@ -140,7 +219,7 @@ class EndState:
         self._bring_back(root, [path for path in self.left_out if path in inside])
         if any(path not in index.tracked for path in names):
             tests = [path for path in index.tracked if self._carrying.is_test(f"{root}/{path}")]
-            self._renew([f"{root}/{path}" for path in tests])
+            self.transfer.renew([f"{root}/{path}" for path in tests])
 
     def _take_rules(
         self, agents: Sandbox, changes: Changes, inside: dict[str, str], index: Index
@@ -157,7 +236,7 @@ class EndState:
         rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
         ask = "check-ignore -z --stdin"
         ignored_before = set(self._commands.git_paths(ask, new, (0, 1))) if rules else set()
-        self._lay(agents, changes, rules)
+        self.transfer.lay(agents, changes, rules)
         ignored = set(self._commands.git_paths(ask, new, (0, 1)))
         left_out = ignored_before - ignored
         if left_out:
@@ -173,7 +252,7 @@ class EndState:
         paths = [path for path in changes.entries if not self._carrying.is_cache(path)]
         changes, removed = self._with_removed(changes, paths)
         left_out = self._carrying.left_out(changes, [*paths, *removed])
-        self._lay(agents, changes, [path for path in paths if path not in left_out])
+        self.transfer.lay(agents, changes, [path for path in paths if path not in left_out])
         self.left_out = topmost(left_out)
 
     def _with_removed(self, changes: Changes, paths: Iterable[str]) -> tuple[Changes, set[str]]:
@@ -214,63 +293,7 @@ class EndState:
             paths = agents.below([posixpath.normpath(artifact.path)])
             carried.update(path for path in paths if not _excluded(path, artifact.exclude))
         carried = {path for path in carried if not self._carrying.is_cache(path)}
-        self._unpack(agents.archive(sorted(carried)))
-
-    def _unpack(self, archive: bytes, entries: Mapping[str, Entry | None] | None = None) -> None:
-        """Unpack what an agent left.
-
-        Args:
-            archive: a tar archive of it.
-            entries: what it was when it was looked at; where no process of the agent's is ended,
-                something else may stand there when it is read.
-        """
-        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            kinds: dict[str, str] = {}
-            for member in packed:
-                path = f"/{member.name}"
-                kind = "d" if member.isdir() else "l" if member.issym() else "f"
-                entry = entries.get(path) if entries is not None else None
-                parent_kind = kinds.get(posixpath.dirname(path), "d")
-                if parent_kind != "d" or (entry is not None and entry.type != kind):
-                    raise UngradableState(f"{path} was replaced while it was read")
-                kinds[path] = kind
-                self._newest = max(self._newest, float(member.mtime))
-        try:
-            self._sandbox.unpack(archive)
-        except SandboxBroken as error:
-            self._commands.run(":")  # it does answer, so it is what was left
-            raise UngradableState(f"what was left cannot be tested: {error}") from None
-
-    def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
-        """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
-        engine_files = [
-            path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
-        ]
-        paths = [path for path in paths if path not in engine_files]
-        present = [path for path in paths if changes.entries[path] is not None]
-        archive = agents.archive(present) if present else b""
-        gone = []
-        for path in paths:
-            entry, is_known = changes.entries[path], path in changes.before
-            first_entry = changes.before.get(path)
-            first_type = first_entry.type if first_entry is not None else "" if is_known else "?"
-            if entry is None or entry.type not in "fdl" or first_type not in ("", entry.type):
-                gone.append(path)
-        if gone:
-            self._commands.run("xargs -0r rm -rf --", gone)
-        if present:
-            self._unpack(archive, changes.entries)
-        for path in engine_files:
-            self._write(path, agents)
-
-    def _write(self, path: str, agents: Sandbox) -> None:
-        """Give a file that the engine keeps the content that it has in the agent's sandbox."""
-        content = unpack_files(agents.archive([path])).get(path, b"")
-        if path == HOSTS:
-            own_lines = set(all_host_lines(self._sandbox)).difference(host_lines(self._sandbox))
-            content = b"".join(line + b"\n" for line in [*own_lines, *host_lines(agents)])
-        self._commands.note({"": content.decode("utf-8", "surrogateescape")})
-        self._commands.run(f"cat {NOTE} >{path}")
+        self.transfer.unpack(agents.archive(sorted(carried)))
 
     def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> list[str]:
         """Have git note the given paths as they are now, and take the difference.
@@ -336,15 +359,6 @@ class EndState:
         for paths in (first, [path for path in old if path not in first]):
             if paths:
                 self._commands.git_paths("checkout-index -f -q -z --stdin", paths)
-
-    def _renew(self, paths: list[str]) -> None:
-        """Make files newer than all that the agent left, so that builds do not take it for them."""
-        if paths:
-            self._commands.run(f"xargs -0r touch -ch -d @{self.later_time():.0f} --", paths)
-
-    def later_time(self) -> float:
-        """Return a time that is later than that of all that the agent left."""
-        return float(max(int(time.time()), int(self._newest) + 1))
 
 
 def _is_folder(entry: Entry | None) -> bool:

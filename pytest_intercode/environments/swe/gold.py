@@ -1,21 +1,26 @@
-"""Gold of swe tasks: a patch in git's format, or commands; and what a patch is about."""
+"""Gold of swe tasks: a patch in git's format, or commands; what a patch is about, and its parts."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from pytest_intercode.core.patches import heredoc
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.answer import Answer
 from pytest_intercode.errors import SolvedAtFirst
 
-__all__ = ["check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
+__all__ = ["change_gold", "check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
 
 _HEADER = re.compile(  # most often both names are the same, which shows where the first one ends
     r'^diff --git "?a/(?:(?P<both>.*?)"? "?b/(?P=both)|(?P<old>.*?)"? "?b/(?P<new>.*?))"?$',
     re.MULTILINE,
 )
+_FILE = re.compile(r"^diff --git ", re.MULTILINE)
+_HUNK = re.compile(r"^@@ ", re.MULTILINE)
 
 
 def is_patch(text: str) -> bool:
@@ -33,6 +38,24 @@ def gold_actions(task: Task) -> list[str]:
     folder = task.repository.at if task.repository else task.workdir
     command = f"git -C {shlex.quote(folder)} apply --whitespace=nowarn"
     return [heredoc(command, gold) if is_patch(gold) else gold for gold in task.gold]
+
+
+def change_gold(task: Task) -> Iterator[Answer]:
+    """Yield wrong answers: a patch without one of its files, and without the last hunk of one."""
+    if len(task.gold) != 1 or not is_patch(task.gold[0]):
+        return
+    begins = [match.start() for match in _FILE.finditer(task.gold[0])]
+    files = [task.gold[0][a:b] for a, b in itertools.pairwise([*begins, len(task.gold[0])])]
+    for index, text in enumerate(files):
+        hunks = [match.start() for match in _HUNK.finditer(text)]
+        for part, remainder in (
+            ("a hunk", text[: hunks[-1]] if len(hunks) > 1 else ""),
+            ("a file", ""),
+        ):
+            changed = "".join((*files[:index], remainder, *files[index + 1 :]))
+            if changed and (remainder or part == "a file"):
+                actions = tuple(gold_actions(replace(task, gold=(changed,))))
+                yield Answer(actions, description=f"gold without {part}", certain=False)
 
 
 def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None:

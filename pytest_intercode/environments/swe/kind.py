@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SweKind"]
 
+_RESULTS = (  # what a record calls tests, their mark on the page, and what that means
+    ("unfixed", "!", "fails, and has to pass"),
+    ("broken", "!", "passed before, and fails"),
+    ("fixed", "=", "passes"),
+    ("kept", "=", "passes as before"),
+)
+
 
 class SweKind(ShellKind):
     """Commands of a shell in a repository, graded by tests."""
@@ -62,7 +69,7 @@ What you change in tests, and in the settings of what runs them, is not used.
 
     def wrong_answers(self, task: Task) -> Iterator[Answer]:
         """Yield parts of gold's patch."""
-        from pytest_intercode.environments.swe.mutations import change_gold
+        from pytest_intercode.environments.swe.gold import change_gold
 
         return change_gold(task)
 
@@ -78,7 +85,24 @@ What you change in tests, and in the settings of what runs them, is not used.
         return swe_reward_again(episode.state["tests"])
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the tests, and what the agent changed."""
-        from pytest_intercode.environments.swe.sections import end_state_sections
+        """Return the tests, and the patch that the agent left."""
+        from pytest_intercode.environments.sections import compare_table, show_marked_lines
 
-        return end_state_sections(state, record)
+        sections = []
+        tests = state.get("tests")
+        if isinstance(tests, Mapping):
+            lines = [[mark, test, text] for key, mark, text in _RESULTS for test in tests[key]]
+            sections.append(compare_table("Tests", ["test", "result"], lines))
+        rewards = state.get("rewards")
+        if isinstance(rewards, Mapping):  # of a machine's tests, which say themselves what they are
+            lines = [["=" if v >= 1 else "!", name, f"{v:g}"] for name, v in rewards.items()]
+            sections.append(compare_table("Rewards", ["part", "value"], lines))
+        patch = state["patch"].splitlines()
+        if patch or not isinstance(rewards, Mapping):
+            marked = [
+                [line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch
+            ] or [["", "nothing was changed"]]
+            sections.append(show_marked_lines("Patch", marked, same=None))
+        if state["left_out"]:
+            sections[-1]["note"] = f"Not tested: {', '.join(state['left_out'])}."
+        return sections

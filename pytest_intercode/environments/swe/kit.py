@@ -17,7 +17,7 @@ from inspect import getsource
 from pathlib import Path
 
 from pytest_intercode.core.files import cache_folder
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.environments.swe import requirements
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
@@ -31,6 +31,7 @@ __all__ = [
     "kit_folder",
     "kit_with",
     "make_kit",
+    "mounts",
     "sets_of",
     "settings",
 ]
@@ -102,6 +103,17 @@ def kit_with(requirements: Sequence[str], prefix: str) -> Path:
         f"{prefix}: its tests install {packages} from the network, and the verifier kit does not "
         f"hold them; add them with: {add_command((), requirements)}"
     )
+
+
+def mounts(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
+    """Return what is mounted for tests that need the kit: paths of the host, and of the sandbox.
+
+    Raises:
+        MissingProgram: there is no kit, or it lacks what they need.
+    """
+    if verification.kit is None or verification.fetches:
+        return ()
+    return ((str(kit_with(verification.kit, f"{task.source}: task {task.id!r}")), AT),)
 
 
 def add_command(datasets: Sequence[str], requirements: Sequence[str]) -> str:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pytest_intercode.core.archives import unpack_files
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.digest import digest
+from pytest_intercode.core.task import Repository, Task
+from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.swe.carrying import SURVEY, Programs, read_survey
 from pytest_intercode.environments.swe.commands import COMMAND_TIMEOUT, git_command, paths_of
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = [
     "HOSTS",
     "Index",
+    "PreparedVerifier",
     "all_host_lines",
     "host_lines",
     "machine_changes",
+    "read_first_state",
     "read_index",
-    "read_programs",
 ]
 
 HOSTS = "/etc/hosts"
@@ -50,6 +54,33 @@ class Index:
     tracked: frozenset[str]
 
 
+@dataclass
+class PreparedVerifier(Gold):
+    """A verifier in the task's first state; nothing of gold is in it.
+
+    Attributes:
+        index: its repository's, where one is to be compared.
+        programs: what its programs load from.
+    """
+
+    index: Index | None = None
+    programs: Programs = field(default_factory=Programs)
+
+
+def read_first_state(sandbox: Sandbox, task: Task, provider: SandboxProvider) -> PreparedVerifier:
+    """Look at a verifier in the task's first state, before anything of an agent's comes there."""
+    # A repository that is laid over an image brings history and sources, and no programs.
+    laid_over = task.repository is not None and task.repository.source is not None
+    first_state = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
+    if laid_over:
+        assert task.repository is not None
+        first_state = replace(first_state, repository=Repository(at=task.repository.at))
+    place = task.image if laid_over else sandbox.spec.image
+    name = f"programs {place} {digest(first_state)} {sandbox.spec.readonly}"
+    programs = provider.share(name, lambda: _read_programs(sandbox, task))
+    return PreparedVerifier(sandbox, index=read_index(sandbox, task), programs=programs)
+
+
 def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     """Copy the index of a verifier's repository, before anything of an agent's comes there.
 
@@ -67,7 +98,7 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     return Index(posixpath.join(folder, index) + _COPY, frozenset(tracked))
 
 
-def read_programs(sandbox: Sandbox, task: Task) -> Programs:
+def _read_programs(sandbox: Sandbox, task: Task) -> Programs:
     """Return what the programs of a verifier load from, before anything of an agent's comes there.
 
     Raises:

@@ -17,18 +17,37 @@ from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.environments.swe.carrying import Carrying
 from pytest_intercode.environments.swe.commands import NOTE, Commands
 from pytest_intercode.environments.swe.end_state import EndState
-from pytest_intercode.environments.swe.kit import settings
+from pytest_intercode.environments.swe.kit import mounts, settings
 from pytest_intercode.environments.swe.machine import Index
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, TaskError, UngradableState
 from pytest_intercode.rewards.eval_scripts import sealed_script
 from pytest_intercode.rewards.verification import TestRun
-from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Verifier"]
+__all__ = ["Verifier", "verifier_spec"]
 
 _REWARDS = ("reward.json", "reward.txt")
+_MAX_OUTPUT = 64 * 1024**2  # bytes that tests may print
 _MAX_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
+
+
+def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> SandboxSpec:
+    """Return a verifier's sandbox: like the agent's, or of an image of its own; root's.
+
+    Args:
+        spec: the agent's sandbox.
+        task: the task, which has a verification.
+        provider: where sandboxes come from.
+    """
+    verification = task.verification
+    assert verification is not None
+    limits = replace(verification.limits or spec.limits, output=_MAX_OUTPUT)
+    if verification.image is not None:
+        spec = replace(spec, image=provider.image(verification.image), workdir="/")
+    kit = mounts(task, verification)
+    return replace(spec, limits=limits, user="", readonly=kit, scratch=())
 
 
 class Verifier:
@@ -91,14 +110,16 @@ class Verifier:
         clearing = "" if self._end_state.cleared else self._clearing()
         if clearing:
             self._commands.run(clearing)
+        later_time = self._end_state.transfer.later_time
         for verification_archive in verification.archives:
             archive = build_archive(
-                replace(task, archive=verification_archive, files={}), self._end_state.later_time()
+                replace(task, archive=verification_archive, files={}),
+                self._end_state.transfer.later_time(),
             )
             self._sandbox.unpack(archive)
         files = self._files()
         if files:
-            self._sandbox.unpack(pack_files(files, task.workdir, self._end_state.later_time()))
+            self._sandbox.unpack(pack_files(files, task.workdir, later_time()))
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )

@@ -6,7 +6,12 @@ import re
 from collections.abc import Iterator
 
 from pytest_intercode.rewards.test_logs.javascript import ESCAPE
-from pytest_intercode.rewards.test_logs.results import Results, Status, Statuses
+from pytest_intercode.rewards.test_logs.results import (
+    Results,
+    Status,
+    Statuses,
+    by_whole_line,
+)
 
 __all__ = [
     "parse_bpmn_js",
@@ -132,13 +137,11 @@ def _error_after(log: str, start: int) -> tuple[int, int] | None:
     return None
 
 
-def parse_marked(log: str) -> Statuses:
+@by_whole_line
+def parse_marked(line: str) -> tuple[str, Status] | None:
     """Read ``1) name``."""
-    statuses = Results()
-    for line in log.split("\n"):
-        if result := re.match(r"\d+\)\s(.*)", line):
-            statuses[result[1].strip()] = Status.FAILED
-    return statuses
+    result = re.match(r"\d+\)\s(.*)", line)
+    return (result[1].strip(), Status.FAILED) if result else None
 
 
 _P5_TAG = re.compile(r"<(/?)(\w+)>")

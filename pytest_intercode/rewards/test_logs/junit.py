@@ -1,12 +1,13 @@
-"""JUnit's XML, read safely: no document type and so no entities, and limits on everything.
+"""What runners write for programs: JUnit's XML, read safely, and JSON.
 
-Test runners of nearly every language write it. There is no schema that all keep to: a test is a
-``testcase`` with ``classname`` and ``name``, and below it may be ``failure``, ``error`` or
-``skipped``.
+XML has no document type here and so no entities, and there are limits on everything. Runners of
+nearly every language write JUnit's. There is no schema that all keep to: a test is a ``testcase``
+with ``classname`` and ``name``, and below it may be ``failure``, ``error`` or ``skipped``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -15,7 +16,14 @@ from xml.parsers import expat
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.test_logs.results import Results, Status, Statuses
 
-__all__ = ["Element", "junit_name", "read_junit", "read_xml"]
+__all__ = [
+    "Element",
+    "junit_name",
+    "parse_json_tests",
+    "parse_junit",
+    "read_junit",
+    "read_xml",
+]
 
 _MAX_SIZE = 32 * 1024**2  # bytes of a document
 _MAX_DEPTH = 64  # elements within each other
@@ -122,3 +130,22 @@ def junit_name(test: str) -> str:
         return test
     owner = ".".join([module.removesuffix(".py").replace("/", "."), *parts[:-1]])
     return f"{owner}::{parts[-1]}{bracket}{parameters}"
+
+
+def parse_junit(log: str) -> Statuses:
+    """Read JUnit's XML."""
+    return read_junit(log.encode("utf-8", "replace"))
+
+
+def parse_json_tests(log: str) -> Statuses:
+    """Read ``{"tests": [{"name": ..., "status": ...}]}``, from the first brace to the last."""
+    statuses = Results()
+    try:
+        tests = json.loads(log[log.find("{") : log.rfind("}") + 1])["tests"]
+        for test in tests:
+            name, status = test["name"], test["status"]
+            if isinstance(name, str) and status in Status.__members__:
+                statuses[name] = Status(status)
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return {}
+    return statuses

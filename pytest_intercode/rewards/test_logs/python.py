@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 
 from pytest_intercode.rewards.test_logs.results import (
+    Parser,
     Results,
     Status,
     Statuses,
+    by_whole_line,
     without_colours,
 )
 
@@ -82,74 +84,62 @@ def _shorten_option(name: str) -> str:
     return f"{name[:start]}[{option}]"
 
 
-def parse_pytest_v2(log: str) -> Statuses:
+@by_whole_line
+def parse_pytest_v2(line: str) -> tuple[str, Status] | None:
     """Read ``STATUS name with blanks`` and the older ``name with blanks STATUS``, in colours."""
-    statuses = Results()
-    for line in log.split("\n"):
-        line = without_colours(line)
-        if line.startswith(_WORDS):
-            if line.startswith("FAILED"):
-                line = line.partition(" - ")[0]
-            word, *name = line.split()
-            if name and _is_count(word, name[0]):
-                continue
-        elif line.endswith(_WORDS):
-            *name, word = line.split()
-        else:
-            continue
-        if name and word in _BY_WORD:
-            statuses[" ".join(name)] = _BY_WORD[word]
-    return statuses
+    line = without_colours(line)
+    if line.startswith(_WORDS):
+        if line.startswith("FAILED"):
+            line = line.partition(" - ")[0]
+        word, *name = line.split()
+        if name and _is_count(word, name[0]):
+            return None
+    elif line.endswith(_WORDS):
+        *name, word = line.split()
+    else:
+        return None
+    return (" ".join(name), _BY_WORD[word]) if name and word in _BY_WORD else None
 
 
 _SHARE = re.compile(r"FAILED\s*\[.*?\]")
 
 
-def parse_pydantic(log: str) -> Statuses:
+@by_whole_line
+def parse_pydantic(line: str) -> tuple[str, Status] | None:
     """Read ``STATUS name`` and ``name STATUS``, in colours; of a name with blanks one word."""
-    statuses = Results()
-    for line in log.split("\n"):
-        line = without_colours(line)
-        end = line.rfind("]") + 1  # beyond it there is nothing to be left out
-        line = _SHARE.sub("FAILED", line[:end]) + line[end:]
-        if line.startswith(_WORDS):
-            word, *name = line.split(None, 2)
-        elif line.endswith(_WORDS):
-            *name, word = line.split(None, 2)[:2]
-        else:
-            continue
-        if name and word in _BY_WORD:
-            statuses[name[0]] = _BY_WORD[word]
-    return statuses
+    line = without_colours(line)
+    end = line.rfind("]") + 1  # beyond it there is nothing to be left out
+    line = _SHARE.sub("FAILED", line[:end]) + line[end:]
+    if line.startswith(_WORDS):
+        word, *name = line.split(None, 2)
+    elif line.endswith(_WORDS):
+        *name, word = line.split(None, 2)[:2]
+    else:
+        return None
+    return (name[0], _BY_WORD[word]) if name and word in _BY_WORD else None
 
 
-def parse_pytest_verbose(log: str) -> Statuses:
+@by_whole_line
+def parse_pytest_verbose(line: str) -> tuple[str, Status] | None:
     """Read ``name STATUS``, as ``pytest --verbose`` prints while it runs."""
-    statuses = Results()
-    for line in log.split("\n"):
-        words = line.split(None, 2)
-        if len(words) > 1 and not line[0].isspace():
-            status = next((word for word in _WORDS if words[1].startswith(word)), None)
-            if status is not None:
-                statuses[words[0]] = _BY_WORD[status]
-    return statuses
+    words = line.split(None, 2)
+    if len(words) < 2 or line[0].isspace():
+        return None
+    status = next((word for word in _WORDS if words[1].startswith(word)), None)
+    return (words[0], _BY_WORD[status]) if status is not None else None
 
 
-def parse_seaborn(log: str) -> Statuses:
+@by_whole_line
+def parse_seaborn(line: str) -> tuple[str, Status] | None:
     """Read ``FAILED name``, ``PASSED name`` and ``name PASSED``."""
-    statuses = Results()
-    for line in log.split("\n"):
-        words = line.split(None, 2)
-        if len(words) < 2:
-            continue
-        if line.startswith("FAILED"):
-            statuses[words[1]] = Status.FAILED
-        elif " PASSED " in line:
-            if words[1] == "PASSED":
-                statuses[words[0]] = Status.PASSED
-        elif line.startswith("PASSED"):
-            statuses[words[1]] = Status.PASSED
-    return statuses
+    words = line.split(None, 2)
+    if len(words) < 2:
+        return None
+    if line.startswith("FAILED"):
+        return words[1], Status.FAILED
+    if " PASSED " in line:
+        return (words[0], Status.PASSED) if words[1] == "PASSED" else None
+    return (words[1], Status.PASSED) if line.startswith("PASSED") else None
 
 
 # -- unittest, as Django's runner and `python -m unittest -v` print it
@@ -240,55 +230,54 @@ def parse_sympy(log: str) -> Statuses:
     return statuses
 
 
-def parse_paramiko(log: str) -> Statuses:
-    """Read ``STATUS name``, the whole of the first word."""
-    return _read_prefixed(log, re.compile(rf"({'|'.join(_WORDS)})\s(\S+)"))
+def _by_prefix(pattern: str, doc: str) -> Parser:
+    """Return a parser of lines that begin with a status, the first group, and then a name."""
+    form = re.compile(pattern)
+
+    @by_whole_line
+    def parse(line: str) -> tuple[str, Status] | None:
+        match = form.match(line)
+        return (match[2], _BY_WORD[match[1]]) if match else None
+
+    parse.__doc__ = doc
+    return parse
 
 
-def parse_autograd(log: str) -> Statuses:
-    """Read ``[gw0] STATUS name``, as pytest-xdist prints while it runs."""
-    return _read_prefixed(log, re.compile(rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)"))
+parse_paramiko = _by_prefix(
+    rf"({'|'.join(_WORDS)})\s(\S+)", "Read ``STATUS name``, the whole of the first word."
+)
+
+parse_autograd = _by_prefix(
+    rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)",
+    "Read ``[gw0] STATUS name``, as pytest-xdist prints while it runs.",
+)
 
 
-def _read_prefixed(log: str, pattern: re.Pattern[str]) -> Statuses:
-    statuses = Results()
-    for line in log.split("\n"):
-        if result := pattern.match(line):
-            statuses[result[2]] = _BY_WORD[result[1]]
-    return statuses
-
-
-def parse_mypy(log: str) -> Statuses:
+@by_whole_line
+def parse_mypy(line: str) -> tuple[str, Status] | None:
     """Read the last word of each line that says PASSED or FAILED."""
-    statuses = Results()
-    for line in log.split("\n"):
-        status = next((word for word in ("PASSED", "FAILED") if word in line), None)
-        if status is not None:
-            statuses[line.rsplit(None, 1)[-1]] = _BY_WORD[status]
-    return statuses
+    status = next((word for word in ("PASSED", "FAILED") if word in line), None)
+    return (line.rsplit(None, 1)[-1], _BY_WORD[status]) if status is not None else None
 
 
 _SLUG = re.compile(r"([a-zA-Z0-9_\-,.\s()']+)\s\.{3}\s(ok|FAIL|ERROR)")
 _SLUG_ENDS = {"ok": Status.PASSED, "FAIL": Status.FAILED, "ERROR": Status.ERROR}
 
 
-def parse_slugify(log: str) -> Statuses:
+@by_whole_line
+def parse_slugify(line: str) -> tuple[str, Status] | None:
     """Read ``name ... ok``, where a name is letters, digits and a few marks."""
-    statuses = Results()
-    for line in log.split("\n"):
-        if result := _SLUG.fullmatch(line):
-            statuses[result[1]] = _SLUG_ENDS[result[2]]
-    return statuses
+    result = _SLUG.fullmatch(line)
+    return (result[1], _SLUG_ENDS[result[2]]) if result else None
 
 
-def parse_tornado(log: str) -> Statuses:
+@by_whole_line
+def parse_tornado(line: str) -> tuple[str, Status] | None:
     """Read ``name ... ok``, ``name ... skipped`` and ``FAIL: method (class)``."""
-    statuses = Results()
-    for line in log.split("\n"):
-        if line.endswith("... ok"):
-            statuses[line.partition(" ... ")[0]] = Status.PASSED
-        elif " ... skipped " in line:
-            statuses[line.partition(" ... ")[0]] = Status.SKIPPED
-        elif line.startswith(("ERROR:", "FAIL:")):
-            statuses[" ".join(line.split(None, 3)[1:3])] = Status.FAILED
-    return statuses
+    if line.endswith("... ok"):
+        return line.partition(" ... ")[0], Status.PASSED
+    if " ... skipped " in line:
+        return line.partition(" ... ")[0], Status.SKIPPED
+    if line.startswith(("ERROR:", "FAIL:")):
+        return " ".join(line.split(None, 3)[1:3]), Status.FAILED
+    return None

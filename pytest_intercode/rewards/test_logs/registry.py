@@ -94,8 +94,8 @@ _PARSERS = {
     "pytest_nebo": "rebench:parse_pytest_nebo",
     "swift": "rebench:parse_swift",
     # what a runner writes for programs
-    "json_tests": "runners:parse_json_tests",
-    "junit": "runners:parse_junit",
+    "json_tests": "junit:parse_json_tests",
+    "junit": "junit:parse_junit",
 }
 """The built-in parsers: the module and the function of each name. SWE-bench's names are these with
 ``parse_log_`` before them. They are imported when a log is read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import wraps
 from typing import TypeAlias
@@ -21,6 +21,7 @@ __all__ = [
     "Statuses",
     "by_line",
     "by_pattern",
+    "by_whole_line",
     "without_colours",
 ]
 
@@ -68,12 +69,20 @@ class Results(Statuses):
 
 def by_line(rule: Rule) -> Parser:
     """Return a parser that asks a rule about each line, without the blanks around it."""
+    return _by_rule(rule, lambda log: map(str.strip, log.split("\n")))
 
+
+def by_whole_line(rule: Rule) -> Parser:
+    """Return a parser that asks a rule about each line as it is."""
+    return _by_rule(rule, lambda log: log.split("\n"))
+
+
+def _by_rule(rule: Rule, lines_of: Callable[[str], Iterable[str]]) -> Parser:
     @wraps(rule)
     def parse(log: str) -> Statuses:
         statuses = Results()
-        for line in log.split("\n"):
-            result = rule(line.strip())
+        for line in lines_of(log):
+            result = rule(line)
             if result is not None:
                 statuses[result[0]] = result[1]
         return statuses
