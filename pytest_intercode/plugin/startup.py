@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.files import same_file
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
@@ -194,7 +195,7 @@ def _check(run: Run) -> None:
 def _protect(settings: Settings, path: Path, label: str) -> None:
     """Refuse to write results over a file that is read."""
     results = settings.results
-    if results is not None and results.exists() and results.samefile(path):
+    if results is not None and same_file(results, path):
         raise ConfigurationError(
             f"--intercode-results={results}: this is {label}, and it would be replaced; name "
             "another file"
