@@ -18,7 +18,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import read_records
-from pytest_intercode.results.recorded import is_ours, one_line
+from pytest_intercode.results.recorded import comparable_query, is_ours
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
@@ -329,7 +329,7 @@ class Compared:
                     f"the runs differ in {name}: {old_value or 'none'} before, "
                     f"{new_value or 'none'} after"
                 )
-        queries = self._find_changed(lambda record: one_line(record.task.query))
+        queries = self._find_changed(lambda record: comparable_query(record.task.query))
         # Digests of the first format covered less, and equal no later one.
         tasks = self._find_changed(
             lambda record: record.task.digest if record.format_version > 1 else ""
