@@ -14,17 +14,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.loader import adapt, failing, load_agent
+from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
-from pytest_intercode.errors import AgentError, NoAgent
+from pytest_intercode.errors import NoAgent
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
+from pytest_intercode.rollouts.rollout import (
+    Services,
+    default_environment,
+    expect_sandboxes,
+    fresh_agent,
+)
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -118,7 +123,7 @@ class Composition:
         """What the rollouts of this process work with."""
         return Services(
             sandboxes=self.provider,
-            make_agent=lambda spec: self.agent(spec.task),
+            make_agent=self.agent,
             make_environment=self.environment,
             run_budget=self._surroundings.run_budget,
             stage=self._stage,
@@ -147,17 +152,12 @@ class Composition:
             )
         return self._factory
 
-    def agent(self, task: Task) -> Agent:
-        """Return a fresh agent for a task; hooks are called on the rollout's thread."""
+    def agent(self, spec: RolloutSpec) -> Agent:
+        """Return a fresh agent for a rollout; hooks are called on the rollout's thread."""
 
         def make() -> Agent:
-            custom = self._surroundings.call_hook("make_agent", task=task)
-            if custom is not None:
-                return adapt(custom)
-            try:
-                return self.factory().make(task)
-            except AgentError as error:
-                return failing(error)
+            custom = self._surroundings.call_hook("make_agent", task=spec.task)
+            return adapt(custom) if custom is not None else fresh_agent(self.factory(), spec)
 
         agent = make()
         agent.again = make
