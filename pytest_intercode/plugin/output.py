@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import IO, Any
 
 import pytest
@@ -106,9 +106,16 @@ class EscapedStreams:
 
 
 class Router:
-    """Sends what episodes print and log to their own stores."""
+    """Sends what episodes print and log to their own stores; also a pytest plugin.
+
+    pytest puts other streams in place for each phase of an item, which are routed then.
+
+    Attributes:
+        phase: the phase that pytest is in; empty before the first one.
+    """
 
     def __init__(self) -> None:
+        self.phase = ""
         self._streams: list[Any] = []
         self._before: dict[int, Any] = {}
         self._handlers: list[logging.Handler] = []
@@ -143,8 +150,37 @@ class Router:
             return
         self._streams.append(stream)
 
-    def close(self) -> None:
-        """Leave streams and handlers as they were."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Route the streams of a run, while pytest captures nothing."""
+        self.route()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_setup(self) -> Generator[None]:
+        """Route the streams of the setup."""
+        yield from self._enter("setup")
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self) -> Generator[None]:
+        """Route the streams of the call."""
+        yield from self._enter("call")
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_teardown(self) -> Generator[None]:
+        """Route the streams of the teardown."""
+        yield from self._enter("teardown")
+
+    def _enter(self, phase: str) -> Iterator[None]:
+        self.phase = phase
+        self.route()
+        yield
+
+    def pytest_unconfigure(self) -> None:
+        """Leave streams and handlers as they were.
+
+        Until now an agent that cannot be ended may have printed.
+        """
         for stream in self._streams:
             vars(stream).pop("write", None)
             if id(stream) in self._before:  # another plugin's, which routes it too

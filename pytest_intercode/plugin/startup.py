@@ -21,7 +21,7 @@ from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
-from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
+from pytest_intercode.plugin.collection import BundledSuites
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.execution import set_execution
 from pytest_intercode.plugin.gate import Gate
@@ -51,7 +51,6 @@ def start(config: pytest.Config) -> None:
     register = config.pluginmanager.register
     register(Startup(run, notes), "intercode-startup")
     register(BundledSuites(run), "intercode-bundled")
-    register(BundledFirst(), "intercode-bundled-first")
 
 
 class Startup:
@@ -268,7 +267,7 @@ def _choose_execution(run: Run) -> None:
     requested = run.settings.concurrency
     distributed = getattr(run.config.option, "dist", "no") != "no"
     if requested > 1 and (is_worker(run.config) or not distributed):
-        concurrency = run.workers.share(requested)
+        concurrency = run.workers.divide(requested)
         if concurrency > 1:
             run.progress.concurrent = True
             set_execution(run.config, ConcurrentExecution(run, concurrency))
