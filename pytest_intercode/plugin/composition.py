@@ -7,7 +7,7 @@ goes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,12 +24,7 @@ from pytest_intercode.errors import NoAgent
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.rollout import (
-    Services,
-    default_environment,
-    expect_sandboxes,
-    fresh_agent,
-)
+from pytest_intercode.rollouts.rollout import Services, default_environment, fresh_agent
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -221,14 +216,6 @@ class Composition:
                 self._provider.close()
                 self._provider = None
                 self.__dict__.pop("services", None)
-
-    def owns(self, environment: Environment) -> bool:
-        """Whether an environment has its sandboxes from us, so that we know what others need."""
-        return getattr(environment, "provider", None) is self.provider
-
-    def expect(self, tasks: Iterable[Task]) -> None:
-        """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
-        expect_sandboxes(self.provider, tasks, self.settings.profile)
 
     def close(self) -> None:
         """End every sandbox and what the agent holds open."""

@@ -26,7 +26,7 @@ from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.inline import InlineExecutor
-from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.rollout import Rollout, Services, expect_sandboxes
 
 __all__ = ["Execution", "InlineExecution", "handle_of", "play_yourself", "set_execution"]
 
@@ -167,7 +167,9 @@ class InlineExecution(Observer):
 
     def _look_ahead(self, environment: Environment, *, started: bool) -> None:
         """Have sandboxes started: of the present item, unless its own have, and of the next."""
-        if not self._run.composition.owns(environment) or self._pending():
+        provider = self._run.composition.provider
+        # Of an environment with sandboxes of its own it is not known what others will need.
+        if getattr(environment, "provider", None) is not provider or self._pending():
             return
         self._looked_ahead = True
         following = [
@@ -178,4 +180,5 @@ class InlineExecution(Observer):
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        self._run.composition.expect([task for task in map(task_of, following) if task is not None])
+        tasks = [task for task in map(task_of, following) if task is not None]
+        expect_sandboxes(provider, tasks, self._run.settings.profile)

@@ -24,10 +24,16 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
-__all__ = ["EscapedStreams", "LiveLine", "Router", "replay"]
+__all__ = ["EscapedStreams", "LiveLine", "Router", "replay", "uncaptured"]
 
 _MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
 _REPLAY = object()  # owns what an item prints of what its rollout had printed
+
+
+def uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Have pytest capture nothing that is printed, in this context."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
 
 
 def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:

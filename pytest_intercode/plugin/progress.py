@@ -16,7 +16,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
-from pytest_intercode.plugin.output import LiveLine
+from pytest_intercode.plugin.output import LiveLine, uncaptured
 
 __all__ = ["Progress"]
 
@@ -116,13 +116,10 @@ class Progress:
 
     def show_lines(self) -> None:
         """Print the lines that wait."""
-        manager = self._config.pluginmanager
-        terminal: Any = manager.get_plugin("terminalreporter")
-        capture = manager.get_plugin("capturemanager")
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is None:
             self.lines.clear()
-        captured = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
-        with self.hidden(), captured:
+        with self.hidden(), uncaptured(self._config):
             while self.lines:
                 terminal.ensure_newline()
                 terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
@@ -173,8 +170,7 @@ class Progress:
         if time.monotonic() - self._last_line < _LINE_INTERVAL:
             return
         self._last_line = time.monotonic()
-        capture = self._config.pluginmanager.get_plugin("capturemanager")
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        with uncaptured(self._config):
             reporter.ensure_newline()
             if reporter._tw.width_of_current_line:  # of xdist's and of quiet runs it knows nothing
                 reporter.write_line("")

@@ -31,7 +31,12 @@ from pytest_intercode.plugin.resume import Resumed, resumed_of
 from pytest_intercode.plugin.run import Run, run_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
-from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
+from pytest_intercode.plugin.xdist import (
+    is_distributed,
+    is_worker,
+    make_ordered_scheduler,
+    make_scheduler,
+)
 from pytest_intercode.results.files import read_records
 
 __all__ = ["Startup", "start"]
@@ -112,12 +117,14 @@ class Startup:
             one_line(f"intercode: {', '.join(words)}, sandbox {run.composition.provider.choice}")
         ]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
-        dist = getattr(run.config.option, "dist", "no")
-        if dist != "no":  # nothing else is collected here
-            tasks = [task for suite in run.tasks.bundled().values() for task in suite]
-            lines += self._describe_hosts(tasks)
-        if dist != "no" and self._suites_in_order():
+        if not is_distributed(run.config):
+            return lines
+        # Nothing else is collected here.
+        tasks = [task for suite in run.tasks.bundled().values() for task in suite]
+        lines += self._describe_hosts(tasks)
+        if self._suites_in_order():
             requirement = "run in one worker, in order"
+            dist = run.config.getvalue("dist")
             if dist != "load":
                 requirement = (
                     f"need one worker to have InterCode's rewards, which --dist={dist} may not give"
@@ -265,8 +272,7 @@ def _choose_execution(run: Run) -> None:
         set_execution(run.config, execution)
         return
     requested = run.settings.concurrency
-    distributed = getattr(run.config.option, "dist", "no") != "no"
-    if requested > 1 and (is_worker(run.config) or not distributed):
+    if requested > 1 and (is_worker(run.config) or not is_distributed(run.config)):
         concurrency = run.workers.divide(requested)
         if concurrency > 1:
             run.progress.concurrent = True

@@ -14,6 +14,7 @@ from pytest_intercode.rollouts.budgets import RunBudget
 
 __all__ = [
     "Workers",
+    "is_distributed",
     "is_worker",
     "make_ordered_scheduler",
     "make_scheduler",
@@ -26,15 +27,9 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-class _SharedFile:
-    """A file without a name, which the controller makes for its workers; it goes with the last."""
-
-    def __init__(self, name: str) -> None:
-        self._descriptor = os.memfd_create(name)
-        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+def is_distributed(config: pytest.Config) -> bool:
+    """Whether this process gives its items to xdist's workers."""
+    return str(getattr(config.option, "dist", "no")) != "no"
 
 
 def _open_shared(path: str | None) -> Path | None:
@@ -74,7 +69,7 @@ class Workers:
         began, path = worker_input.get("intercode_budget") or (None, None)
         self.budget = RunBudget(limits, began=began, path=_open_shared(path))
         self._number = int("".join(filter(str.isdigit, str(worker_input.get("workerid", "")))) or 0)
-        self._files: dict[str, _SharedFile] = {}
+        self._files: dict[str, int] = {}  # descriptors, by name
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -86,9 +81,10 @@ class Workers:
             node.workerinput["intercode_budget"] = (self.budget.began, path)
 
     def _share(self, name: str) -> str:
+        """Return the path of a file that the workers share; it goes with the last of them."""
         if name not in self._files:
-            self._files[name] = _SharedFile(name)
-        return self._files[name].path
+            self._files[name] = os.memfd_create(name)
+        return f"/proc/{os.getpid()}/fd/{self._files[name]}"
 
     def divide(self, concurrency: int) -> int:
         """Return how many episodes this process may run at a time, at least one.
@@ -107,8 +103,8 @@ class Workers:
 
     def pytest_unconfigure(self) -> None:
         """Let go of the files."""
-        for file in self._files.values():
-            file.close()
+        for descriptor in self._files.values():
+            os.close(descriptor)
 
 
 def queued_items(
