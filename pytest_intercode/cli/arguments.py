@@ -20,21 +20,29 @@ if TYPE_CHECKING:
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = [
-    *("add_backend_argument", "add_concurrency_argument", "add_data_argument"),
-    *("add_docker_arguments", "add_option", "add_permission_arguments", "add_results_argument"),
-    *("count", "map_concurrently", "permissions_of", "results_stem", "sandboxes_of"),
+    *("add_concurrency_argument", "add_option", "add_options", "add_permission_arguments"),
+    *("add_results_argument", "count", "map_concurrently", "permissions_of", "results_stem"),
+    "sandboxes_of",
 ]
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
+def add_options(parser: argparse.ArgumentParser, *options: Option[Any]) -> None:
+    """Add options of pytest's, each as ``--NAME``: with its values, its default and its help."""
+    for option in options:
+        add_option(parser, option, option.help)
+
+
 def add_option(parser: argparse.ArgumentParser, option: Option[Any], help: str) -> None:
-    """Add an option of pytest's as ``--NAME``: its values and its default, with a help of its own.
+    """Add an option of pytest's that means something else for a command.
 
     Lists and pairs are lists of values, as the argument is repeatable.
     """
     settings: dict[str, Any] = {"action": "store_true"}
+    default = option.default or option.fallback
+    note = f"default: {default}" if default else ""
     if option.allowed:
         settings = {"choices": option.allowed, "default": option.default or None}
     elif option.metavar:
@@ -42,7 +50,10 @@ def add_option(parser: argparse.ArgumentParser, option: Option[Any], help: str) 
         settings["default"] = option.default or None
         if option.listed or option.pairs:
             settings |= {"action": "append", "default": []}
-    parser.add_argument(f"--{option.name}", help=help, **settings)
+            note = "repeatable"
+    text = f"{help} ({note})" if note else help
+    text = text.replace("`", "").replace("%", "%%")
+    parser.add_argument(f"--{option.name}", help=text, **settings)
 
 
 def _parser(option: Option[Any]) -> Callable[[str], object]:
@@ -60,43 +71,11 @@ def _parser(option: Option[Any]) -> Callable[[str], object]:
     return parse
 
 
-def add_backend_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says which backend makes sandboxes."""
-    add_option(parser, Options.backend, f"the backend (default: {Options.backend.default})")
-
-
-def add_data_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says where InterCode's data are."""
-    text = (
-        "folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
-        "`pytest-intercode fetch` got)"
-    )
-    add_option(parser, Options.data_path, text)
-
-
-def add_docker_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says on which engines sandboxes are started, and where their images come from."""
-    add_option(
-        parser,
-        Options.docker_hosts,
-        "start sandboxes on this Docker host: ssh://USER@HOST, tcp://HOST:PORT, unix://PATH "
-        "or the name of a Docker context (repeatable)",
-    )
-    add_option(
-        parser,
-        Options.registry,
-        "ask this registry for each image before it is built, and push there what was built",
-    )
-
-
 def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says what suites may use of this machine, as the options of pytest do."""
-    for option, text in (
-        (Options.allow_path, "let suites read this folder besides their own"),
-        (Options.pass_env, "let task folders have the value of this environment variable"),
-        (Options.allow_host, "let suites that list it reach this host of a private network"),
-    ):
-        add_option(parser, option, f"{text} (repeatable)")
+    add_options(parser, Options.allow_path, Options.pass_env)
+    text = "let suites that list it reach this host of a private network"
+    add_option(parser, Options.allow_host, text)
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:

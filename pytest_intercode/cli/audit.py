@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_backend_argument,
     add_concurrency_argument,
-    add_data_argument,
-    add_docker_arguments,
     add_option,
+    add_options,
     add_permission_arguments,
     count,
     map_concurrently,
@@ -65,16 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="audit the first N tasks of each suite"
     )
-    add_backend_argument(parser)
-    add_option(
-        parser,
-        Options.runtime,
-        "the runtime that Docker starts sandboxes with (default: the engine's own)",
-    )
-    add_docker_arguments(parser)
+    add_option(parser, Options.backend, "the backend of sandboxes")
+    add_options(parser, Options.runtime, Options.docker_hosts, Options.registry)
     add_permission_arguments(parser)
     add_concurrency_argument(parser, _CONCURRENCY, "tasks")
-    add_data_argument(parser)
+    add_options(parser, Options.data_path)
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
     parser.add_argument(
         "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.cli.arguments import add_option
+from pytest_intercode.cli.arguments import add_option, add_options
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
@@ -38,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a task folder, a folder of them, their registry (registry.json:NAME), or a dataset",
     )
-    add_option(
-        parser,
-        Options.base_images,
-        "another base image, as for --intercode-base-image (repeatable)",
-    )
+    add_options(parser, Options.base_images)
     add_option(
         parser,
         Options.network,

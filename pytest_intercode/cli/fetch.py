@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import add_docker_arguments, add_option, sandboxes_of
+from pytest_intercode.cli.arguments import add_option, add_options, sandboxes_of
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Options.base_images,
         "another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
-    add_docker_arguments(parser)
+    add_options(parser, Options.docker_hosts, Options.registry)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_backend_argument,
     add_concurrency_argument,
-    add_docker_arguments,
     add_option,
+    add_options,
     add_permission_arguments,
     count,
     map_concurrently,
@@ -53,22 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the tasks: a dataset such as swe-bench-verified, a suite (.yaml), or rows (.jsonl)",
     )
-    add_option(
-        parser,
-        Options.data_path,
-        "the folder of the datasets' rows (default: $INTERCODE_DATA)",
-    )
+    add_options(parser, Options.data_path)
     parser.add_argument(
         "--task", metavar="ID", nargs="+", action="extend", default=[], help="grade these only"
     )
     parser.add_argument(
         "--limit", metavar="N", type=count, help="grade the first N predictions only"
     )
-    add_backend_argument(parser)
-    add_option(parser, Options.base_images, "another base image, for mirrors (repeatable)")
-    add_docker_arguments(parser)
+    add_option(parser, Options.backend, "the backend of sandboxes")
+    add_options(parser, Options.base_images, Options.docker_hosts, Options.registry)
     add_permission_arguments(parser)
-    add_option(parser, Options.network, "let sandboxes reach the network")
+    add_options(parser, Options.network)
     add_concurrency_argument(parser, _CONCURRENCY, "predictions")
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write a report of each, a line each"

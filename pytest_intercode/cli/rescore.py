@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_data_argument,
+    add_options,
     add_permission_arguments,
     add_results_argument,
     permissions_of,
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="suites of the tasks; their reward options of today count, not the recorded ones",
     )
-    add_data_argument(parser)
+    add_options(parser, Options.data_path)
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write the rows with their new rewards"
     )
