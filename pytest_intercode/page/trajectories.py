@@ -21,7 +21,7 @@ from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.sections import Section, show_state
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.page.run import CHANGES, Run, changes
+from pytest_intercode.page.run import CHANGES, Change, Run
 from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["Blocks", "Place", "end_state_sections", "episode", "index_of", "packed"]
@@ -44,7 +44,7 @@ class _Names:
         return self.numbers.setdefault(name, len(self.numbers))
 
 
-def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
+def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> dict[str, Any]:
     """Return the index, having put every trajectory into ``blocks``.
 
     Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
@@ -52,6 +52,11 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
     seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a test of the
     user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
     numbers into the lists of their names.
+
+    Args:
+        runs: the runs.
+        changes: what became of each task, where there are two.
+        blocks: take the trajectories.
     """
     outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
@@ -62,7 +67,7 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
         _Names(),
     )
     tasks_by_run = [run.tasks() for run in runs]
-    changed = {change.key: change for change in changes(*runs)} if len(runs) == 2 else {}
+    changed = {change.key: change for change in changes}
     tasks = []
     for key in dict.fromkeys(key for tries in tasks_by_run for key in tries):
         task = next(tries[key][0].task for tries in tasks_by_run if key in tries)
