@@ -2,6 +2,11 @@
 
 Items are reported in order, as always. While pytest waits for one, the rollouts of those after it
 run on threads of their own; in an item's turn its fixtures find its rollout, running or over.
+
+Two kinds of threads meet here. pytest's main thread calls the hooks, and what fixtures ask for. The
+executor's threads ask for the next rollout, and notify of what rollouts do. What both of them use
+(the order, the rollouts that were begun, the items that are known to fail) is guarded by the
+executor's lock, which the executor holds while it asks.
 """
 
 from __future__ import annotations
@@ -89,13 +94,14 @@ class ConcurrentExecution(Observer):
         self._concurrency = concurrency
         self._config = run.config
         self._process = SharedProcess()
-        self._order = ItemOrder(run.config)  # guarded by the executor's lock
+        self._order = ItemOrder(run.config)
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
+        # The same by their handles, for as long as their threads may notify of something.
         self._of: dict[Handle, _Running] = {}
         self._failed: set[pytest.Item] = set()  # known to fail, though not reported
         self._reported: _Running | None = None
         self._unreported: list[EpisodeRecord] = []
-        self._exhausted = False
+        self._exhausted = False  # all further rollouts would fail as one did
         self._stack = contextlib.ExitStack()
         self._router = Router()
         run.config.pluginmanager.register(self._router, "intercode-router")

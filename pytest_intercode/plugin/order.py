@@ -59,7 +59,7 @@ class ItemOrder:
 
     def begin_turn(self, item: pytest.Item, next_item: pytest.Item | None = None) -> None:
         """Note whose turn it is; what its predecessor had in common with others may be gone."""
-        if not self._items:
+        if not self._items:  # the first turn
             self._items = list(item.session.items)
             self._positions = {item: position for position, item in enumerate(self._items)}
         self.current, self.next = item, next_item
@@ -108,7 +108,7 @@ class ItemOrder:
 
     def own_items_of(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Return those items that no other worker of xdist's has been given instead."""
-        if not is_worker(self._config):
+        if not (is_worker(self._config) and self._items):  # else no item has had its turn
             return list(items)
         own_items = {self.current, *queued_items(self._config, self._items)}
         return [item for item in items if item in own_items]
