@@ -14,7 +14,7 @@ from pytest_intercode.cli.arguments import (
 )
 from pytest_intercode.cli.printing import note, say, warn, write_output
 from pytest_intercode.core.files import same_file
-from pytest_intercode.core.text import format_columns, one_line, pluralize
+from pytest_intercode.core.text import first_names, format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
 
@@ -100,8 +100,7 @@ def run(options: argparse.Namespace) -> int:
         write_output(output, to_text(rescored.records))
         say(f"written: {output}")
     for problem, ids in rescored.problems.items():
-        examples = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        note(f"not scored: {pluralize(len(ids), 'episode')} ({examples}): {problem}")
+        note(f"not scored: {pluralize(len(ids), 'episode')} ({first_names(ids)}): {problem}")
     return 1 if rescored.problems else 0
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import read_records
@@ -385,8 +386,7 @@ def _join_values(values: Iterable[Any]) -> str:
 
 
 def _task_list(keys: Sequence[TaskKey]) -> str:
-    names = ", ".join(map(str, keys[:3])) + (", ..." if len(keys) > 3 else "")
-    return f"1 task ({names})" if len(keys) == 1 else f"{len(keys)} tasks ({names})"
+    return f"{pluralize(len(keys), 'task')} ({first_names(keys)})"
 
 
 # -- what the gate compares with
