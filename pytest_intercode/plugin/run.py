@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import TruncatedResultsWarning
-from pytest_intercode.plugin.composition import Composition, Surroundings
+from pytest_intercode.plugin.composition import Composition
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
@@ -82,17 +83,18 @@ class Run:
         self._stack.enter_context(exit_prevented())  # before the user's modules look it up
         self.composition = Composition(
             settings,
-            Surroundings(
-                call_hook=partial(call_hook, config),
-                report=self.progress.report,
-                lend_terminal=self._lend_terminal,
-                run_budget=self.workers.budget,
+            sandbox=replace(
+                settings.sandbox,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 verbosity=config.get_verbosity(),
                 hidden=(config.rootpath, *((settings.data.path,) if settings.data else ())),
-                golds=_golds_file(config),
             ),
+            call_hook=partial(call_hook, config),
+            report=self.progress.report,
+            lend_terminal=self._lend_terminal,
+            run_budget=self.workers.budget,
+            golds=_golds_file(config),
         )
 
     @property
