@@ -214,15 +214,16 @@ class LiveLine:
 
     It stands below what pytest has written, and is there only while pytest waits, so that it never
     meets pytest's own writing. It goes past pytest's capturing, on a descriptor of its own.
-
-    Args:
-        config: pytest's; made while it captures nothing.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self) -> None:
         self._file: IO[str] | None = None
+        self._writer: Any = None  # pytest's
         self._shown = ""
         self._lock = threading.RLock()
+
+    def open(self, config: pytest.Config) -> None:
+        """Take hold of the terminal, if there is one; called while pytest captures nothing."""
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         visible = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
         if not visible or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
