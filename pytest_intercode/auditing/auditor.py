@@ -9,12 +9,11 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from pytest_intercode.auditing.determinism import describe_difference
 from pytest_intercode.auditing.duplicates import find_duplicates
 from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.auditing.findings import AuditedTask, Finding, acknowledge
 from pytest_intercode.auditing.mutations import idle_answers, wrong_answers
-from pytest_intercode.auditing.playing import Played, play
+from pytest_intercode.auditing.playing import Played, describe_difference, play
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer

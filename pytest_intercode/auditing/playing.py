@@ -1,4 +1,4 @@
-"""Plays a few actions in an episode, without an agent, and keeps its end state."""
+"""Plays a few actions in an episode, without an agent; keeps and compares end states."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Played", "play"]
+__all__ = ["Played", "describe_difference", "play"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +93,28 @@ def play(
         )
     finally:
         rollout.close()
+
+
+def describe_difference(env: str, *runs: Played) -> str:
+    """Describe how the end states of runs of gold differ; empty if they are equal.
+
+    Gold is deterministic if an agent that plays it a second later is graded 1.0 against it: both
+    start from the same files, with the same times.
+
+    Args:
+        env: the environment.
+        runs: episodes of an agent that played gold.
+    """
+    if any(run.end_reason == "budget" and not run.solved for run in runs):
+        return ""  # gold was cut short: its end states cannot be compared
+    kind = kind_of(env)
+    for run in runs:
+        if not run.solved and (difference := kind.describe_unequal(run.state)):
+            return difference
+    first = runs[0]
+    for run in runs[1:]:
+        if difference := kind.describe_changed(first.state, run.state):
+            return difference
+        if run.reward.value != first.reward.value:
+            return f"rewards: {first.reward.value:.2f}, then {run.reward.value:.2f}"
+    return ""

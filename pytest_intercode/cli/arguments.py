@@ -1,33 +1,48 @@
-"""Arguments that more than one command has; those that pytest has too come from its options."""
+"""Arguments that more than one command has, and what is made of them.
+
+Those that pytest has too come from its options.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_intercode.cli.printing import note
 from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.options.option import Option
     from pytest_intercode.sandboxes.provider import SandboxProvider
-    from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = [
-    *("add_backend_argument", "add_data_argument", "add_docker_arguments", "add_option"),
-    *("add_permission_arguments", "check_sandboxes", "count", "permissions_of"),
-    "sandbox_settings",
+    *("add_concurrency_argument", "add_option", "add_options", "add_permission_arguments"),
+    *("add_results_argument", "count", "map_concurrently", "permissions_of", "results_stem"),
+    "sandboxes_of",
 ]
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+def add_options(parser: argparse.ArgumentParser, *options: Option[Any]) -> None:
+    """Add options of pytest's, each as ``--NAME``: with its values, its default and its help."""
+    for option in options:
+        add_option(parser, option, option.help)
 
 
 def add_option(parser: argparse.ArgumentParser, option: Option[Any], help: str) -> None:
-    """Add an option of pytest's as ``--NAME``: its values and its default, with a help of its own.
+    """Add an option of pytest's that means something else for a command.
 
     Lists and pairs are lists of values, as the argument is repeatable.
     """
     settings: dict[str, Any] = {"action": "store_true"}
+    default = option.default or option.fallback
+    note = f"default: {default}" if default else ""
     if option.allowed:
         settings = {"choices": option.allowed, "default": option.default or None}
     elif option.metavar:
@@ -35,7 +50,10 @@ def add_option(parser: argparse.ArgumentParser, option: Option[Any], help: str) 
         settings["default"] = option.default or None
         if option.listed or option.pairs:
             settings |= {"action": "append", "default": []}
-    parser.add_argument(f"--{option.name}", help=help, **settings)
+            note = "repeatable"
+    text = f"{help} ({note})" if note else help
+    text = text.replace("`", "").replace("%", "%%")
+    parser.add_argument(f"--{option.name}", help=text, **settings)
 
 
 def _parser(option: Option[Any]) -> Callable[[str], object]:
@@ -53,43 +71,11 @@ def _parser(option: Option[Any]) -> Callable[[str], object]:
     return parse
 
 
-def add_backend_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says which backend makes sandboxes."""
-    add_option(parser, Options.backend, f"the backend (default: {Options.backend.default})")
-
-
-def add_data_argument(parser: argparse.ArgumentParser) -> None:
-    """Add what says where InterCode's data are."""
-    text = (
-        "folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
-        "`pytest-intercode fetch` got)"
-    )
-    add_option(parser, Options.data_path, text)
-
-
-def add_docker_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says on which engines sandboxes are started, and where their images come from."""
-    add_option(
-        parser,
-        Options.docker_hosts,
-        "start sandboxes on this Docker host: ssh://USER@HOST, tcp://HOST:PORT, unix://PATH "
-        "or the name of a Docker context (repeatable)",
-    )
-    add_option(
-        parser,
-        Options.registry,
-        "ask this registry for each image before it is built, and push there what was built",
-    )
-
-
 def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says what suites may use of this machine, as the options of pytest do."""
-    for option, text in (
-        (Options.allow_path, "let suites read this folder besides their own"),
-        (Options.pass_env, "let task folders have the value of this environment variable"),
-        (Options.allow_host, "let suites that list it reach this host of a private network"),
-    ):
-        add_option(parser, option, f"{text} (repeatable)")
+    add_options(parser, Options.allow_path, Options.pass_env)
+    text = "let suites that list it reach this host of a private network"
+    add_option(parser, Options.allow_host, text)
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:
@@ -105,11 +91,23 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
     )
 
 
-def sandbox_settings(options: argparse.Namespace) -> SandboxSettings:
-    """Return where sandboxes come from, as the arguments say."""
+@contextlib.contextmanager
+def sandboxes_of(
+    options: argparse.Namespace, progress: Callable[[str], None] = note
+) -> Iterator[SandboxProvider]:
+    """Give sandboxes as the arguments say; they end with the context.
+
+    Args:
+        options: the arguments.
+        progress: takes a line about what is built.
+
+    Raises:
+        ConfigurationError: runtime, hosts or registry cannot be had.
+    """
+    from pytest_intercode.sandboxes.provider import SandboxProvider
     from pytest_intercode.sandboxes.settings import SandboxSettings
 
-    return SandboxSettings(
+    settings = SandboxSettings(
         backend=getattr(options, "sandbox", "auto"),
         base_images=dict(getattr(options, "base_image", ())),
         runtime=getattr(options, "runtime", None),
@@ -117,16 +115,70 @@ def sandbox_settings(options: argparse.Namespace) -> SandboxSettings:
         registry=options.registry,
         hidden=(Path.cwd(), *filter(None, [getattr(options, "data", None)])),
     )
+    provider = SandboxProvider(settings, progress=progress)
+    names = {"runtime": "--runtime", "docker_hosts": "--docker-host", "registry": "--registry"}
+    try:
+        provider.check(names)
+        yield provider
+    finally:
+        provider.close()
 
 
-def check_sandboxes(provider: SandboxProvider) -> None:
-    """See that runtime, hosts and registry can be had, before anything is run.
+# -- results files
 
-    Raises:
-        ConfigurationError: one cannot.
+
+def add_results_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the results file that a command reads."""
+    parser.add_argument(
+        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
+    )
+
+
+def results_stem(path: Path) -> str:
+    """Return the name of a results file without its suffixes, for what is made of it."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(".jsonl").removesuffix(".json") or name
+
+
+# -- several at a time
+
+
+def add_concurrency_argument(parser: argparse.ArgumentParser, default: int, subject: str) -> None:
+    """Add how many of these are worked on at a time."""
+    parser.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=count,
+        default=default,
+        help=f"{subject} at a time (default: {default})",
+    )
+
+
+def map_concurrently(
+    function: Callable[[Argument], Result],
+    arguments: Iterable[Argument],
+    concurrency: int,
+    report: Callable[[int], None] = lambda number: None,
+) -> list[Result]:
+    """Return what a function returns for each argument; an interrupt cancels what has not begun.
+
+    Args:
+        function: called on threads.
+        arguments: in the order of what is returned.
+        concurrency: how many calls run at a time.
+        report: takes how many calls are over.
     """
-    options = {"runtime": "--runtime", "docker_hosts": "--docker-host", "registry": "--registry"}
-    provider.check(options)
+    from concurrent.futures import ThreadPoolExecutor
+
+    threads = ThreadPoolExecutor(concurrency, thread_name_prefix="intercode-command")
+    results = []
+    try:
+        for number, result in enumerate(threads.map(function, arguments), 1):
+            results.append(result)
+            report(number)
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+    return results
 
 
 def count(text: str) -> int:

@@ -9,28 +9,27 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_backend_argument,
-    add_data_argument,
-    add_docker_arguments,
+    add_concurrency_argument,
     add_option,
+    add_options,
     add_permission_arguments,
-    check_sandboxes,
     count,
+    map_concurrently,
     permissions_of,
-    sandbox_settings,
+    sandboxes_of,
 )
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, say, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
-    from pytest_intercode.auditing.findings import AuditedTask
     from pytest_intercode.auditing.report import Report
     from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.core.task import Task
@@ -64,22 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="audit the first N tasks of each suite"
     )
-    add_backend_argument(parser)
-    add_option(
-        parser,
-        Options.runtime,
-        "the runtime that Docker starts sandboxes with (default: the engine's own)",
-    )
-    add_docker_arguments(parser)
+    add_option(parser, Options.backend, "the backend of sandboxes")
+    add_options(parser, Options.runtime, Options.docker_hosts, Options.registry)
     add_permission_arguments(parser)
-    parser.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=count,
-        default=_CONCURRENCY,
-        help=f"tasks at a time (default: {_CONCURRENCY})",
-    )
-    add_data_argument(parser)
+    add_concurrency_argument(parser, _CONCURRENCY, "tasks")
+    add_options(parser, Options.data_path)
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
     parser.add_argument(
         "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"
@@ -117,15 +105,14 @@ def _audit(
     from pytest_intercode.auditing.auditor import Auditor
     from pytest_intercode.auditing.report import Report, as_json, as_markdown
     from pytest_intercode.core.files import write_file
-    from pytest_intercode.sandboxes.provider import SandboxProvider
 
     reports = []
-    provider = SandboxProvider(sandbox_settings(options), progress=note)
-    try:
-        check_sandboxes(provider)
+    with sandboxes_of(options) as provider:
         for (name, tasks), selection in zip(suites, selections, strict=True):
             auditor = Auditor(tasks, provider, checks)
-            audited = _audit_all(auditor.audit, selection, options.concurrency)
+            audited = map_concurrently(
+                auditor.audit, selection, options.concurrency, partial(_show_count, len(selection))
+            )
             findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)
             report = Report(
@@ -141,13 +128,8 @@ def _audit(
             )
             _show(report, evidence=bool(options.task))
             reports.append(report)
-    finally:
-        provider.close()
     if options.output is not None:
-        for line in write_file(
-            options.output.expanduser(), as_json(reports), option="--output", existing="keep"
-        ):
-            note(line)
+        write_output(options.output, as_json(reports))
     if options.markdown is not None:
         page = as_markdown(reports[0], version("pytest-intercode"))
         write_file(options.markdown.expanduser(), page, option="--markdown")
@@ -163,25 +145,11 @@ def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
     )
 
 
-def _audit_all(
-    audit: Callable[[Task], AuditedTask], tasks: Sequence[Task], concurrency: int
-) -> list[AuditedTask]:
-    """Audit tasks on so many threads; an interrupt cancels those that have not started."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    threads = ThreadPoolExecutor(concurrency, thread_name_prefix="intercode-audit")
-    futures = [threads.submit(audit, task) for task in tasks]
-    audited = []
-    try:
-        for number, future in enumerate(futures, 1):
-            audited.append(future.result())
-            if sys.stderr.isatty():
-                end = "\n" if number == len(futures) else ""
-                line = f"\r{number}/{len(futures)} tasks audited"
-                print(line, end=end, file=sys.stderr, flush=True)
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
-    return audited
+def _show_count(total: int, number: int) -> None:
+    """Show in a terminal how many tasks were audited."""
+    if sys.stderr.isatty():
+        end = "\n" if number == total else ""
+        print(f"\r{number}/{total} tasks audited", end=end, file=sys.stderr, flush=True)
 
 
 def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.cli.arguments import add_option
+from pytest_intercode.cli.arguments import add_option, add_options
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import format_columns, pluralize
+from pytest_intercode.core.text import first_names, format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
 
@@ -38,11 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a task folder, a folder of them, their registry (registry.json:NAME), or a dataset",
     )
-    add_option(
-        parser,
-        Options.base_images,
-        "another base image, as for --intercode-base-image (repeatable)",
-    )
+    add_options(parser, Options.base_images)
     add_option(
         parser,
         Options.network,
@@ -69,7 +65,11 @@ def run(options: argparse.Namespace) -> int:
         *((state, "image", number, name) for (state, name), number in images.items()),
         *((state, "kit", number, name) for (state, name), number in sets.items()),
         *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
-        *((text, "", len(items), _names(items)) for text, items in _without(played) if items),
+        *(
+            (text, "", len(without), first_names((task.id for task in without), _MAX_NAMED))
+            for text, without in _without(played)
+            if without
+        ),
     ]
     table = [[state, kind, pluralize(number, "task"), text] for state, kind, number, text in rows]
     for line in format_columns(table, labels=4) if table else ():
@@ -176,8 +176,3 @@ def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
         ("no gold", [task for task in tasks if not task.gold]),
         ("no tests", [task for task in tasks if kind_of(task.env).lacks_tests(task)]),
     ]
-
-
-def _names(tasks: Sequence[Task]) -> str:
-    names = ", ".join(task.id for task in tasks[:_MAX_NAMED])
-    return f"{names}, ..." if len(tasks) > _MAX_NAMED else names

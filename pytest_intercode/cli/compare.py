@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pytest_intercode.cli.printing import say, warn
-from pytest_intercode.core.files import write_file
+from pytest_intercode.core.files import same_file, write_file
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -65,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
 
     paths = [options.before.expanduser(), options.after.expanduser()]
     output: Path | None = options.output and options.output.expanduser()
-    if output is not None and any(_same_file(output, path) for path in paths):
+    if output is not None and any(same_file(output, path) for path in paths):
         raise ConfigurationError(f"--output={output}: this is one of the runs; name another file")
-    if _same_file(*paths):
+    if same_file(*paths):
         raise ConfigurationError(f"{paths[1]}: this is the same file; name the results of two runs")
     compared = Compared(
         *(read_run(path, warn) for path in paths),
@@ -83,7 +83,3 @@ def run(options: argparse.Namespace) -> int:
         say(f"written: {output}")
     failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
     return 1 if options.fail_on_regression and failed else 0
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pytest_intercode.cli.arguments import add_results_argument, results_stem
 from pytest_intercode.cli.printing import note, say, warn
+from pytest_intercode.core.files import same_file
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.export import FORMATS, export, format_of
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -16,15 +19,12 @@ HELP = "write a results file as ATIF, as inspect_ai's log, or as chat messages"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
-    )
+    add_results_argument(parser)
     parser.add_argument(
         "--format",
-        metavar="atif|inspect|jsonl",
+        metavar="|".join(FORMATS),
         required=True,
-        help="atif: a folder of trajectories (ATIF 1.7); inspect: inspect_ai's log, .eval or "
-        ".json; jsonl: chat messages and the reward, a line an episode",
+        help="; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items()),
     )
     parser.add_argument(
         "-o",
@@ -45,14 +45,11 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: the format is not known, the file is not a results file, or the output
             is the results file, is there already or cannot be written.
     """
-    from pytest_intercode.export import export, format_of
-
     export_format = format_of(options.format)
     results: Path = options.results.expanduser()
     output: Path | None = options.output and options.output.expanduser()
     if output is None:
-        stem = results.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-        output = results.with_name(f"{stem or results.name}{export_format.suffix}")
+        output = results.with_name(f"{results_stem(results)}{export_format.suffix}")
     _check(results, output, folder=export_format.folder, force=options.force)
     episode_count = export(results, export_format.name, output, warn)
     # To a pipe, or to the terminal itself, nothing else may be written.
@@ -65,7 +62,7 @@ def _check(results: Path, output: Path, *, folder: bool, force: bool) -> None:
     """Refuse an output that cannot be, before anything is read."""
     if not output.exists():
         return
-    if results.exists() and output.samefile(results):
+    if same_file(output, results):
         raise ConfigurationError(f"--output={output}: this is the run itself; name another path")
     if folder and not output.is_dir():
         raise ConfigurationError(f"--output={output}: a folder is needed, and this is a file")

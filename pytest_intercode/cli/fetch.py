@@ -8,16 +8,12 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import (
-    add_docker_arguments,
-    add_option,
-    check_sandboxes,
-    sandbox_settings,
-)
+from pytest_intercode.cli.arguments import add_option, add_options, sandboxes_of
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
@@ -68,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Options.base_images,
         "another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
-    add_docker_arguments(parser)
+    add_options(parser, Options.docker_hosts, Options.registry)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     folder = options.to or default_data()
     names = list(DATASETS) if "all" in options.datasets else list(dict.fromkeys(options.datasets))
     with workplace(folder) as workspace:
-        fetch = _Fetch(folder, workspace, options.url, partial(_sandboxes, options))
+        fetch = _Fetch(
+            folder, workspace, options.url, partial(sandboxes_of, options, _report_progress)
+        )
         for name in names:
             fetch.dataset(name, DATASETS[name])
     data = data_folder(None, "")
@@ -102,7 +100,7 @@ class _Fetch:
         folder: Path,
         workspace: Path,
         mirror: str | None,
-        sandboxes: Callable[[], SandboxProvider],
+        sandboxes: Callable[[], AbstractContextManager[SandboxProvider]],
     ) -> None:
         self._folder = folder
         self._workspace = workspace
@@ -151,9 +149,7 @@ class _Fetch:
         """Make the missing file trees, and return how many they were."""
         from pytest_intercode.environments.bash.filesystems import pack_filesystem
 
-        provider = self._sandboxes()
-        try:
-            check_sandboxes(provider)
+        with self._sandboxes() as provider:
             for path, roots in dataset.filesystems:
                 if path in scripts:
                     script = self._download(scripts[path]).read_text("utf-8")
@@ -161,15 +157,7 @@ class _Fetch:
                     name = Path(path).name
                     packed.write_bytes(pack_filesystem(script, roots, provider, name))
                     install(packed, self._folder / dataset.archive(path), 0o644)
-        finally:
-            provider.close()
         return len(scripts)
-
-
-def _sandboxes(options: argparse.Namespace) -> SandboxProvider:
-    from pytest_intercode.sandboxes.provider import SandboxProvider
-
-    return SandboxProvider(sandbox_settings(options), progress=_report_progress)
 
 
 def _report_progress(line: str) -> None:

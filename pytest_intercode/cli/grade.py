@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_backend_argument,
-    add_docker_arguments,
+    add_concurrency_argument,
     add_option,
+    add_options,
     add_permission_arguments,
-    check_sandboxes,
     count,
+    map_concurrently,
     permissions_of,
-    sandbox_settings,
+    sandboxes_of,
 )
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, say, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
 
@@ -52,29 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the tasks: a dataset such as swe-bench-verified, a suite (.yaml), or rows (.jsonl)",
     )
-    add_option(
-        parser,
-        Options.data_path,
-        "the folder of the datasets' rows (default: $INTERCODE_DATA)",
-    )
+    add_options(parser, Options.data_path)
     parser.add_argument(
         "--task", metavar="ID", nargs="+", action="extend", default=[], help="grade these only"
     )
     parser.add_argument(
         "--limit", metavar="N", type=count, help="grade the first N predictions only"
     )
-    add_backend_argument(parser)
-    add_option(parser, Options.base_images, "another base image, for mirrors (repeatable)")
-    add_docker_arguments(parser)
+    add_option(parser, Options.backend, "the backend of sandboxes")
+    add_options(parser, Options.base_images, Options.docker_hosts, Options.registry)
     add_permission_arguments(parser)
-    add_option(parser, Options.network, "let sandboxes reach the network")
-    parser.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=count,
-        default=_CONCURRENCY,
-        help=f"predictions at a time (default: {_CONCURRENCY})",
-    )
+    add_options(parser, Options.network)
+    add_concurrency_argument(parser, _CONCURRENCY, "predictions")
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write a report of each, a line each"
     )
@@ -82,21 +71,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Grade the predictions, and say which are resolved."""
+    from pytest_intercode.auditing.predictions import grade, report_line
+
     try:
-        graded = _grade_all(options, _pairs(options))
+        pairs = _pairs(options)
+        with sandboxes_of(options) as provider:
+            graded = map_concurrently(
+                lambda pair: grade(provider, *pair), pairs, options.concurrency
+            )
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
     _print(graded)
     if options.output is not None:
-        from pytest_intercode.auditing.predictions import report_line
-        from pytest_intercode.core.files import write_file
-
         text = "".join(f"{json.dumps(report_line(result))}\n" for result in graded)
-        for line in write_file(
-            options.output.expanduser(), text, option="--output", existing="keep"
-        ):
-            note(line)
+        write_output(options.output, text)
         say(f"written: {options.output}")
     return 1 if any(result.reward is None for result in graded) else 0
 
@@ -144,42 +133,18 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
     return [(tasks[name], predictions[name]) for name in selected[: options.limit]]
 
 
-def _grade_all(
-    options: argparse.Namespace, pairs: Sequence[tuple[Task, Prediction]]
-) -> list[Graded]:
-    """Grade on so many threads; an interrupt cancels those that have not started."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from pytest_intercode.auditing.predictions import grade
-    from pytest_intercode.sandboxes.provider import SandboxProvider
-
-    provider = SandboxProvider(sandbox_settings(options), progress=note)
-    threads = ThreadPoolExecutor(options.concurrency, thread_name_prefix="intercode-grade")
-    try:
-        check_sandboxes(provider)
-        futures = [threads.submit(grade, provider, task, patch) for task, patch in pairs]
-        return [future.result() for future in futures]
-    finally:
-        threads.shutdown(wait=True, cancel_futures=True)
-        provider.close()
-
-
 def _print(graded: Sequence[Graded]) -> None:
     from pytest_intercode.core.text import format_columns, one_line, pluralize
 
     resolved = sum(result.resolved for result in graded)
     rows = []
     for result in graded:
-        word = (
-            "resolved"
-            if result.resolved
-            else "not graded"
-            if result.reward is None
-            else "unresolved"
-        )
-        value = "" if result.reward is None else f"{result.reward:.2f}"
+        word, value = "not graded", ""
+        if result.reward is not None:
+            word = "resolved" if result.resolved else "unresolved"
+            value = f"{result.reward:.2f}"
         rows.append([word, value, result.task.id, one_line(result.reason)[:200]])
-    for line in format_columns([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
+    for line in format_columns(rows, labels=4) if rows else ():
         say(line.rstrip())
     failed = sum(result.reward is None for result in graded)
     failures = f", {failed} could not be graded" if failed else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.printing import say, warn
-from pytest_intercode.core.files import write_file
+from pytest_intercode.core.files import same_file, write_file
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
@@ -79,13 +79,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(output: Path, paths: Sequence[Path], force: bool) -> None:
     for number, path in enumerate(paths):
-        if output.exists() and path.exists() and output.samefile(path):
+        if same_file(output, path):
             raise ConfigurationError(
                 f"{output}: this is one of the files to merge; the first name is that of a new file"
             )
-        for earlier in paths[:number]:
-            if path.exists() and earlier.exists() and path.samefile(earlier):
-                raise ConfigurationError(f"{path}: is named twice")
+        if any(same_file(path, earlier) for earlier in paths[:number]):
+            raise ConfigurationError(f"{path}: is named twice")
     if output.exists() and not force:
         raise ConfigurationError(
             f"{output}: is there already; the first name is that of a new file (--force replaces "

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
-    add_data_argument,
+    add_options,
     add_permission_arguments,
+    add_results_argument,
     permissions_of,
 )
-from pytest_intercode.cli.printing import note, say, warn
-from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import format_columns, one_line, pluralize
+from pytest_intercode.cli.printing import note, say, warn, write_output
+from pytest_intercode.core.files import same_file
+from pytest_intercode.core.text import first_names, format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
 
@@ -29,9 +30,7 @@ _MAX_SHOWN = 10  # episodes that changed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
-    )
+    add_results_argument(parser)
     scoring = parser.add_mutually_exclusive_group()
     scoring.add_argument(
         "--profile",
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="suites of the tasks; their reward options of today count, not the recorded ones",
     )
-    add_data_argument(parser)
+    add_options(parser, Options.data_path)
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write the rows with their new rewards"
     )
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     path: Path = options.results.expanduser()
     output: Path | None = options.output and options.output.expanduser()
-    if output is not None and output.exists() and path.exists() and output.samefile(path):
+    if output is not None and same_file(output, path):
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
     records = read_records(path, warn)
     if not records:
@@ -98,14 +97,10 @@ def run(options: argparse.Namespace) -> int:
         say(line)
     _print_changes(rescored)
     if output is not None:
-        for line in write_file(
-            output, to_text(rescored.records), option="--output", existing="keep"
-        ):
-            note(line)
+        write_output(output, to_text(rescored.records))
         say(f"written: {output}")
     for problem, ids in rescored.problems.items():
-        examples = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        note(f"not scored: {pluralize(len(ids), 'episode')} ({examples}): {problem}")
+        note(f"not scored: {pluralize(len(ids), 'episode')} ({first_names(ids)}): {problem}")
     return 1 if rescored.problems else 0
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pytest_intercode.cli.arguments import add_results_argument, results_stem
 from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.files import same_file
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -15,9 +17,7 @@ HELP = "make a page of a results file, or of two side by side"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
-    )
+    add_results_argument(parser)
     parser.add_argument(
         "other",
         metavar="OTHER",
@@ -48,13 +48,11 @@ def run(options: argparse.Namespace) -> int:
     first: Path = options.results.expanduser()
     newer: Path | None = options.other and options.other.expanduser()
     last = newer or first
-    output: Path = options.output.expanduser() if options.output else _default_output(last)
-    for results_path in filter(None, (first, newer)):
-        if output.exists() and results_path.exists() and output.samefile(results_path):
-            raise ConfigurationError(
-                f"--output={output}: this is the run itself; name another file"
-            )
-    names = _names(first, last) if newer is not None else (_stem(first), "")
+    default_output = last.with_name(f"{results_stem(last)}.html")
+    output: Path = options.output.expanduser() if options.output else default_output
+    if any(same_file(output, results) for results in (first, last)):
+        raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
+    names = _names(first, last) if newer is not None else (results_stem(first), "")
     write(
         first,
         output,
@@ -74,18 +72,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _default_output(results: Path) -> Path:
-    return results.with_name(f"{_stem(results)}.html")
-
-
-def _stem(results: Path) -> str:
-    name = results.name.removesuffix(".gz")
-    return name.removesuffix(".jsonl").removesuffix(".json") or name
-
-
 def _names(first: Path, last: Path) -> tuple[str, str]:
     """Return what two runs without names are called: their files' names, as far as they differ."""
-    names = _stem(first), _stem(last)
+    names = results_stem(first), results_stem(last)
     if names[0] == names[1] and first.absolute() != last.absolute():
         names = (
             f"{first.absolute().parent.name}/{names[0]}",

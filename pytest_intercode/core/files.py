@@ -24,6 +24,7 @@ __all__ = [
     "locked",
     "read_bounded",
     "replace_and_keep",
+    "same_file",
     "write_file",
     "writing",
 ]
@@ -136,6 +137,11 @@ def writing(
             yield file
     except OSError as error:
         raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths are of one file; not where one of them is not there."""
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 class Readable(Protocol):

@@ -2,8 +2,8 @@
 
 Immutable and typed. A field is declared here and nowhere else: its name, type and default, what it
 means (the section ``Attributes`` of its class), and how a line of a results file has it
-(:mod:`~pytest_intercode.core.line`). From that ``results/format.py`` makes the schema of the line,
-what reads it and what writes it.
+(:mod:`~pytest_intercode.core.line`). From that ``results/format.py`` makes what reads the line and
+what writes it, and ``results/schema.py`` its schema.
 """
 
 from __future__ import annotations

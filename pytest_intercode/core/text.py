@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "clipped",
     "escape_for_terminal",
+    "first_names",
     "format_columns",
     "fragments",
     "indented",
@@ -75,6 +76,12 @@ def clipped(text: str, max_characters: int = _MAX_CHARACTERS) -> str:
         return text
     half = max_characters // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
+
+
+def first_names(names: Iterable[object], most: int = 3) -> str:
+    """Return so many names, separated by commas, and dots if there are more."""
+    texts = list(map(str, names))
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
 
 def markdown_text(text: str) -> str:

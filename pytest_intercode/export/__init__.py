@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.export.source import Source
 
 __all__ = ["FORMATS", "Format", "export", "format_of"]
 
@@ -77,6 +76,8 @@ def export(
         ConfigurationError: the format is not known, the file is not a results file or holds no
             episode, or the output cannot be written.
     """
+    from pytest_intercode.export.source import Source
+
     module = import_module(f"{__name__}.{format_of(format_name).module}")
     source = Source(results, warn)
     module.write(source, output)

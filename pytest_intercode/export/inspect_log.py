@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import first_names
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
@@ -101,7 +102,7 @@ def _head(source: Source) -> dict[str, Any]:
             "eval_id": identity[:22],
             "run_id": identity[:22],
             "created": created,
-            "task": ", ".join(suites[:3]) + (", ..." if len(suites) > 3 else ""),
+            "task": first_names(suites),
             "task_id": identity[22:],
             "task_version": 0,
             "solver": agent,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.tries import TaskKey, key_of
@@ -98,11 +98,6 @@ class Source:
         for index, record in zip(range(self._length), records, strict=False):
             if index in self._brief_by_index:
                 yield self._brief_by_index[index], record
-
-    @property
-    def usage(self) -> Usage:
-        """What all tries used up together."""
-        return sum((brief.usage for brief in self.briefs), UNSPENT)
 
 
 def _brief(record: EpisodeRecord, names: _Names) -> Brief:

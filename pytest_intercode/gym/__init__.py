@@ -21,7 +21,6 @@ except ModuleNotFoundError as error:
     ) from None
 
 from pytest_intercode.environments.registry import watch_environments
-from pytest_intercode.gym import shared as shared  # makes itself known to Gymnasium
 from pytest_intercode.gym.environment import IntercodeEnv
 from pytest_intercode.gym.text import UnicodeText
 

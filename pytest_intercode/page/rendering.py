@@ -61,7 +61,8 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
     environment = _environment()
     names = [run.name if len(runs) > 1 else "" for run in runs]
     blocks = Blocks()
-    index = packed(index_of(runs, blocks))
+    all_changes = changes(*runs) if len(runs) == 2 else []
+    index = packed(index_of(runs, all_changes, blocks))
     style, script = _source("page.css"), "\n".join(map(_source, _SCRIPTS))
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     page = environment.get_template("page.html")
@@ -80,7 +81,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
             for run in runs
         ],
         two=len(runs) == 2,
-        comparison=_comparison(runs) if len(runs) == 2 else None,
+        comparison=_comparison(runs, all_changes) if len(runs) == 2 else None,
         groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
         charts=_charts(runs, names),
         size=(charts.WIDTH, charts.HEIGHT),
@@ -106,9 +107,8 @@ def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
     ]
 
 
-def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
+def _comparison(runs: Sequence[Run], all_changes: Sequence[Change]) -> dict[str, Any]:
     """Return the verdict on two runs, and the tasks that are solved less and more often."""
-    all_changes = changes(*runs)
     kinds = [change.kind for change in all_changes]
     paired_verdict = verdict(*runs)
     return {

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
-from pytest_intercode.page.endstates import end_state_sections
-from pytest_intercode.page.run import CHANGES, Run, changes
+from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.environments.sections import Section, show_state
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.page.run import CHANGES, Change, Run
 from pytest_intercode.results.recorded import is_ours
 
-__all__ = ["Blocks", "Place", "episode", "index_of", "packed"]
+__all__ = ["Blocks", "Place", "end_state_sections", "episode", "index_of", "packed"]
 
 _BLOCK_SIZE = 192 * 1024  # characters of JSON, from which on a block is full
 _MAX_QUERY = 1000  # characters in the index; the trajectory has all
@@ -42,7 +44,7 @@ class _Names:
         return self.numbers.setdefault(name, len(self.numbers))
 
 
-def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
+def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> dict[str, Any]:
     """Return the index, having put every trajectory into ``blocks``.
 
     Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
@@ -50,6 +52,11 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
     seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a test of the
     user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
     numbers into the lists of their names.
+
+    Args:
+        runs: the runs.
+        changes: what became of each task, where there are two.
+        blocks: take the trajectories.
     """
     outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
@@ -60,7 +67,7 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
         _Names(),
     )
     tasks_by_run = [run.tasks() for run in runs]
-    changed = {change.key: change for change in changes(*runs)} if len(runs) == 2 else {}
+    changed = {change.key: change for change in changes}
     tasks = []
     for key in dict.fromkeys(key for tries in tasks_by_run for key in tries):
         task = next(tries[key][0].task for tries in tasks_by_run if key in tries)
@@ -176,6 +183,33 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _filled(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+
+
+# -- an end state
+
+
+def end_state_sections(record: EpisodeRecord) -> list[Section]:
+    """Return an episode's end state next to gold's, as sections of lines; none without a record.
+
+    The kind of the environment says how; what is not as expected, such as another version's, is
+    shown as it is.
+    """
+    state = record.state
+    if not state:
+        return []
+    try:
+        sections = kind_of(record.task.env).end_state_sections(state, record)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ConfigurationError):
+        sections = show_state(state)
+    golds = state.get("golds")
+    alternative = golds.index(None) if isinstance(golds, list) and None in golds else 0
+    if sections and alternative:
+        sentence = f"Compared with alternative {alternative} of gold, which is the best match."
+        sections[0]["note"] = f"{sentence} {sections[0].get('note', '')}".strip()
+    turn = state.get("turn")
+    if sections and isinstance(turn, int):
+        sections[0].setdefault("note", f"The best try's, after turn {turn}.")
+    return sections
 
 
 # -- blocks

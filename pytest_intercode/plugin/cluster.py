@@ -87,7 +87,7 @@ class ClusterExecution(ConcurrentExecution):
             self,
             self._begin_next,
             concurrency=self._concurrency,
-            run_budget=run.budget.budget,
+            run_budget=run.workers.budget,
             files=files,
             substitute=lambda spec: default_environment(spec, run.composition.provider),
             timeout=run.settings.cluster_wait,

@@ -81,18 +81,14 @@ class BundledSuites:
             report.result = [*report.result, *suites]
         return report
 
-
-class BundledFirst:
-    """Answers for bundled suites before others do.
-
-    ``--lf`` skips files that do not exist, and a bundled suite has no file in the project.
-    """
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_make_collect_report(
+    @pytest.hookimpl(tryfirst=True, specname="pytest_make_collect_report")
+    def pytest_make_bundled_report(
         self, collector: pytest.Collector
     ) -> pytest.CollectReport | None:
-        """Make the report as pytest's own runner does."""
+        """Make the report of a bundled suite as pytest's own runner does, before others answer.
+
+        ``--lf`` skips files that do not exist, and a bundled suite has no file in the project.
+        """
         if not (isinstance(collector, Suite) and collector.env):
             return None
         runner = collector.config.pluginmanager.get_plugin("runner")

@@ -7,74 +7,57 @@ goes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.loader import adapt, failing, load_agent
+from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
-from pytest_intercode.errors import AgentError, NoAgent
+from pytest_intercode.errors import NoAgent
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
+from pytest_intercode.rollouts.rollout import Services, default_environment, fresh_agent
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["Composition", "Surroundings"]
+__all__ = ["Composition"]
 
 _SPEC: ContextVar[RolloutSpec | None] = ContextVar("intercode_spec", default=None)
 """The rollout that an environment is being made for: hooks are given its task alone."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a process of the run gives to its rollouts.
+@dataclass(eq=False, repr=False)
+class Composition:
+    """Specs and services of the rollouts of this process.
 
     Attributes:
+        settings: what the user asked for.
+        sandbox: where sandboxes come from, as it holds for this process.
         call_hook: calls a hook of the user's by its name.
         report: takes a line of progress, from any thread.
         lend_terminal: lends the terminal to an agent that talks to the user.
         run_budget: what is left for the whole run.
-        processes: how many processes run episodes.
-        slots: a file by which they take turns to start sandboxes; None where there is but one.
-        verbosity: pytest's.
-        hidden: folders that no sandbox may see.
         golds: where it is kept what golds left; None for nowhere.
     """
 
+    settings: Settings
+    sandbox: SandboxSettings
     call_hook: Callable[..., Any]
     report: Callable[[str], None]
     lend_terminal: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]]
     run_budget: RunBudget
-    processes: int
-    slots: Path | None
-    verbosity: int
-    hidden: tuple[Path, ...]
     golds: Path | None
 
-
-class Composition:
-    """Specs and services of the rollouts of this process.
-
-    Args:
-        settings: what the user asked for.
-        surroundings: what the process gives to its rollouts.
-
-    Attributes:
-        settings: the same.
-    """
-
-    def __init__(self, settings: Settings, surroundings: Surroundings) -> None:
-        self.settings = settings
-        self._surroundings = surroundings
+    def __post_init__(self) -> None:
         self._shared_loop = SharedLoop()
         self._factory: AgentFactory | None = None
         self._provider: SandboxProvider | None = None
@@ -118,9 +101,9 @@ class Composition:
         """What the rollouts of this process work with."""
         return Services(
             sandboxes=self.provider,
-            make_agent=lambda spec: self.agent(spec.task),
+            make_agent=self.agent,
             make_environment=self.environment,
-            run_budget=self._surroundings.run_budget,
+            run_budget=self.run_budget,
             stage=self._stage,
             shared_loop=self._shared_loop,
         )
@@ -143,21 +126,16 @@ class Composition:
                 settings.agent_arguments,
                 settings.agent_folder,
                 settings.gateway,
-                progress=self._surroundings.report,
+                progress=self.report,
             )
         return self._factory
 
-    def agent(self, task: Task) -> Agent:
-        """Return a fresh agent for a task; hooks are called on the rollout's thread."""
+    def agent(self, spec: RolloutSpec) -> Agent:
+        """Return a fresh agent for a rollout; hooks are called on the rollout's thread."""
 
         def make() -> Agent:
-            custom = self._surroundings.call_hook("make_agent", task=task)
-            if custom is not None:
-                return adapt(custom)
-            try:
-                return self.factory().make(task)
-            except AgentError as error:
-                return failing(error)
+            custom = self.call_hook("make_agent", task=spec.task)
+            return adapt(custom) if custom is not None else fresh_agent(self.factory(), spec)
 
         agent = make()
         agent.again = make
@@ -167,9 +145,7 @@ class Composition:
         """Return an environment for a rollout, not reset yet; hooks may make it."""
         token = _SPEC.set(spec)
         try:
-            environment: Environment = self._surroundings.call_hook(
-                "make_environment", task=spec.task
-            )
+            environment: Environment = self.call_hook("make_environment", task=spec.task)
         finally:
             _SPEC.reset(token)
         return environment
@@ -190,7 +166,7 @@ class Composition:
         """Lend the terminal to an agent that talks to the user."""
         if not self._at_terminal:
             return contextlib.nullcontext(lambda _: None)
-        return self._surroundings.lend_terminal(environment)
+        return self.lend_terminal(environment)
 
     # -- sandboxes
 
@@ -198,19 +174,16 @@ class Composition:
     def provider(self) -> SandboxProvider:
         """The sandboxes of this process."""
         if self._provider is None:
-            settings, surroundings = self.settings, self._surroundings
+            settings = self.settings
             factory = self.factory() if settings.agent and not settings.audit else None
             sandbox = replace(
-                settings.sandbox,
-                verbosity=surroundings.verbosity,
-                processes=surroundings.processes,
-                slots=surroundings.slots,
-                hidden=surroundings.hidden,
+                self.sandbox,
+                backend=settings.backend,
                 readonly=factory.readonly if factory else (),
                 scratch=factory.scratch if factory else (),
             )
-            self._provider = SandboxProvider(sandbox, progress=surroundings.report)
-            self._provider.share(GOLDS, lambda: GoldCache(surroundings.golds))
+            self._provider = SandboxProvider(sandbox, progress=self.report)
+            self._provider.share(GOLDS, lambda: GoldCache(self.golds))
         return self._provider
 
     def use_backend(self, backend: str) -> None:
@@ -221,14 +194,6 @@ class Composition:
                 self._provider.close()
                 self._provider = None
                 self.__dict__.pop("services", None)
-
-    def owns(self, environment: Environment) -> bool:
-        """Whether an environment has its sandboxes from us, so that we know what others need."""
-        return getattr(environment, "provider", None) is self.provider
-
-    def expect(self, tasks: Iterable[Task]) -> None:
-        """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
-        expect_sandboxes(self.provider, tasks, self.settings.profile)
 
     def close(self) -> None:
         """End every sandbox and what the agent holds open."""

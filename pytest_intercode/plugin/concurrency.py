@@ -2,6 +2,11 @@
 
 Items are reported in order, as always. While pytest waits for one, the rollouts of those after it
 run on threads of their own; in an item's turn its fixtures find its rollout, running or over.
+
+Two kinds of threads meet here. pytest's main thread calls the hooks, and what fixtures ask for. The
+executor's threads ask for the next rollout, and notify of what rollouts do. What both of them use
+(the order, the rollouts that were begun, the items that are known to fail) is guarded by the
+executor's lock, which the executor holds while it asks.
 """
 
 from __future__ import annotations
@@ -91,14 +96,15 @@ class ConcurrentExecution(Observer):
         self._process = SharedProcess()
         self._order = ItemOrder(run.config)
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
+        # The same by their handles, for as long as their threads may notify of something.
         self._of: dict[Handle, _Running] = {}
         self._failed: set[pytest.Item] = set()  # known to fail, though not reported
-        self._when = ""
         self._reported: _Running | None = None
         self._unreported: list[EpisodeRecord] = []
-        self._exhausted = False
+        self._exhausted = False  # all further rollouts would fail as one did
         self._stack = contextlib.ExitStack()
         self._router = Router()
+        run.config.pluginmanager.register(self._router, "intercode-router")
         # Threads write to it, and only one of them could make it.
         self._reporter = None if is_worker(self._config) else reporter_of(self._config)
         self._look_ahead = LookAhead(
@@ -107,7 +113,9 @@ class ConcurrentExecution(Observer):
         self._executor = self._make_executor()
         run.progress.running = self._count_running
         inline_services = replace(run.composition.services, isolate=self._isolate)
-        self._inline = InlineExecution(run, inline_services, lambda: self._pending)
+        self._inline = InlineExecution(
+            run, self._order, inline_services, pending=lambda: self._pending
+        )
 
     def _make_executor(self) -> BackgroundExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
@@ -158,10 +166,11 @@ class ConcurrentExecution(Observer):
             raise
         finally:
             waited = time.monotonic() - began
-            running.waited[self._when] = running.waited.get(self._when, 0.0) + waited
-            replay(running.output, self._when)
+            phase = self._router.phase
+            running.waited[phase] = running.waited.get(phase, 0.0) + waited
+            replay(running.output, phase)
         if not self._pending:
-            self._run.budget.stop_if_exhausted(running.item.session)
+            self._run.workers.stop_if_exhausted(running.item.session)
         return future.result()
 
     @property
@@ -184,11 +193,8 @@ class ConcurrentExecution(Observer):
     # -- pytest's hooks
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Prepare for a run, while pytest captures nothing."""
-        self._order.collected(session.items)
-        self._router.route()
-        self._stack.enter_context(contextlib.closing(self._router))
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Prepare the process for a run; it is as it was when pytest has ended."""
         self._stack.enter_context(followed())
         self._stack.enter_context(variables_kept_still())
         self._stack.enter_context(log_level_held(self._config))
@@ -199,21 +205,14 @@ class ConcurrentExecution(Observer):
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
         """Know whose turn it is."""
-        self._inline.pytest_runtest_protocol(nextitem)
         with self._executor.lock:
-            self._order.set_current(item)
+            self._order.begin_turn(item, nextitem)
         return (yield)
 
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_setup(self) -> Generator[None]:
-        """Route the streams that pytest has just put in place."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Begin a try of an item; its second one runs inline."""
         self._reported = None
-        yield from self._phase("setup")
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_call(self) -> Generator[None]:
-        """Route the streams of the call."""
-        yield from self._phase("call")
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_teardown(
@@ -223,7 +222,7 @@ class ConcurrentExecution(Observer):
         if nextitem is None:  # fixtures of the whole run end now, and what they serve goes first
             self._end_all_but(item)
         try:
-            yield from self._phase("teardown")
+            yield
         finally:
             with self._executor.lock:
                 running = self._running.pop(item, None)
@@ -266,7 +265,7 @@ class ConcurrentExecution(Observer):
                 vars(self._config)["workeroutput"]["intercode_unreported"] = unreported
 
     def pytest_unconfigure(self) -> None:
-        """Leave the process as it was; until now an agent that cannot be ended may have printed."""
+        """Leave the process as it was."""
         self._stack.close()
 
     def _end_all_but(self, item: pytest.Item | None) -> None:
@@ -278,11 +277,6 @@ class ConcurrentExecution(Observer):
             if running.item is not item:
                 running.handle.cancel("the run is over")
         self._executor.join(_CLOSE_TIMEOUT)
-
-    def _phase(self, when: str) -> Iterator[None]:
-        self._when = when
-        self._router.route()
-        yield
 
     def _count_running(self) -> int:
         with self._executor.lock:
@@ -306,7 +300,7 @@ class ConcurrentExecution(Observer):
         max_failures = self._config.getvalue("maxfail")
         if max_failures and session.testsfailed + len(self._failed) >= max_failures:
             return True
-        return bool(self._run.budget.budget.charge())
+        return bool(self._run.workers.budget.charge())
 
     def _begin_next(self) -> None:
         """Submit the next rollout, if there is one; called with the executor's lock held."""

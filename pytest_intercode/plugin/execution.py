@@ -19,14 +19,14 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, run_of, set_task, spec_of, task_of
+from pytest_intercode.plugin.run import Run, run_of, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
-from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.inline import InlineExecutor
-from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.rollout import Rollout, Services, expect_sandboxes
 
 __all__ = ["Execution", "InlineExecution", "handle_of", "play_yourself", "set_execution"]
 
@@ -55,10 +55,9 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
         ConfigurationError: an option is wrong.
     """
     if _HANDLE not in item.stash:
-        run = run_of(item.config)
         if _EXECUTION not in item.config.stash:
-            set_execution(item.config, InlineExecution(run))
-        set_task(item, task)
+            inline = InlineExecution(run_of(item.config), ItemOrder(item.config))
+            set_execution(item.config, inline)
         item.stash[_HANDLE] = item.config.stash[_EXECUTION].handle(item, task)
         item.addfinalizer(lambda: item.stash.__delitem__(_HANDLE))  # a rerun gets another
     return item.stash[_HANDLE]
@@ -108,29 +107,34 @@ class InlineExecution(Observer):
 
     Args:
         run: the run.
+        order: knows which items are next.
         services: what rollouts work with; by default the run's.
         pending: whether other rollouts are under way, which are to be reported.
     """
 
     def __init__(
-        self, run: Run, services: Services | None = None, pending: Callable[[], bool] | None = None
+        self,
+        run: Run,
+        order: ItemOrder,
+        services: Services | None = None,
+        pending: Callable[[], bool] = lambda: False,
     ) -> None:
         self._run = run
+        self._order = order
         self._executor = InlineExecutor(services or run.composition.services, self)
-        self._pending = pending or (lambda: False)
-        self._item: pytest.Item | None = None
-        self._next: pytest.Item | None = None
-        self._positions: dict[pytest.Item, int] | None = None
+        self._pending = pending
+        self._looked_ahead = False
 
     def handle(self, item: pytest.Item, task: Task) -> Handle:
         """Return a handle that runs a phase when it is asked for it."""
-        self._item = item
+        if self._order.current is not item:  # the first one: until now nothing needed the order
+            self._order.begin_turn(item)
         return self._executor.submit(spec_of(item, task))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
-        """Remember the next item: a worker of xdist knows no more than that one."""
-        self._next = nextitem
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Know whose turn it is."""
+        self._order.begin_turn(item, nextitem)
 
     # -- what the executor notifies of
 
@@ -140,47 +144,41 @@ class InlineExecution(Observer):
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """Begin no episode when the run's budget is used up."""
-        item = self._item
+        item = self._order.current
         assert item is not None
-        exhausted = self._run.budget.stop_if_exhausted(item.session)
+        exhausted = self._run.workers.stop_if_exhausted(item.session)
         if exhausted and getattr(item, "execution_count", 1) > 1:
             pytest.fail(f"no second try: {exhausted}", pytrace=False)  # the first one has failed
         elif exhausted:
             pytest.skip(exhausted)
-        if self._positions is None:  # else what is next was expected while the one before ran
-            self._expect_next(environment, started=False)
+        if not self._looked_ahead:  # else what is next was expected while the one before ran
+            self._look_ahead(environment, started=False)
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
         """Have the sandboxes of the next items started, now that this one's are there."""
-        self._expect_next(environment, started=True)
+        self._look_ahead(environment, started=True)
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """End the run if its budget is used up."""
-        assert self._item is not None
+        item = self._order.current
+        assert item is not None
         if not self._pending():
-            self._run.budget.stop_if_exhausted(self._item.session)
+            self._run.workers.stop_if_exhausted(item.session)
 
-    def _expect_next(self, environment: Environment, *, started: bool) -> None:
-        if not self._run.composition.owns(environment) or self._pending():
+    def _look_ahead(self, environment: Environment, *, started: bool) -> None:
+        """Have sandboxes started: of the present item, unless its own have, and of the next."""
+        provider = self._run.composition.provider
+        # Of an environment with sandboxes of its own it is not known what others will need.
+        if getattr(environment, "provider", None) is not provider or self._pending():
             return
+        self._looked_ahead = True
         following = [
             item
-            for item in self._following()[started : started + _LOOK_AHEAD]
+            for item in self._order.following(_LOOK_AHEAD)[started : started + _LOOK_AHEAD]
             if item.get_closest_marker("skip") is None
         ]
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        self._run.composition.expect([task for task in map(task_of, following) if task is not None])
-
-    def _following(self) -> list[pytest.Item]:
-        """Return the present item and those that are run after it, as far as that is known."""
-        item = self._item
-        assert item is not None
-        if is_worker(self._run.config):
-            return [item] if self._next is None else [item, self._next]
-        items = item.session.items
-        if self._positions is None:
-            self._positions = {item: position for position, item in enumerate(items)}
-        position = self._positions.get(item, len(items))
-        return items[position : position + 1 + _LOOK_AHEAD]
+        tasks = [task for task in map(task_of, following) if task is not None]
+        expect_sandboxes(provider, tasks, self._run.settings.profile)

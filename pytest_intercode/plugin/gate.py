@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.core.text import first_names, one_line, pluralize
 from pytest_intercode.options.table import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
@@ -25,9 +25,6 @@ from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import key_of
 
 __all__ = ["Gate", "Judgement"]
-
-
-_MAX_NAMES = 3  # of tasks with an error
 
 
 class Judgement(NamedTuple):
@@ -145,9 +142,9 @@ def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
         str(key_of(record)) for record in tries if record.outcome == "task-error"
     )
     if broken:
-        names = ", ".join([*broken][:_MAX_NAMES]) + (", ..." if len(broken) > _MAX_NAMES else "")
         verb = "has an error of its own" if len(broken) == 1 else "have errors of their own"
-        yield Judgement(True, f"not counted: {pluralize(len(broken), 'task')} {verb} ({names})")
+        tasks = f"{pluralize(len(broken), 'task')} {verb} ({first_names(broken)})"
+        yield Judgement(True, f"not counted: {tasks}")
 
 
 def _judge_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:

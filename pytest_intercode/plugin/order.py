@@ -1,5 +1,8 @@
 """Which item is next: the order of items, and the concurrency groups of those that may begin early.
 
+The order is asked by both ways of running rollouts: what runs in its turn has the sandboxes of the
+next items started, and what runs concurrently begins the next items themselves.
+
 An item may begin before its turn if all that it needs is ours: its test takes nothing but the
 episode, and no fixture, mark or hook of the user's prepares or ends something for it alone. What
 is set up for longer than one item (a session's server of models, say) is there once the first item
@@ -41,6 +44,7 @@ class ItemOrder:
 
     Attributes:
         current: the item whose turn it is.
+        next: the one after it, as pytest says; None for the last one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -51,17 +55,28 @@ class ItemOrder:
         self._group: Hashable | None = None  # of what may be begun now
         self._begun: set[pytest.Item] = set()
         self.current: pytest.Item | None = None
+        self.next: pytest.Item | None = None
 
-    def collected(self, items: Iterable[pytest.Item]) -> None:
-        """Take the items in their order."""
-        self._items = list(items)
-        self._positions = {item: position for position, item in enumerate(self._items)}
-
-    def set_current(self, item: pytest.Item) -> None:
+    def begin_turn(self, item: pytest.Item, next_item: pytest.Item | None = None) -> None:
         """Note whose turn it is; what its predecessor had in common with others may be gone."""
-        self.current = item
-        if _concurrency_group(item) != self._group:
+        if not self._items:  # the first turn
+            self._items = list(item.session.items)
+            self._positions = {item: position for position, item in enumerate(self._items)}
+        self.current, self.next = item, next_item
+        if self._group is not None and _concurrency_group(item) != self._group:
             self._group = None
+
+    def following(self, count: int) -> list[pytest.Item]:
+        """Return the present item and so many after it, as far as they are known.
+
+        A worker of xdist's may lose all but the next one to another worker.
+        """
+        if self.current is None:
+            return []
+        if is_worker(self._config):
+            return [self.current, self.next] if self.next is not None else [self.current]
+        position = self._positions.get(self.current, len(self._items))
+        return self._items[position : position + 1 + count]
 
     def open_from(self, item: pytest.Item) -> bool:
         """Let an item be begun, and those after it that are of its group, if it has one."""
@@ -87,18 +102,13 @@ class ItemOrder:
                     return
                 yield item
 
-    @property
-    def size(self) -> int:
-        """How many items there are."""
-        return len(self._items)
-
     def may_begin_early(self, item: pytest.Item) -> bool:
         """Whether an item may begin before its turn; one of the user's own tests may not."""
         return task_of(item) is None or _concurrency_group(item) is not None
 
     def own_items_of(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Return those items that no other worker of xdist's has been given instead."""
-        if not is_worker(self._config):
+        if not (is_worker(self._config) and self._items):  # else no item has had its turn
             return list(items)
         own_items = {self.current, *queued_items(self._config, self._items)}
         return [item for item in items if item in own_items]

@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import IO, Any
 
 import pytest
@@ -24,10 +24,16 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
-__all__ = ["EscapedStreams", "LiveLine", "Router", "replay"]
+__all__ = ["EscapedStreams", "LiveLine", "Router", "replay", "uncaptured"]
 
 _MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
 _REPLAY = object()  # owns what an item prints of what its rollout had printed
+
+
+def uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Have pytest capture nothing that is printed, in this context."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
 
 
 def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:
@@ -106,9 +112,16 @@ class EscapedStreams:
 
 
 class Router:
-    """Sends what episodes print and log to their own stores."""
+    """Sends what episodes print and log to their own stores; also a pytest plugin.
+
+    pytest puts other streams in place for each phase of an item, which are routed then.
+
+    Attributes:
+        phase: the phase that pytest is in; empty before the first one.
+    """
 
     def __init__(self) -> None:
+        self.phase = ""
         self._streams: list[Any] = []
         self._before: dict[int, Any] = {}
         self._handlers: list[logging.Handler] = []
@@ -143,8 +156,37 @@ class Router:
             return
         self._streams.append(stream)
 
-    def close(self) -> None:
-        """Leave streams and handlers as they were."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Route the streams of a run, while pytest captures nothing."""
+        self.route()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_setup(self) -> Generator[None]:
+        """Route the streams of the setup."""
+        yield from self._enter("setup")
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self) -> Generator[None]:
+        """Route the streams of the call."""
+        yield from self._enter("call")
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_teardown(self) -> Generator[None]:
+        """Route the streams of the teardown."""
+        yield from self._enter("teardown")
+
+    def _enter(self, phase: str) -> Iterator[None]:
+        self.phase = phase
+        self.route()
+        yield
+
+    def pytest_unconfigure(self) -> None:
+        """Leave streams and handlers as they were.
+
+        Until now an agent that cannot be ended may have printed.
+        """
         for stream in self._streams:
             vars(stream).pop("write", None)
             if id(stream) in self._before:  # another plugin's, which routes it too
@@ -172,15 +214,16 @@ class LiveLine:
 
     It stands below what pytest has written, and is there only while pytest waits, so that it never
     meets pytest's own writing. It goes past pytest's capturing, on a descriptor of its own.
-
-    Args:
-        config: pytest's; made while it captures nothing.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self) -> None:
         self._file: IO[str] | None = None
+        self._writer: Any = None  # pytest's
         self._shown = ""
         self._lock = threading.RLock()
+
+    def open(self, config: pytest.Config) -> None:
+        """Take hold of the terminal, if there is one; called while pytest captures nothing."""
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         visible = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
         if not visible or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:

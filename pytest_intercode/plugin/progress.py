@@ -16,7 +16,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
-from pytest_intercode.plugin.output import LiveLine
+from pytest_intercode.plugin.output import LiveLine, uncaptured
 
 __all__ = ["Progress"]
 
@@ -41,7 +41,7 @@ class Progress:
         self.lines: deque[str] = deque()
         self.running: Callable[[], int] | None = None
         self._config = config
-        self._live: LiveLine | None = None
+        self._live = LiveLine()
         self._waits = threading.Event()  # nothing but us writes to the terminal
         self._paused = False
         self._thread: threading.Thread | None = None
@@ -116,13 +116,10 @@ class Progress:
 
     def show_lines(self) -> None:
         """Print the lines that wait."""
-        manager = self._config.pluginmanager
-        terminal: Any = manager.get_plugin("terminalreporter")
-        capture = manager.get_plugin("capturemanager")
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is None:
             self.lines.clear()
-        captured = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
-        with self.hidden(), captured:
+        with self.hidden(), uncaptured(self._config):
             while self.lines:
                 terminal.ensure_newline()
                 terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
@@ -131,12 +128,12 @@ class Progress:
     def pytest_runtestloop(self) -> None:
         """Take hold of the terminal, while pytest captures nothing."""
         self._began = self._last_line = time.monotonic()
-        self._live = LiveLine(self._config)
+        self._live.open(self._config)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Show how far the run is for as long as the main thread waits, in this context."""
-        if self._live is None or not self._live.usable or self._paused:
+        if not self._live.usable or self._paused:
             yield
             return
         if self._thread is None:
@@ -156,8 +153,7 @@ class Progress:
         """Show nothing for as long as somebody else writes to the terminal, in this context."""
         waits = self._waits.is_set()
         self._waits.clear()
-        if self._live is not None:
-            self._live.clear()
+        self._live.clear()
         try:
             yield
         finally:
@@ -166,34 +162,29 @@ class Progress:
 
     def show_now_and_then(self) -> None:
         """Print a line if the last one is old and the terminal shows none; in the main thread."""
-        usable = self._live is not None and self._live.usable
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if usable or reporter is None or self._config.get_verbosity() < -1:
+        if self._live.usable or reporter is None or self._config.get_verbosity() < -1:
             return
         if time.monotonic() - self._last_line < _LINE_INTERVAL:
             return
         self._last_line = time.monotonic()
-        capture = self._config.pluginmanager.get_plugin("capturemanager")
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        with uncaptured(self._config):
             reporter.ensure_newline()
             if reporter._tw.width_of_current_line:  # of xdist's and of quiet runs it knows nothing
                 reporter.write_line("")
             reporter.write_line(one_line(str(self)))
 
     def _refresh(self) -> None:
-        live = self._live
-        assert live is not None
-        while live.usable:
+        while self._live.usable:
             if self._waits.wait(_REFRESH_INTERVAL):
-                live.show(str(self), self._waits.is_set)
+                self._live.show(str(self), self._waits.is_set)
                 time.sleep(_REFRESH_INTERVAL)
 
     def pause(self) -> None:
         """Show no line that is replaced any more: somebody talks to the user."""
         self._paused = True
         self._waits.clear()
-        if self._live is not None:
-            self._live.clear()
+        self._live.clear()
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -207,8 +198,7 @@ class Progress:
     def pytest_sessionfinish(self) -> None:
         """Take the line away, for good."""
         self._waits.clear()
-        if self._live is not None:
-            self._live.close()
+        self._live.close()
 
 
 def _has_task(item: pytest.Item) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -19,24 +20,23 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import TruncatedResultsWarning
-from pytest_intercode.plugin.composition import Composition, Surroundings
+from pytest_intercode.plugin.composition import Composition
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
-from pytest_intercode.plugin.xdist import SharedBudget, Workers
+from pytest_intercode.plugin.xdist import Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["SUITE_TASKS", "Run", "is_own_test", "run_of", "set_task", "spec_of", "task_of"]
+__all__ = ["SUITE_TASKS", "Run", "is_own_test", "run_of", "spec_of", "task_of"]
 
 SUITE_TASKS = pytest.StashKey[Sequence[Task]]()
 """The tasks of a suite, on its collector."""
 
 _RUN = pytest.StashKey["Run"]()
-_TASK = pytest.StashKey[Task]()
 _SPEC = pytest.StashKey[RolloutSpec]()
 
 
@@ -64,8 +64,7 @@ class Run:
         config: pytest's.
         composition: what rollouts are made of.
         tasks: the tasks.
-        budget: the budget of the whole run.
-        workers: what the processes of a run under xdist share.
+        workers: what the processes of the run share, its budget among it.
         progress: how far the run is.
     """
 
@@ -76,9 +75,7 @@ class Run:
             settings,
             lambda tasks: call_hook(config, "modify_tasks", tasks=tasks),
         )
-        self.budget = SharedBudget(config, settings.run_limits)
-        config.pluginmanager.register(self.budget, "intercode-budget")
-        self.workers = Workers(config)
+        self.workers = Workers(config, settings.run_limits)
         config.pluginmanager.register(self.workers, "intercode-workers")
         self.progress = Progress(config)
         config.pluginmanager.register(self.progress, "intercode-progress")
@@ -86,17 +83,18 @@ class Run:
         self._stack.enter_context(exit_prevented())  # before the user's modules look it up
         self.composition = Composition(
             settings,
-            Surroundings(
-                call_hook=partial(call_hook, config),
-                report=self.progress.report,
-                lend_terminal=self._lend_terminal,
-                run_budget=self.budget.budget,
+            sandbox=replace(
+                settings.sandbox,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 verbosity=config.get_verbosity(),
                 hidden=(config.rootpath, *((settings.data.path,) if settings.data else ())),
-                golds=_golds_file(config),
             ),
+            call_hook=partial(call_hook, config),
+            report=self.progress.report,
+            lend_terminal=self._lend_terminal,
+            run_budget=self.workers.budget,
+            golds=_golds_file(config),
         )
 
     @property
@@ -165,11 +163,6 @@ def _golds_file(config: pytest.Config) -> Path | None:
         return None
 
 
-def set_task(item: pytest.Item, task: Task) -> None:
-    """Remember the task that an item is run with; a user's fixture may have made it."""
-    item.stash[_TASK] = task
-
-
 def spec_of(item: pytest.Item, task: Task) -> RolloutSpec:
     """Return what the rollout of an item is to do; it is made once for an item and its task.
 
@@ -189,9 +182,12 @@ def is_own_test(item: pytest.Item) -> bool:
 
 
 def task_of(item: pytest.Item) -> Task | None:
-    """Return the task of an item, or None for an item that is not ours."""
-    if _TASK in item.stash:
-        return item.stash[_TASK]
+    """Return the task of an item, or None for an item that is not ours.
+
+    It is the one that its rollout was begun with, which a fixture of the user's may have made.
+    """
+    if _SPEC in item.stash:
+        return item.stash[_SPEC].task
     callspec = getattr(item, "callspec", None)
     task = callspec.params.get("intercode_task") if callspec is not None else None
     return task if isinstance(task, Task) else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import ShardRecord
@@ -21,11 +22,11 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import DataFolder, data_folder
 
 if TYPE_CHECKING:
-    import pytest
-
     from pytest_intercode.results.durations import Durations
 
 __all__ = ["Settings"]
+
+_SETTINGS = pytest.StashKey["Settings"]()
 
 
 class Settings(Options):
@@ -41,14 +42,17 @@ class Settings(Options):
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
-        """Read and check the options.
+        """Return the options, read and checked the first time.
 
         Raises:
             ConfigurationError: a value is wrong, or two options do not go together.
         """
+        if _SETTINGS in config.stash:
+            return config.stash[_SETTINGS]
         folders = {f"{name}_folder": folder_of(config, name) for name in ("agent", "dataset")}
         settings = cls(read_options(config) | folders)
         _ = settings.gateway, settings.durations, settings.data  # what is wrong is reported now
+        config.stash[_SETTINGS] = settings
         return settings
 
     @cached_property
@@ -70,7 +74,17 @@ class Settings(Options):
     @cached_property
     def durations(self) -> Durations | None:
         """How long tasks take, by an earlier run, or None."""
-        return _durations(self.durations_path)
+        path = self.durations_path
+        if path is None:
+            return None
+        from pytest_intercode.results.durations import read_durations
+
+        try:
+            return read_durations(path)
+        except OSError as error:
+            raise ConfigurationError(f"--intercode-durations={path}: {error.strerror}") from None
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--intercode-durations={error}") from None
 
     @cached_property
     def gateway(self) -> GatewaySettings:
@@ -169,25 +183,3 @@ class Settings(Options):
             at_terminal: the agent is a person, who has no limit unless one is given.
         """
         return self.timeout or task.timeout or (None if at_terminal else DEFAULT_TIMEOUT)
-
-
-def _durations(path: Path | None) -> Durations | None:
-    if path is None:
-        return None
-    from pytest_intercode.results.durations import read_durations
-
-    try:
-        state = path.stat()
-        return _read_once(read_durations, path, state.st_mtime_ns, state.st_size)
-    except OSError as error:
-        raise ConfigurationError(f"--intercode-durations={path}: {error.strerror}") from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--intercode-durations={error}") from None
-
-
-@lru_cache(maxsize=1)
-def _read_once(
-    read: Callable[[Path], Durations], path: Path, modified: int, size: int
-) -> Durations:
-    """Read a file that may be long once, though settings are asked for several times."""
-    return read(path)

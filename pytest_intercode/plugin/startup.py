@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.files import same_file
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
-from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
+from pytest_intercode.plugin.collection import BundledSuites
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.execution import set_execution
 from pytest_intercode.plugin.gate import Gate
@@ -30,7 +31,12 @@ from pytest_intercode.plugin.resume import Resumed, resumed_of
 from pytest_intercode.plugin.run import Run, run_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
-from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
+from pytest_intercode.plugin.xdist import (
+    is_distributed,
+    is_worker,
+    make_ordered_scheduler,
+    make_scheduler,
+)
 from pytest_intercode.results.files import read_records
 
 __all__ = ["Startup", "start"]
@@ -50,7 +56,6 @@ def start(config: pytest.Config) -> None:
     register = config.pluginmanager.register
     register(Startup(run, notes), "intercode-startup")
     register(BundledSuites(run), "intercode-bundled")
-    register(BundledFirst(), "intercode-bundled-first")
 
 
 class Startup:
@@ -112,12 +117,14 @@ class Startup:
             one_line(f"intercode: {', '.join(words)}, sandbox {run.composition.provider.choice}")
         ]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
-        dist = getattr(run.config.option, "dist", "no")
-        if dist != "no":  # nothing else is collected here
-            tasks = [task for suite in run.tasks.bundled().values() for task in suite]
-            lines += self._describe_hosts(tasks)
-        if dist != "no" and self._suites_in_order():
+        if not is_distributed(run.config):
+            return lines
+        # Nothing else is collected here.
+        tasks = [task for suite in run.tasks.bundled().values() for task in suite]
+        lines += self._describe_hosts(tasks)
+        if self._suites_in_order():
             requirement = "run in one worker, in order"
+            dist = run.config.getvalue("dist")
             if dist != "load":
                 requirement = (
                     f"need one worker to have InterCode's rewards, which --dist={dist} may not give"
@@ -194,7 +201,7 @@ def _check(run: Run) -> None:
 def _protect(settings: Settings, path: Path, label: str) -> None:
     """Refuse to write results over a file that is read."""
     results = settings.results
-    if results is not None and results.exists() and results.samefile(path):
+    if results is not None and same_file(results, path):
         raise ConfigurationError(
             f"--intercode-results={results}: this is {label}, and it would be replaced; name "
             "another file"
@@ -265,9 +272,8 @@ def _choose_execution(run: Run) -> None:
         set_execution(run.config, execution)
         return
     requested = run.settings.concurrency
-    distributed = getattr(run.config.option, "dist", "no") != "no"
-    if requested > 1 and (is_worker(run.config) or not distributed):
-        concurrency = run.workers.share(requested)
+    if requested > 1 and (is_worker(run.config) or not is_distributed(run.config)):
+        concurrency = run.workers.divide(requested)
         if concurrency > 1:
             run.progress.concurrent = True
             set_execution(run.config, ConcurrentExecution(run, concurrency))

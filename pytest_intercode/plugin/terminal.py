@@ -19,7 +19,7 @@ import pytest
 
 from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.plugin.xdist import is_worker
+from pytest_intercode.plugin.xdist import is_distributed, is_worker
 
 __all__ = ["check_terminal", "lent_terminal"]
 
@@ -32,7 +32,7 @@ def check_terminal(config: pytest.Config, name: str) -> None:
     Raises:
         AgentLoadError: there is no terminal.
     """
-    if is_worker(config) or getattr(config.option, "dist", "no") != "no":
+    if is_worker(config) or is_distributed(config):
         raise AgentLoadError(
             f"--intercode-agent={name}: it talks to your terminal, which the processes of "
             "pytest-xdist have not; run without -n (or with -n 0)"

@@ -13,8 +13,8 @@ from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.rollouts.budgets import RunBudget
 
 __all__ = [
-    "SharedBudget",
     "Workers",
+    "is_distributed",
     "is_worker",
     "make_ordered_scheduler",
     "make_scheduler",
@@ -27,23 +27,19 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-class _SharedFile:
-    """A file without a name, which the controller makes for its workers; it goes with the last."""
-
-    def __init__(self, name: str) -> None:
-        self._descriptor = os.memfd_create(name)
-        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+def is_distributed(config: pytest.Config) -> bool:
+    """Whether this process gives its items to xdist's workers."""
+    return str(getattr(config.option, "dist", "no")) != "no"
 
 
-def _open_shared(path: str) -> Path:
-    """Open the controller's file in a worker, and return a path of its own for it.
+def _open_shared(path: str | None) -> Path | None:
+    """Open the controller's file in a worker, if it names one, and return a path of its own for it.
 
     Raises:
         UsageError: it is out of reach.
     """
+    if path is None:
+        return None
     try:
         return Path(f"/proc/self/fd/{os.open(path, os.O_RDWR | os.O_CLOEXEC)}")
     except OSError as error:
@@ -57,65 +53,46 @@ class Workers:
     """What the processes of a run share, the controller's and the workers' alike; also a plugin.
 
     Args:
-        config: pytest's.
+        config: pytest's; a worker's says where the shared files are.
+        limits: what the run may use up, in all of its processes together.
 
     Attributes:
         processes: how many processes run episodes.
         slots: a file by which they take turns to start sandboxes; None where there is but one.
+        budget: what is left of the run's budget.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
         worker_input: dict[str, Any] = getattr(config, "workerinput", {})
-        path = worker_input.get("intercode_slots")
         self.processes = max(1, int(worker_input.get("workercount", 1)))
-        self.slots = _open_shared(path) if path else None
+        self.slots = _open_shared(worker_input.get("intercode_slots"))
+        began, path = worker_input.get("intercode_budget") or (None, None)
+        self.budget = RunBudget(limits, began=began, path=_open_shared(path))
         self._number = int("".join(filter(str.isdigit, str(worker_input.get("workerid", "")))) or 0)
-        self._file: _SharedFile | None = None
+        self._files: dict[str, int] = {}  # descriptors, by name
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Let a worker know the file, and how xdist shares out the items."""
-        self._file = self._file or _SharedFile("intercode-slots")
-        node.workerinput["intercode_slots"] = self._file.path
+        """Let a worker know the files, and how xdist shares out the items."""
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
+        node.workerinput["intercode_slots"] = self._share("intercode-slots")
+        if self.budget.limits:
+            path = self._share("intercode-budget")
+            node.workerinput["intercode_budget"] = (self.budget.began, path)
 
-    def share(self, concurrency: int) -> int:
+    def _share(self, name: str) -> str:
+        """Return the path of a file that the workers share; it goes with the last of them."""
+        if name not in self._files:
+            self._files[name] = os.memfd_create(name)
+        return f"/proc/{os.getpid()}/fd/{self._files[name]}"
+
+    def divide(self, concurrency: int) -> int:
         """Return how many episodes this process may run at a time, at least one.
 
         ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
         """
         episodes, remainder = divmod(concurrency, self.processes)
         return max(1, episodes + (self._number % self.processes < remainder))
-
-    def pytest_unconfigure(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-
-
-class SharedBudget:
-    """What is left of the run's budget, one for all of its processes; also a pytest plugin.
-
-    Args:
-        config: pytest's; a worker's says where the budget's file is.
-        limits: what the run may use up.
-
-    Attributes:
-        budget: what is left.
-    """
-
-    def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
-        self._file: _SharedFile | None = None
-        began, path = getattr(config, "workerinput", {}).get("intercode_budget") or (None, "")
-        self.budget = RunBudget(limits, began=began, path=_open_shared(path) if path else None)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Let an xdist worker draw on the one budget."""
-        if not self.budget.limits:
-            return
-        self._file = self._file or _SharedFile("intercode-budget")
-        node.workerinput["intercode_budget"] = (self.budget.began, self._file.path)
 
     def stop_if_exhausted(self, session: pytest.Session) -> str:
         """End the run after this item if its budget is used up; return the reason."""
@@ -125,9 +102,9 @@ class SharedBudget:
         return exhausted
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the workers' file."""
-        if self._file is not None:
-            self._file.close()
+        """Let go of the files."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
 
 
 def queued_items(

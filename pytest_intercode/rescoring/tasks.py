@@ -14,7 +14,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import is_environment, kind_of
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.recorded import RecordedRun, is_ours, one_line
+from pytest_intercode.results.recorded import RecordedRun, comparable_query, is_ours
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
     data_folder,
@@ -122,7 +122,7 @@ def task_among(tasks: Iterable[Task], record: EpisodeRecord) -> Task | None:
             continue
         if not is_ours(record):
             return task
-        same_query = one_line(task.query) == one_line(recorded.query)
+        same_query = comparable_query(task.query) == comparable_query(recorded.query)
         if task.id == recorded.id and (task.suite == recorded.suite or same_query):
             return task
     return None

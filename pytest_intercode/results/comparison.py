@@ -15,10 +15,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import read_records
-from pytest_intercode.results.recorded import is_ours, one_line
+from pytest_intercode.results.recorded import comparable_query, is_ours
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
@@ -329,7 +330,7 @@ class Compared:
                     f"the runs differ in {name}: {old_value or 'none'} before, "
                     f"{new_value or 'none'} after"
                 )
-        queries = self._find_changed(lambda record: one_line(record.task.query))
+        queries = self._find_changed(lambda record: comparable_query(record.task.query))
         # Digests of the first format covered less, and equal no later one.
         tasks = self._find_changed(
             lambda record: record.task.digest if record.format_version > 1 else ""
@@ -385,8 +386,7 @@ def _join_values(values: Iterable[Any]) -> str:
 
 
 def _task_list(keys: Sequence[TaskKey]) -> str:
-    names = ", ".join(map(str, keys[:3])) + (", ..." if len(keys) > 3 else "")
-    return f"1 task ({names})" if len(keys) == 1 else f"{len(keys)} tasks ({names})"
+    return f"{pluralize(len(keys), 'task')} ({first_names(keys)})"
 
 
 # -- what the gate compares with

@@ -34,8 +34,10 @@ def read_durations(path: Path) -> Durations:
     """Read the times of a results file.
 
     Raises:
-        ConfigurationError: it cannot be read, is not a results file, or has no graded episode.
+        OSError: it cannot be read.
+        ConfigurationError: it is not a results file, or has no graded episode.
     """
+    digest = file_digest(path)[:16]
     light = (record.without_trajectory() for record in iterate_records(path, lambda line: None))
     task_seconds: dict[Key, list[float]] = defaultdict(list)
     for record in counted_tries(light):
@@ -45,4 +47,4 @@ def read_durations(path: Path) -> Durations:
     if not task_seconds:
         raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
     times = {key: mean(seconds) for key, seconds in task_seconds.items()}
-    return Durations(times, file_digest(path)[:16])
+    return Durations(times, digest)

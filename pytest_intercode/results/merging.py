@@ -15,6 +15,7 @@ Records that give way are marked ``superseded`` and come before the one that cou
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +29,6 @@ from pytest_intercode.results.tries import TaskKey, counted_tries, key_of
 
 __all__ = ["Merged", "check_shards", "merge"]
 
-_OPTIONS = (  # that a run may have been given
-    *("env", "dataset", "feedback", "max-turns", "max-tokens", "max-cost", "timeout"),
-    *("action-timeout", "limit", "repeat", "network", "allow-host", "verifier"),
-)
 _Files: TypeAlias = "Sequence[tuple[Path, Sequence[EpisodeRecord]]]"
 
 
@@ -110,9 +107,12 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
     first: dict[object, tuple[str, Path]] = {}
     tries: dict[int, set[tuple[TaskKey, int]]] = defaultdict(set)
     items: dict[int, int] = {}
+    shards = [record.shard for _, records in files for record in records if record.shard]
+    # A shard names the options that were given; another one may have been given others.
+    not_given = dict.fromkeys(itertools.chain.from_iterable(shard.options for shard in shards), "")
     for path, records in files:
         for record in records:
-            for option, value in _of_run(record).items():
+            for option, value in _of_run(record, not_given).items():
                 first_value, first_path = first.setdefault(option, (value, path))
                 if first_value != value:
                     raise ConfigurationError(
@@ -123,30 +123,35 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
                 tries[record.shard.part].add((key_of(record), record.task.repeat))
                 if record.shard.items is not None:
                     items[record.shard.part] = record.shard.items
-    shard = next((record.shard for _, records in files for record in records if record.shard), None)
-    if shard is None:
+    if not shards:
         return "", []
-    absent = [part for part in range(1, shard.parts + 1) if part not in tries]
+    parts = shards[0].parts
+    absent = [part for part in range(1, parts + 1) if part not in tries]
     empty = sum(not records for _, records in files)
     problem = ""
     if len(absent) > empty:
-        names = ", ".join(f"{part}/{shard.parts}" for part in absent)
+        names = ", ".join(f"{part}/{parts}" for part in absent)
         noun = "shard" if len(absent) == 1 else "shards"
         problem = f"no file has an episode of the {noun} {names}"
     short = [
-        f"shard {part}/{shard.parts} has {len(tries[part])} of its {count} tries"
+        f"shard {part}/{parts} has {len(tries[part])} of its {count} tries"
         for part, count in sorted(items.items())
         if len(tries[part]) < count
     ]
     return problem, short
 
 
-def _of_run(record: EpisodeRecord) -> dict[str, str]:
-    """Return what is the same in all shards of a run, by what the user calls it."""
+def _of_run(record: EpisodeRecord, not_given: Mapping[str, str]) -> dict[str, str]:
+    """Return what is the same in all shards of a run, by what the user calls it.
+
+    Args:
+        record: a record of a shard.
+        not_given: all options that shards name, each with an empty value.
+    """
     shard = record.shard
     if shard is None:
         return {"the number of shards": ""}
-    options = dict.fromkeys(_OPTIONS, "") | dict(shard.options)
+    options = {**not_given, **shard.options}
     return {
         "the number of shards": str(shard.parts),
         "the digest of --intercode-durations": shard.durations,

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 
-__all__ = ["RecordedRun", "had_feedback", "is_ours", "one_line"]
+__all__ = ["RecordedRun", "comparable_query", "had_feedback", "is_ours"]
 
 
 def is_ours(record: EpisodeRecord) -> bool:
@@ -27,9 +27,9 @@ def had_feedback(record: EpisodeRecord) -> bool:
     return is_ours(record) and any(turn.parts for turn in record.turns[:-1])
 
 
-def one_line(text: str) -> str:
-    """Return a text with a space for each run of blanks, for comparing."""
-    return " ".join(text.split())
+def comparable_query(query: str) -> str:
+    """Return a query with one space for each run of blanks."""
+    return " ".join(query.split())
 
 
 class RecordedRun:
@@ -46,7 +46,7 @@ class RecordedRun:
         for record in records:
             task = record.task
             self._by_id[task.id].append(record)
-            self._by_query[one_line(task.query)].append(record)
+            self._by_query[comparable_query(task.query)].append(record)
             self._by_row[Path(task.dataset).name, task.id] = record
 
     def record_of(self, task: Task) -> EpisodeRecord | None:
@@ -54,9 +54,8 @@ class RecordedRun:
         same_id = _of_env(self._by_id.get(task.id, ()), task)
         # Ids are unique in a suite; in a run of several, two tasks may share one.
         same_suite = [record for record in same_id if record.task.suite in ("", task.suite)]
-        same_query = [
-            record for record in same_id if one_line(record.task.query) == one_line(task.query)
-        ]
+        query = comparable_query(task.query)
+        same_query = [record for record in same_id if comparable_query(record.task.query) == query]
         for records in (same_suite, same_query, same_id):
             if records:
                 return records[-1]
@@ -66,7 +65,7 @@ class RecordedRun:
         file, number = _row_of(task)
         records = [
             record
-            for record in _of_env(self._by_query.get(one_line(task.query), ()), task)
+            for record in _of_env(self._by_query.get(comparable_query(task.query), ()), task)
             # In one file, two tasks with one query are two tasks.
             if not file or Path(record.task.dataset).name != file or record.task.id == number
         ]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.page.endstates import end_state_sections
-from pytest_intercode.rescoring.scoring import score
+from pytest_intercode.page.trajectories import end_state_sections
+from pytest_intercode.rescoring.rescored import score
 from pytest_intercode.results.files import read_records
 from pytest_intercode.suites.loader import load_suite
 

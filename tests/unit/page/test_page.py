@@ -19,9 +19,8 @@ from pytest_intercode.environments.sections import Section
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.page import charts, write
 from pytest_intercode.page.charts import Bin, failing_actions, rewards, solved_by_turn, turns
-from pytest_intercode.page.endstates import end_state_sections
 from pytest_intercode.page.run import Run, changes, facts, verdict
-from pytest_intercode.page.trajectories import Blocks, episode
+from pytest_intercode.page.trajectories import Blocks, end_state_sections, episode
 from pytest_intercode.results.format import from_row
 from pytest_intercode.results.tries import counted_tries
 from tests.support import page_rows

@@ -21,7 +21,8 @@ from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import files
 from pytest_intercode.results.files import ResultsFile, read_records, read_results
-from pytest_intercode.results.format import from_line, from_row, json_schema, to_line, to_row
+from pytest_intercode.results.format import from_line, from_row, to_line, to_row
+from pytest_intercode.results.schema import json_schema
 
 _TASK = Task(
     "t-1",
@@ -571,7 +572,7 @@ _SCHEMA = Path(__file__).parents[3] / "docs/episode-record.schema.json"
 
 
 def test_the_schema_is_current() -> None:
-    command = "python -m pytest_intercode.results.format > docs/episode-record.schema.json"
+    command = "python -m pytest_intercode.results.schema > docs/episode-record.schema.json"
     assert json.loads(_SCHEMA.read_text("utf-8")) == json_schema(), f"run: {command}"
 
 

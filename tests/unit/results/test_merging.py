@@ -149,11 +149,17 @@ def test_shards_that_are_not_complete() -> None:
         ({"agent_arguments": {"model": "x"}}, "--intercode-agent-arg is model=x here and not"),
         ({"profile": "paper"}, "--intercode-profile is paper here and not given there"),
         ({"options": {"max-turns": "3"}}, "--intercode-max-turns is 3 here and not given there"),
+        ({"options": {"kit": "always"}}, "--intercode-kit is always here and not given there"),
     ],
 )
 def test_shards_of_other_runs(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"^2\.jsonl: .*1\.jsonl: {message}"):
         _check(_shard(1, "a"), _shard(2, "b", **more))
+
+
+def test_an_option_that_only_the_first_shard_was_given() -> None:
+    with pytest.raises(ConfigurationError, match="--intercode-kit is not given here and always th"):
+        _check(_shard(1, "a", options={"kit": "always"}), _shard(2, "b"))
 
 
 def test_what_is_no_shard_beside_shards() -> None:
