@@ -116,8 +116,8 @@ def _audit(
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
     from pytest_intercode.auditing.report import Report, as_json, as_markdown
-    from pytest_intercode.core.files import write_file
     from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.system.files import write_file
 
     reports = []
     provider = SandboxProvider(sandbox_settings(options), progress=note)

@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     _print(graded)
     if options.output is not None:
         from pytest_intercode.auditing.predictions import report_line
-        from pytest_intercode.core.files import write_file
+        from pytest_intercode.system.files import write_file
 
         text = "".join(f"{json.dumps(report_line(result))}\n" for result in graded)
         for line in write_file(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
@@ -27,6 +26,7 @@ from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["Environment"]
 

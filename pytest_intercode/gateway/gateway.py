@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.forks import MakingProcess
-from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.forks import MakingProcess
+from pytest_intercode.system.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pytest_intercode.gateway.server import Server

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.core.connections import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import NOTHING, Exchange
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.trajectory import count_calls
+from pytest_intercode.system.connections import without_proxy
 
 __all__ = ["HIDDEN", "Session"]
 

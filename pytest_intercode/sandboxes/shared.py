@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["SharedValues"]
 

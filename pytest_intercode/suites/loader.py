@@ -15,10 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.permissions import NOTHING, Permissions
-from pytest_intercode.core.rows import Row, read_apps, read_rows
-from pytest_intercode.core.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
@@ -31,6 +28,9 @@ from pytest_intercode.suites.schema import (
     TaskModel,
 )
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.rows import Row, read_apps, read_rows
+from pytest_intercode.system.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 
 __all__ = ["FORMS", "Suite", "load_rows", "load_suite"]
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import make_backend
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = [
     *("GO", "PROMPTLY", "SOON", "UTF_8"),

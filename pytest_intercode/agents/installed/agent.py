@@ -23,7 +23,6 @@ from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
@@ -39,6 +38,7 @@ from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
+from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory"]
 

@@ -6,11 +6,11 @@ import posixpath
 import shlex
 from dataclasses import dataclass
 
-from pytest_intercode.core.archives import unpack_files
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.carrying import SURVEY, Programs, read_survey
 from pytest_intercode.environments.swe.commands import COMMAND_TIMEOUT, git_command, paths_of
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+from pytest_intercode.system.archives import unpack_files
 
 __all__ = [
     "HOSTS",

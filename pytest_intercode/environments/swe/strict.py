@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_intercode.core.archives import build_archive
-from pytest_intercode.core.digest import digest
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Repository, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
@@ -44,6 +41,9 @@ from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, excused_in, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import build_archive
+from pytest_intercode.system.digest import digest
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["SweEnvironment"]
 

@@ -22,13 +22,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pytest_intercode.core.dockerfile import read_instructions
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.build import build_context, one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.system.files import cache_folder
 
 __all__ = ["Images"]
 

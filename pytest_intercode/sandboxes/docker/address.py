@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, suggestion
 from pytest_intercode.sandboxes.hosts import FORMS, split_url
+from pytest_intercode.system.forks import close_in_children
+from pytest_intercode.system.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from docker import APIClient

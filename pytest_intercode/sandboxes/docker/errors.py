@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_intercode.core.connections import causes
+from pytest_intercode.system.connections import causes
 
 __all__ = ["NO_ANSWER", "plain"]
 

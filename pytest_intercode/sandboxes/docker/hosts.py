@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import (
     ConfigurationError,
@@ -32,6 +31,7 @@ from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["DockerHosts", "check_hosts"]
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.errors import IntercodeError, SuiteError
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["Service", "Unsupported", "read_compose"]
 

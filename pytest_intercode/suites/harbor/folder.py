@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -54,6 +53,7 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
 

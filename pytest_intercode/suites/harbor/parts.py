@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.permissions import Permissions
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
+from pytest_intercode.system.suite_folder import SuitePath
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
@@ -30,6 +29,7 @@ from pytest_intercode.suites.harbor.parts import (
 )
 from pytest_intercode.suites.mistakes import row_error
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     "CONFIG",

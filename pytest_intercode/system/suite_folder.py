@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
-from pytest_intercode.core.beneath import OutsideError, Root, check_name
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.system.beneath import OutsideError, Root, check_name
 
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 

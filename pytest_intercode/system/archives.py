@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from pytest_intercode.core.beneath import OutsideError, Root, relative_path
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.beneath import OutsideError, Root, relative_path
 
 __all__ = [
     *("Budget", "Unpacked"),

@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_intercode.core.files import read_bounded
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.system.files import read_bounded
+from pytest_intercode.system.suite_folder import SuitePath
 
 if TYPE_CHECKING:
     from pathlib import Path
