@@ -137,7 +137,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
     published = None
     if kind_of(env).published_rows:
-        from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import dataset_of_rows  # few suites need it
 
         forms = {form: _read_published(form) for form in FORMS}
         manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
@@ -221,7 +221,7 @@ def _read_source(
 
 def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
-        from pytest_intercode.suites.swebench import read_swebench  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
 
         return read_swebench(path, source.swebench, folder, _tables())
     return read_apps(path) if source.format == "apps" else read_rows(path)

@@ -68,8 +68,8 @@ _ALLOWED = {
         "_apply": "a SuitePath, or our own Dockerfile",
         "_read_bytes": "a SuitePath",
     },
-    "suites.swebench": {"_image": "a SuitePath"},
-    "suites.swebench_verification": {
+    "suites.swebench.tasks": {"_image": "a SuitePath"},
+    "suites.swebench.verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
         "_test_by_programs": "a SuitePath",
     },

@@ -17,7 +17,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.eval_scripts import changed_tests
 from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks
 from pytest_intercode.suites.loader import FORMS, load_suite
-from pytest_intercode.suites.manifest import SwebenchModel
+from pytest_intercode.suites.swebench.manifest import SwebenchModel
 from pytest_intercode.system.files import bundled_folder
 
 _PATCH = (

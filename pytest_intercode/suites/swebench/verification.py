@@ -28,7 +28,7 @@ from pytest_intercode.rewards.eval_scripts import (
     with_exit_status,
 )
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, UnknownParser, parser_of_row
-from pytest_intercode.suites.swebench_rows import SwebenchRow
+from pytest_intercode.suites.swebench.row import SwebenchRow
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.rows import Row
 
