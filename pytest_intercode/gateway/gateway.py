@@ -62,9 +62,8 @@ class Gateway:
 
         Args:
             key: names the episode, the task and the try, in recordings.
-            spend: is called on a thread of the gateway's with ``input_tokens``, ``output_tokens``,
-                ``cost``, ``requests``, ``cached_tokens``, ``cache_write_tokens`` and
-                ``reasoning_tokens`` of each exchange; once it raises
+            spend: is called on a thread of the gateway's with the fields of each exchange's
+                :class:`~pytest_intercode.core.usage.Usage`; once it raises
                 :class:`~pytest_intercode.errors.BudgetExhausted`, further requests are refused.
             refused: says why no more requests are served, or nothing; called for each request on
                 the gateway's thread, so it may not block.

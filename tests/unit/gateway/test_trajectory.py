@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.exchange import Api, Exchange, TokenUsage
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.gateway.exchange import Api, Exchange
 from pytest_intercode.gateway.trajectory import count_calls, final_message, turns
 
-USED = TokenUsage(100, 7, 40)
+USED = Usage(1, 100, 7, cached_tokens=40)
 TOOLS = [{"name": "bash"}]
 
 
@@ -58,7 +59,7 @@ def test_an_agent_of_chat() -> None:
     )
     exchanges = [title, one, two, three]
     found = turns(exchanges)
-    assert [(t.thought, t.action, t.observation, t.usage is not None) for t in found] == [
+    assert [(t.thought, t.action, t.observation, bool(t.usage)) for t in found] == [
         ("First.", "ls", "a.txt", True),
         ("", "cat a.txt", "", True),
         ("", 'edit({"path": "a", "n": 1})', "edited", False),
