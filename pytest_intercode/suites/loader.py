@@ -19,6 +19,7 @@ from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.schema import (
@@ -29,7 +30,7 @@ from pytest_intercode.suites.schema import (
 )
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
-from pytest_intercode.system.rows import Row, read_apps, read_rows
+from pytest_intercode.system.rows import Row, read_rows
 from pytest_intercode.system.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 
 __all__ = ["FORMS", "Suite", "load_rows", "load_suite"]
