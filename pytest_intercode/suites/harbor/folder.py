@@ -46,7 +46,7 @@ from pytest_intercode.suites.harbor.parts import (
     make_limits,
     make_tags,
     open_folder,
-    read_image,
+    read_machine_of,
     read_text,
     resolve_variables,
     solution_files,
@@ -131,7 +131,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
-    setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
+    setup = [*entrypoint_setup(box.machine)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
@@ -222,33 +222,27 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         shared = frozenset(LOG_FOLDERS)
         service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
         dockerfile = service.dockerfile or dockerfile
+    built = dockerfile.is_file()
     image = environment.docker_image or service.image
-    files = None
-    if dockerfile.is_file():
-        source, image_machine = read_image(dockerfile, image)
-    elif image:
-        source, image_machine = ImageSource(image=image), Machine()
-    else:
+    made = read_machine_of(service, dockerfile if built else None, image)
+    if made is None:
         raise MissingFile(
             f"{folder.parent}: {label} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
-    image_machine = replace(
-        image_machine,
-        workdir=environment.workdir or service.workdir or image_machine.workdir,
-        user=service.user or image_machine.user,
-        entrypoint=image_machine.entrypoint if service.entrypoint is None else service.entrypoint,
-    )
-    bare = not dockerfile.is_file() and compose is None and folder.is_dir()
+    source, machine = made
+    machine = replace(machine, workdir=environment.workdir or machine.workdir)
+    files = None
+    bare = not built and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
-        files = Archive(folder.place(), image_machine.workdir)
+        files = Archive(folder.place(), machine.workdir)
     place = f"{folder.parent / CONFIG}: env"
     variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
-        image_machine,
+        machine,
         make_limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,

@@ -8,12 +8,14 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
+from pytest_intercode.suites.harbor.compose import Service
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
 from pytest_intercode.system.suite_folder import SuitePath
@@ -33,7 +35,7 @@ __all__ = [
     "make_limits",
     "make_tags",
     "open_folder",
-    "read_image",
+    "read_machine_of",
     "read_text",
     "resolve_variables",
     "solution_files",
@@ -204,19 +206,18 @@ def solution_files(folder: SuitePath, target: str) -> dict[str, SuitePath]:
     return {f"{target}/{name}": path for name, path in folder.files()}
 
 
-def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:
+def entrypoint_setup(machine: Machine) -> tuple[str, ...]:
     """Return what starts an image's entry point, as the first process of a container would be.
 
     It is given the command that both harnesses give it, one that waits.
     """
-    words = [*entrypoint]
-    if not words:
+    if not machine.entrypoint:
         return ()
-    command = shlex.join([*words, "sh", "-c", "sleep infinity"])
-    if user:
-        name = shlex.quote(user)
+    command = shlex.join([*machine.entrypoint, "sh", "-c", "sleep infinity"])
+    if machine.user:
+        name = shlex.quote(machine.user)
         command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'
-    return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
+    return (f"cd {shlex.quote(machine.workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
 
 
 def healthcheck_setup(check: HealthcheckConfig) -> str:
@@ -270,16 +271,35 @@ def make_limits(cpus: float | None, memory: int | None, storage: int | None = No
     )
 
 
-def read_image(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
-    """Return the image of a Dockerfile, and what it says of the machine.
+def read_machine_of(
+    service: Service, dockerfile: SuitePath | None, image: str
+) -> tuple[ImageSource, Machine] | None:
+    """Return a task's image, and the machine that it makes; None where neither is named.
 
     Args:
-        dockerfile: the Dockerfile.
-        image: the image that was made of it already; empty for none.
+        service: what a compose file says, which comes before what the image says.
+        dockerfile: what is built; None for nothing.
+        image: the image that was made of it already, or that nothing is built for; empty for none.
 
     Raises:
-        SuiteError: it cannot be read, or is a link to another folder, which would be what is built.
+        SuiteError: the Dockerfile cannot be read, or is a link to another folder, which would be
+            what is built.
     """
+    if dockerfile is not None:
+        source, machine = _read_image(dockerfile, image)
+    elif image:
+        source, machine = ImageSource(image=image), Machine()
+    else:
+        return None
+    return source, replace(
+        machine,
+        workdir=service.workdir or machine.workdir,
+        user=service.user or machine.user,
+        entrypoint=machine.entrypoint if service.entrypoint is None else service.entrypoint,
+    )
+
+
+def _read_image(dockerfile: SuitePath, image: str) -> tuple[ImageSource, Machine]:
     place = dockerfile.place()
     if place.parent != dockerfile.parent.place():
         raise SuiteError(
