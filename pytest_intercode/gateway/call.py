@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.usage import UNSPENT, Usage
@@ -43,7 +42,6 @@ class Call:
     hide_usage: bool
     prices: Mapping[str, Price]
     writes: set[asyncio.Future[None]]
-    began: float = field(default_factory=time.perf_counter)
     charged: bool = False
 
     @property
@@ -67,14 +65,13 @@ class Call:
             return
         self.charged = True
         model = str(answer.get("model") or self.model)
-        tokens, estimated = UNSPENT, False
+        tokens = UNSPENT
         if status == 200:
-            reported, computed = read_usage(api, usage), estimate(self.sent_bytes, answer)
-            tokens, estimated = _choose_tokens(reported, computed, complete)
+            reported, estimated = read_usage(api, usage), estimate(self.sent_bytes, answer)
+            tokens = _choose_tokens(reported, estimated, complete)
             price = price_of(self.prices, model, self.model)
             if price is not None and tokens.tokens:
                 tokens = replace(tokens, cost=price.cost(tokens))
-        seconds = time.perf_counter() - self.began
 
         def keep() -> None:
             exchange = Exchange(
@@ -84,8 +81,6 @@ class Call:
                 answer=answer,
                 status=status,
                 usage=tokens,
-                estimated=estimated,
-                seconds=seconds,
                 complete=complete,
             )
             self.session.add(self.number, exchange)
@@ -127,11 +122,11 @@ class Call:
         await asyncio.shield(future)
 
 
-def _choose_tokens(reported: Usage | None, estimated: Usage, complete: bool) -> tuple[Usage, bool]:
-    """Return the tokens of an answer as its server reports them, else an estimate; and whether."""
+def _choose_tokens(reported: Usage | None, estimated: Usage, complete: bool) -> Usage:
+    """Return the tokens of an answer as its server reports them, else an estimate."""
     if reported is None:
-        return estimated, True
+        return estimated
     if complete or reported.output_tokens >= estimated.output_tokens:
-        return reported, False
+        return reported
     # It broke off after a part of its usage: Anthropic's begins with an output of 1.
-    return replace(reported, output_tokens=estimated.output_tokens), True
+    return replace(reported, output_tokens=estimated.output_tokens)

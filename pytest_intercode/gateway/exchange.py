@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.core.usage import UNSPENT, Usage
@@ -33,8 +33,6 @@ class Exchange:
         answer: the parsed answer, a streamed one put together as if it had not been streamed.
         status: the HTTP status.
         usage: the tokens, and their cost in the currency of the prices.
-        estimated: the server reported no usage; it is computed from the lengths of the texts.
-        seconds: from the request to the end of the answer.
         complete: False for an answer that broke off.
     """
 
@@ -44,8 +42,6 @@ class Exchange:
     answer: Mapping[str, Any]
     status: int
     usage: Usage = UNSPENT
-    estimated: bool = False
-    seconds: float = field(default=0.0, compare=False)
     complete: bool = True
 
 

@@ -38,19 +38,13 @@ class GatewayTurn:
         action: the command of a shell; of another tool its name and arguments, ``NAME({...})``.
         observation: what the tool returned; empty if the agent ended before it said so.
         thought: the text next to the call; with the first call of an answer.
-        tool: the name of the tool.
         usage: the tokens and the cost of the exchange; with the first call of an answer.
-        exchange: the index of the exchange.
-        answered: whether the tool returned something.
     """
 
     action: str
     observation: str
     thought: str = ""
-    tool: str = ""
     usage: Usage = UNSPENT
-    exchange: int = 0
-    answered: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,10 +83,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
                     action=_action(call),
                     observation=result or "",
                     thought=thought,
-                    tool=call.name,
                     usage=usage,
-                    exchange=number,
-                    answered=result is not None,
                 )
             )
             thought, usage = "", UNSPENT

@@ -184,9 +184,9 @@ class SuitePath:
         """Open a regular file to read it."""
         return self._folder.use(self, Root.open)
 
-    def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
-        """Return what a regular file holds, ``max_bytes`` bytes of it at most."""
-        return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
+    def read_bytes(self) -> bytes:
+        """Return what a regular file holds."""
+        return self._folder.use(self, lambda root, path: root.read(path, _MAX_BYTES))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a regular file, with line ends as Python has them."""

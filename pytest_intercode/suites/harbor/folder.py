@@ -161,7 +161,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     if config.steps:
         return _with_steps(task, folder, config, variables)
     instruction = read_text(folder / "instruction.md", "the instruction")
-    solution = solution_files(folder / "solution", "/solution")
+    solution = solution_files(folder / "solution")
     return replace(
         task,
         query=without_canary(instruction),
@@ -385,9 +385,9 @@ def _with_steps(
         place = folder / "steps" / step.name
         if not place.is_dir():
             raise MissingFile(f"{folder / CONFIG}: steps: {step.name!r}: there is no {place}")
-        solution = solution_files(place / "solution", "/solution")
+        solution = solution_files(place / "solution")
         if "/solution/solve.sh" not in solution:
-            solution = solution_files(folder / "solution", "/solution")
+            solution = solution_files(folder / "solution")
         gold += [*_gold(solution, task.workdir, variables), "submit"]
         workdir = place / "workdir"
         setup = []

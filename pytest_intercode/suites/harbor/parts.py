@@ -199,11 +199,11 @@ def _writing(target: str, data: bytes) -> str:
     return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
 
 
-def solution_files(folder: SuitePath, target: str) -> dict[str, SuitePath]:
-    """Return the files of a solution's folder, by where they come to stand."""
+def solution_files(folder: SuitePath) -> dict[str, SuitePath]:
+    """Return the files of a solution's folder, by where they come to stand in ``/solution``."""
     if not folder.is_dir():
         return {}
-    return {f"{target}/{name}": path for name, path in folder.files()}
+    return {f"/solution/{name}": path for name, path in folder.files()}
 
 
 def entrypoint_setup(machine: Machine) -> tuple[str, ...]:
