@@ -23,7 +23,6 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -33,20 +32,26 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine
+from pytest_intercode.suites.harbor.machine import (
+    Machine,
+    Service,
+    Unsupported,
+    entrypoint_setup,
+    read_compose,
+    read_machine,
+    read_machine_of,
+)
 from pytest_intercode.suites.harbor.parts import (
     DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
     LOGS,
     MAX_TURNS,
-    entrypoint_setup,
     find_requirements,
     healthcheck_setup,
     make_gold,
     make_limits,
     make_tags,
     open_folder,
-    read_machine_of,
     read_text,
     resolve_variables,
     solution_files,
@@ -222,18 +227,17 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         shared = frozenset(LOG_FOLDERS)
         service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
         dockerfile = service.dockerfile or dockerfile
-    built = dockerfile.is_file()
+    has_dockerfile = dockerfile.is_file()
     image = environment.docker_image or service.image
-    made = read_machine_of(service, dockerfile if built else None, image)
-    if made is None:
+    if not has_dockerfile and not image:
         raise MissingFile(
             f"{folder.parent}: {label} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
-    source, machine = made
+    source, machine = read_machine_of(service, dockerfile if has_dockerfile else None, image)
     machine = replace(machine, workdir=environment.workdir or machine.workdir)
     files = None
-    bare = not built and compose is None and folder.is_dir()
+    bare = not has_dockerfile and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
         files = Archive(folder.place(), machine.workdir)
     place = f"{folder.parent / CONFIG}: env"

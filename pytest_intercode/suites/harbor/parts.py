@@ -1,4 +1,4 @@
-"""What the two formats have in common: instructions, solutions, setup, labels. Reads files."""
+"""What the two formats have in common: instructions, solutions, variables, labels. Reads files."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.permissions import Permissions
-from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
-from pytest_intercode.suites.harbor.compose import Service
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
 from pytest_intercode.system.suite_folder import SuitePath
 
 if TYPE_CHECKING:
@@ -28,14 +25,12 @@ __all__ = [
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
-    "entrypoint_setup",
     "find_requirements",
     "healthcheck_setup",
     "make_gold",
     "make_limits",
     "make_tags",
     "open_folder",
-    "read_machine_of",
     "read_text",
     "resolve_variables",
     "solution_files",
@@ -206,20 +201,6 @@ def solution_files(folder: SuitePath) -> dict[str, SuitePath]:
     return {f"/solution/{name}": path for name, path in folder.files()}
 
 
-def entrypoint_setup(machine: Machine) -> tuple[str, ...]:
-    """Return what starts an image's entry point, as the first process of a container would be.
-
-    It is given the command that both harnesses give it, one that waits.
-    """
-    if not machine.entrypoint:
-        return ()
-    command = shlex.join([*machine.entrypoint, "sh", "-c", "sleep infinity"])
-    if machine.user:
-        name = shlex.quote(machine.user)
-        command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'
-    return (f"cd {shlex.quote(machine.workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
-
-
 def healthcheck_setup(check: HealthcheckConfig) -> str:
     """Return a command that waits until a health check ends with 0, and fails when it never does.
 
@@ -269,44 +250,3 @@ def make_limits(cpus: float | None, memory: int | None, storage: int | None = No
         pids=_PROCESSES,
         file_size=min(storage or _DISK, _DISK),
     )
-
-
-def read_machine_of(
-    service: Service, dockerfile: SuitePath | None, image: str
-) -> tuple[ImageSource, Machine] | None:
-    """Return a task's image, and the machine that it makes; None where neither is named.
-
-    Args:
-        service: what a compose file says, which comes before what the image says.
-        dockerfile: what is built; None for nothing.
-        image: the image that was made of it already, or that nothing is built for; empty for none.
-
-    Raises:
-        SuiteError: the Dockerfile cannot be read, or is a link to another folder, which would be
-            what is built.
-    """
-    if dockerfile is not None:
-        source, machine = _read_image(dockerfile, image)
-    elif image:
-        source, machine = ImageSource(image=image), Machine()
-    else:
-        return None
-    return source, replace(
-        machine,
-        workdir=service.workdir or machine.workdir,
-        user=service.user or machine.user,
-        entrypoint=machine.entrypoint if service.entrypoint is None else service.entrypoint,
-    )
-
-
-def _read_image(dockerfile: SuitePath, image: str) -> tuple[ImageSource, Machine]:
-    place = dockerfile.place()
-    if place.parent != dockerfile.parent.place():
-        raise SuiteError(
-            f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
-            "of: put the file in its place"
-        )
-    original = read_text(dockerfile, "the Dockerfile")
-    text = rebase(original)
-    changed = text if text != original else ""
-    return ImageSource(dockerfile=place, image=image or None, text=changed), read_machine(text)

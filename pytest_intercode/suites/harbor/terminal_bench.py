@@ -12,16 +12,20 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.core.task import Archive, FileSpec, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
+from pytest_intercode.suites.harbor.machine import (
+    Service,
+    Unsupported,
+    entrypoint_setup,
+    read_compose,
+    read_machine_of,
+)
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
-    entrypoint_setup,
     find_requirements,
     make_gold,
     make_limits,
     make_tags,
     open_folder,
-    read_machine_of,
     read_text,
     task_id,
     without_canary,
@@ -139,11 +143,10 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
         raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {names}")
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
-    made = read_machine_of(service, service.dockerfile, service.image)
-    if made is None:
+    if service.dockerfile is None and not service.image:
         place = folder / "docker-compose.yaml"
         raise SuiteError(f"{place}: services: client: build or image is needed")
-    image, machine = made
+    image, machine = read_machine_of(service, service.dockerfile, service.image)
     tests = folder / "tests"
     return replace(
         blank,
