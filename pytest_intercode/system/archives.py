@@ -22,8 +22,8 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.system.beneath import OutsideError, Root, relative_path
 
 __all__ = [
-    *("Budget", "Unpacked"),
-    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpack_files"),
+    *("Budget", "build_archive", "context_files"),
+    *("pack_files", "unpack_archive", "unpack_files"),
 ]
 
 _MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
@@ -162,7 +162,7 @@ class Budget:
             )
 
 
-class Unpacked:
+class _Unpacked:
     """An archive's bytes without their compression, which may make gigabytes of little.
 
     Headers and names are as long as the archive says, and tarfile reads them at once; so no more is
@@ -213,7 +213,7 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
     """
     budget = Budget(path)
 
-    def read(unpacked: Unpacked, source: tarfile.TarFile) -> Iterator[_Member]:
+    def read(unpacked: _Unpacked, source: tarfile.TarFile) -> Iterator[_Member]:
         for member in source:
             budget.entry(member.size)
             unpacked.expect(member)
@@ -221,7 +221,7 @@ def _members(path: Path) -> Iterator[Iterator[_Member]]:
 
     try:
         with (
-            contextlib.closing(Unpacked(path)) as unpacked,
+            contextlib.closing(_Unpacked(path)) as unpacked,
             tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
         ):
             yield read(unpacked, source)

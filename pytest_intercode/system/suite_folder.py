@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal, TypeVar
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.system.beneath import OutsideError, Root, check_name
+from pytest_intercode.system.beneath import OutsideError, Root
 
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
@@ -105,17 +105,6 @@ class SuitePath:
 
     def __truediv__(self, path: str) -> SuitePath:
         return SuitePath(self._folder, self._top, posixpath.join(self.below, path))
-
-    def component(self, name: str) -> SuitePath:
-        """Return a path in this folder; the name is one component, and nothing else.
-
-        Raises:
-            SuiteError: it is not.
-        """
-        try:
-            return self / check_name(name)
-        except ValueError as error:
-            raise SuiteError(f"{self}: {error}") from None
 
     @property
     def permissions(self) -> Permissions:
