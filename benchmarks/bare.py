@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.machine import needs
 from benchmarks.measuring import seconds
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.docker.container import host_config
 from pytest_intercode.sandboxes.docker.engine import (
@@ -31,6 +30,7 @@ from pytest_intercode.sandboxes.docker.engine import (
 )
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["BareContainers", "bare_containers", "bare_shell"]
 

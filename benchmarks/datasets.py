@@ -24,7 +24,6 @@ from benchmarks.machine import needs
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.runs import temporary_folder
 from benchmarks.table import Part, against
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Limits, Task
 from pytest_intercode.databases.mysql.engine import image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
@@ -32,6 +31,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import default_data
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 
 def measure(scale: Scale) -> Part:

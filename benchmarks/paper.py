@@ -32,7 +32,6 @@ from benchmarks.machine import backends, needs
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.runs import Folder, temporary_folder
 from benchmarks.table import Bound, Part, against, duration
-from pytest_intercode.core.archives import build_archive
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.bash.paper import PaperBashEnvironment, split_action
 from pytest_intercode.environments.bash.repository import IGNORED, IMAGE_AGE
@@ -42,6 +41,7 @@ from pytest_intercode.rewards.bash_paper import parse_status
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import data_folder, dataset_tasks
+from pytest_intercode.system.archives import build_archive
 
 DATASET = "nl2bash-fs1"
 BOUNDS = {"docker": 1 / 10, "bubblewrap": 1 / 20}

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from benchmarks.machine import needs
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.table import Part, against
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.system.files import bundled_folder
 
 TIMEOUT = 60.0
 SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")

@@ -24,7 +24,6 @@ from benchmarks.machine import needs
 from benchmarks.measuring import Scale, in_turn, seconds
 from benchmarks.table import Bound, Part, against, duration
 from pytest_intercode.agents.oracle import make_oracle
-from pytest_intercode.core.archives import pack_files
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.sentinels import sentinels_for
@@ -35,6 +34,7 @@ from pytest_intercode.sandboxes.protocol import Execution, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
+from pytest_intercode.system.archives import pack_files
 
 # One for each kind of tests: unittest, a shell's, C with make, Perl.
 TASKS = ("saldo-lost-cents", "logturn-odd-names", "inix-many-keys", "tally-quotes")

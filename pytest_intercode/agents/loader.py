@@ -16,9 +16,9 @@ from typing import Any
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.candidates import suggest_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
-from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.imports import describe_error, import_attribute
 
 __all__ = ["adapt", "factory_of", "failing", "load_agent"]
 

@@ -36,11 +36,11 @@ from pytest_intercode.agents.workspace_changes import (
     is_guarded,
     open_changes,
 )
-from pytest_intercode.core.archives import add_entry
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.system.archives import add_entry
+from pytest_intercode.system.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.shell import ShellEnvironment

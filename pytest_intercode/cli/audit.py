@@ -104,7 +104,7 @@ def _audit(
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
     from pytest_intercode.auditing.report import Report, as_json, as_markdown
-    from pytest_intercode.core.files import write_file
+    from pytest_intercode.system.files import write_file
 
     reports = []
     with sandboxes_of(options) as provider:

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from pytest_intercode.cli.printing import say, warn
-from pytest_intercode.core.files import same_file, write_file
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.files import same_file, write_file
 
 __all__ = ["HELP", "add_arguments", "run"]
 

@@ -34,12 +34,12 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: there is no such source.
     """
-    from pytest_intercode.core.suite_folder import SuiteFolder
     from pytest_intercode.environments.swe.gold import gold_actions
     from pytest_intercode.errors import SuiteError
     from pytest_intercode.suites.catalogue import named_tasks
     from pytest_intercode.suites.harbor.terminal_bench import CONFIG
     from pytest_intercode.suites.harbor.writing import write_swe, write_terminal_bench
+    from pytest_intercode.system.suite_folder import SuiteFolder
 
     permissions = permissions_of(options)
     tasks = named_tasks(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pytest_intercode.cli.arguments import add_results_argument, results_stem
 from pytest_intercode.cli.printing import note, say, warn
-from pytest_intercode.core.files import same_file
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.export import FORMATS, export, format_of
+from pytest_intercode.system.files import same_file
 
 __all__ = ["HELP", "add_arguments", "run"]
 

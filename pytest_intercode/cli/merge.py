@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.printing import say, warn
-from pytest_intercode.core.files import same_file, write_file
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.files import same_file, write_file
 
 if TYPE_CHECKING:
     from pytest_intercode.results.merging import Merged

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_intercode.core.files import write_file
 from pytest_intercode.core.text import escape_for_terminal, one_line
+from pytest_intercode.system.files import write_file
 
 __all__ = ["note", "say", "warn", "write_output"]
 

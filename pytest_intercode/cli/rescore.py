@@ -13,10 +13,10 @@ from pytest_intercode.cli.arguments import (
     permissions_of,
 )
 from pytest_intercode.cli.printing import note, say, warn, write_output
-from pytest_intercode.core.files import same_file
 from pytest_intercode.core.text import first_names, format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
+from pytest_intercode.system.files import same_file
 
 if TYPE_CHECKING:
     from pytest_intercode.rescoring.rescored import Change, Rescored

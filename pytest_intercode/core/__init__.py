@@ -1,1 +1,1 @@
-"""Data that all parts pass around: tasks, turns, usage, rewards, episode records."""
+"""Plain data that all parts pass around: tasks, turns, usage, records; and what reads texts."""

@@ -17,10 +17,10 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pytest_intercode.core.archives import pack_files
 from pytest_intercode.core.task import FileSpec
 from pytest_intercode.errors import AgentError, CommandFailed, SandboxBroken
 from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.system.archives import pack_files
 
 __all__ = [
     *("MAX_BYTES", "MAX_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
@@ -24,6 +23,7 @@ from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["Environment"]
 

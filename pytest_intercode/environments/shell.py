@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.archives import build_archive
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
@@ -32,6 +30,8 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import build_archive
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "set_up", "text_of"]
 

@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.export.actions import clean
 from pytest_intercode.export.source import Source
+from pytest_intercode.system.files import writing
 
 __all__ = ["write"]
 

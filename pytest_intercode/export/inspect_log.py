@@ -18,13 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pytest_intercode.core.files import writing
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.export.actions import answer_of, call_of, clean, facts_of
 from pytest_intercode.export.source import Brief, Source
+from pytest_intercode.system.files import writing
 
 __all__ = ["write"]
 

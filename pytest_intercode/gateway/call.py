@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import Route
-from pytest_intercode.gateway.exchange import (
-    NOTHING,
-    Exchange,
-    TokenUsage,
-    estimate,
-    read_usage,
-)
-from pytest_intercode.gateway.prices import Price, price_of
+from pytest_intercode.gateway.exchange import Exchange, Price, estimate, price_of, read_usage
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.session import Session
 
@@ -49,7 +42,6 @@ class Call:
     hide_usage: bool
     prices: Mapping[str, Price]
     writes: set[asyncio.Future[None]]
-    began: float = field(default_factory=time.perf_counter)
     charged: bool = False
 
     @property
@@ -72,13 +64,14 @@ class Call:
         if self.charged or api is None:
             return
         self.charged = True
-        tokens = NOTHING
-        if status == 200:
-            tokens = _tokens(read_usage(api, usage), estimate(self.sent_bytes, answer), complete)
         model = str(answer.get("model") or self.model)
-        price = price_of(self.prices, model, self.model)
-        cost = price.cost(tokens) if price is not None and tokens != NOTHING else None
-        seconds = time.perf_counter() - self.began
+        tokens = UNSPENT
+        if status == 200:
+            reported, estimated = read_usage(api, usage), estimate(self.sent_bytes, answer)
+            tokens = _choose_tokens(reported, estimated, complete)
+            price = price_of(self.prices, model, self.model)
+            if price is not None and tokens.tokens:
+                tokens = replace(tokens, cost=price.cost(tokens))
 
         def keep() -> None:
             exchange = Exchange(
@@ -88,8 +81,6 @@ class Call:
                 answer=answer,
                 status=status,
                 usage=tokens,
-                cost=cost,
-                seconds=seconds,
                 complete=complete,
             )
             self.session.add(self.number, exchange)
@@ -131,11 +122,11 @@ class Call:
         await asyncio.shield(future)
 
 
-def _tokens(reported: TokenUsage | None, estimated: TokenUsage, complete: bool) -> TokenUsage:
-    """Return the tokens of an answer: what its server reports, else an estimate."""
+def _choose_tokens(reported: Usage | None, estimated: Usage, complete: bool) -> Usage:
+    """Return the tokens of an answer as its server reports them, else an estimate."""
     if reported is None:
         return estimated
-    if complete or reported.output >= estimated.output:
+    if complete or reported.output_tokens >= estimated.output_tokens:
         return reported
     # It broke off after a part of its usage: Anthropic's begins with an output of 1.
-    return replace(reported, output=estimated.output, estimated=True)
+    return replace(reported, output_tokens=estimated.output_tokens)

@@ -1,44 +1,25 @@
-"""One request to a model, its answer, and its tokens, reported or estimated. Pure."""
+"""One request to a model and its answer; its tokens, and what they cost. Pure."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["NOTHING", "Api", "Exchange", "TokenUsage", "estimate", "read_usage"]
+from pytest_intercode.core.usage import UNSPENT, Usage
 
+__all__ = ["Api", "Exchange", "Price", "estimate", "parse_price", "price_of", "read_usage"]
+
+_MILLION = 1e6
+_DATE = r"[-@]\d{4}-?\d\d-?\d\d$"  # of a model's version, at the end of its name
 _TOKEN_LENGTH = 4  # characters, about, in English and in code
 _MAX_COUNT = 2**53  # a number above this is not a count
 
 Api: TypeAlias = Literal["chat", "responses", "messages"]
 """OpenAI's chat completions and responses, Anthropic's messages."""
-
-
-@dataclass(frozen=True)
-class TokenUsage:
-    """The tokens of one exchange, in one form for all APIs.
-
-    Attributes:
-        input: tokens that went in, those of caches included.
-        output: tokens that came out, those of reasoning included.
-        cached: tokens of the input that were read from a cache.
-        cache_write: tokens of the input that were written to a cache.
-        reasoning: tokens of the output that no one sees.
-        estimated: the server reported no usage; this is computed from the lengths of the texts.
-    """
-
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-    cache_write: int = 0
-    reasoning: int = 0
-    estimated: bool = False
-
-
-NOTHING = TokenUsage()
-"""No tokens."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +32,7 @@ class Exchange:
         request: the parsed body; of a session that sends more than is kept, only its small fields.
         answer: the parsed answer, a streamed one put together as if it had not been streamed.
         status: the HTTP status.
-        usage: the tokens.
-        cost: in the currency of the prices; None where no price is known.
-        seconds: from the request to the end of the answer.
+        usage: the tokens, and their cost in the currency of the prices.
         complete: False for an answer that broke off.
     """
 
@@ -62,13 +41,11 @@ class Exchange:
     request: Mapping[str, Any]
     answer: Mapping[str, Any]
     status: int
-    usage: TokenUsage = NOTHING
-    cost: float | None = None
-    seconds: float = field(default=0.0, compare=False)
+    usage: Usage = UNSPENT
     complete: bool = True
 
 
-def read_usage(api: Api, usage: Any) -> TokenUsage | None:
+def read_usage(api: Api, usage: Any) -> Usage | None:
     """Return the tokens that an answer reports; None if it reports none that can be true.
 
     Args:
@@ -90,7 +67,14 @@ def read_usage(api: Api, usage: Any) -> TokenUsage | None:
         cached = min(_count(input_details, "cached_tokens") or 0, tokens_in)
         cache_write = min(_count(input_details, "cache_write_tokens") or 0, tokens_in - cached)
         reasoning = _count(output_details, "reasoning_tokens") or 0
-    return TokenUsage(tokens_in, tokens_out, cached, cache_write, min(reasoning, tokens_out))
+    return Usage(
+        requests=1,
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        cached_tokens=cached,
+        cache_write_tokens=cache_write,
+        reasoning_tokens=min(reasoning, tokens_out),
+    )
 
 
 def _count(counts: Any, key: str) -> int | None:
@@ -99,7 +83,7 @@ def _count(counts: Any, key: str) -> int | None:
     return value if good else None
 
 
-def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> TokenUsage:
+def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> Usage:
     """Return the tokens of an exchange without usage, by the lengths of its texts.
 
     Args:
@@ -108,6 +92,73 @@ def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> TokenUsage:
     """
     parts = filter(None, map(answer.get, ("choices", "output", "content")))
     characters = sum(len(json.dumps(part)) for part in parts)
-    return TokenUsage(
-        -(-sent_bytes // _TOKEN_LENGTH), -(-characters // _TOKEN_LENGTH), estimated=True
+    return Usage(
+        requests=1,
+        input_tokens=-(-sent_bytes // _TOKEN_LENGTH),
+        output_tokens=-(-characters // _TOKEN_LENGTH),
     )
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a model costs, per million tokens.
+
+    Attributes:
+        input: of the input.
+        output: of the output.
+        cached: of input that was read from a cache; None for the input's price.
+        cache_write: of input that was written to a cache; None for the input's price.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+
+    def __post_init__(self) -> None:
+        for number in (self.input, self.output, self.cached, self.cache_write):
+            if number is not None and not (math.isfinite(number) and number >= 0):
+                raise ValueError(f"a price is a number from 0 up, found {number!r}")
+
+    def cost(self, usage: Usage) -> float:
+        """Return what these tokens cost."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        cache_write = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        return (
+            (usage.input_tokens - cached - cache_write) * self.input
+            + cached * (self.input if self.cached is None else self.cached)
+            + cache_write * (self.input if self.cache_write is None else self.cache_write)
+            + usage.output_tokens * self.output
+        ) / _MILLION
+
+
+def price_of(prices: Mapping[str, Price], *models: str) -> Price | None:
+    """Return the price of the first model that has one, else the one for all models (``*``).
+
+    Args:
+        prices: by model; a name without its version's date is for all versions.
+        models: names of the model, the surest first.
+    """
+    for model in models:
+        for name in (model, re.sub(_DATE, "", model)):
+            if name in prices:
+                return prices[name]
+    return prices.get("*")
+
+
+def parse_price(text: str) -> Price:
+    """Read a price: ``INPUT/OUTPUT``, ``INPUT/OUTPUT/CACHED`` or ``.../CACHE_WRITE``.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    try:
+        numbers = [float(part) for part in text.split("/")]
+        if not 2 <= len(numbers) <= 4:
+            raise ValueError
+        return Price(*numbers)
+    except ValueError:
+        raise ValueError(
+            "prices per million tokens are needed, INPUT/OUTPUT or INPUT/OUTPUT/CACHED, such as "
+            f"3/15/0.3; found {text!r:.60}"
+        ) from None

@@ -3,7 +3,7 @@
 An API grows, and a new field may cost money, choose another model, or have the provider fetch an
 address, by which an agent without a network would have one. So a request is checked against what is
 known to do none of that. What is known to do so is declared, too, with what it does, for the
-message. ``checking.py`` checks requests; a test holds the table in docs/gateway.md against this.
+message. A test holds the table in docs/gateway.md against this.
 
 Pure. The names are those of the APIs' references and of what clients were seen to send.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.shapes import (
@@ -28,15 +29,19 @@ from pytest_intercode.gateway.shapes import (
     STORED_STATE,
     Either,
     Kinds,
+    Limits,
     ListOf,
+    NotAllowed,
     Plain,
     Refusal,
     Shape,
+    check_object,
     object_of,
     part_of,
+    quote,
 )
 
-__all__ = ["BETAS", "FIELDS"]
+__all__ = ["BETAS", "FIELDS", "check_fields", "is_beta"]
 
 # -- OpenAI's chat completions
 
@@ -378,3 +383,33 @@ BETAS = frozenset(
     }
 )
 """Names in the headers ``anthropic-beta`` and ``openai-beta`` that are passed on, without dates."""
+
+# -- requests
+
+# A search that no field asks for: it is the model's own, or that of its name.
+_SEARCHING = re.compile(
+    r"search-(preview|api)|deep-research|:online\b|@preset/|(^|/)(sonar|compound)\b", re.I
+)
+
+
+def check_fields(api: Api, body: Mapping[str, Any], limits: Limits) -> None:
+    """See that a request asks for nothing but what is known.
+
+    Args:
+        api: whose fields they are.
+        body: the parsed body.
+        limits: what is allowed beyond that.
+
+    Raises:
+        NotAllowed: it does.
+    """
+    model = body.get("model")
+    if isinstance(model, str) and _SEARCHING.search(model) and not limits.hosted:
+        raise NotAllowed(f"the model {quote(model)} searches by itself", hosted=True)
+    check_object(FIELDS[api], body, (), limits)
+
+
+def is_beta(name: str, limits: Limits) -> bool:
+    """Whether a name in a header of betas is passed on: ``effort-2025-11-24``."""
+    stem = re.sub(r"[-=]([\d-]+|experimental|v\d+)$", "", name)
+    return stem in BETAS or name in limits.names or stem in limits.names

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.forks import MakingProcess
-from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.forks import MakingProcess
+from pytest_intercode.system.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pytest_intercode.gateway.server import Server
@@ -62,9 +62,8 @@ class Gateway:
 
         Args:
             key: names the episode, the task and the try, in recordings.
-            spend: is called on a thread of the gateway's with ``input_tokens``, ``output_tokens``,
-                ``cost``, ``requests``, ``cached_tokens``, ``cache_write_tokens`` and
-                ``reasoning_tokens`` of each exchange; once it raises
+            spend: is called on a thread of the gateway's with the fields of each exchange's
+                :class:`~pytest_intercode.core.usage.Usage`; once it raises
                 :class:`~pytest_intercode.errors.BudgetExhausted`, further requests are refused.
             refused: says why no more requests are served, or nothing; called for each request on
                 the gateway's thread, so it may not block.

@@ -17,10 +17,10 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.apis import Route
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
+from pytest_intercode.system.files import read_bounded
 
 __all__ = ["NotRecorded", "RecordedAnswer", "Recorder", "Replayer"]
 

@@ -15,8 +15,9 @@ from typing import Any
 from aiohttp import web
 
 from pytest_intercode.gateway.apis import Route, error_body
-from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields
+from pytest_intercode.gateway.fields import check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.shapes import Limits, NotAllowed
 
 __all__ = [
     *("MAX_BODY_SIZE", "RefusedRequest", "check_body", "digest_of", "error_answer"),

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.core.connections import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.apis import objects
-from pytest_intercode.gateway.exchange import NOTHING, Exchange
+from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.trajectory import count_calls
+from pytest_intercode.system.connections import without_proxy
 
 __all__ = ["HIDDEN", "Session"]
 
@@ -229,19 +229,10 @@ class Session:
 
         Blocks, as the ledger may be a file that processes share.
         """
-        usage = exchange.usage
-        if usage == NOTHING:
+        if not exchange.usage.tokens:
             return
         try:
-            self._spend(
-                input_tokens=usage.input,
-                output_tokens=usage.output,
-                cost=exchange.cost,
-                requests=1,
-                cached_tokens=usage.cached,
-                cache_write_tokens=usage.cache_write,
-                reasoning_tokens=usage.reasoning,
-            )
+            self._spend(**vars(exchange.usage))
         except BudgetExhausted as error:
             if not self._end_reason:
                 self.exhausted = str(error)

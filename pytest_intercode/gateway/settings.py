@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 
 __all__ = ["VENDORS", "GatewaySettings"]
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import objects
-from pytest_intercode.gateway.exchange import Exchange, TokenUsage
+from pytest_intercode.gateway.exchange import Exchange
 
 __all__ = ["GatewayTurn", "count_calls", "final_message", "turns"]
 
@@ -37,21 +38,13 @@ class GatewayTurn:
         action: the command of a shell; of another tool its name and arguments, ``NAME({...})``.
         observation: what the tool returned; empty if the agent ended before it said so.
         thought: the text next to the call; with the first call of an answer.
-        tool: the name of the tool.
-        usage: the tokens of the exchange; with the first call of an answer, else None.
-        cost: what the exchange cost; with the first call of an answer.
-        exchange: the index of the exchange.
-        answered: whether the tool returned something.
+        usage: the tokens and the cost of the exchange; with the first call of an answer.
     """
 
     action: str
     observation: str
     thought: str = ""
-    tool: str = ""
-    usage: TokenUsage | None = None
-    cost: float | None = None
-    exchange: int = 0
-    answered: bool = True
+    usage: Usage = UNSPENT
 
 
 @dataclass(frozen=True)
@@ -76,8 +69,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
     for number, exchange in enumerate(exchanges):
         calls = _calls(exchange)
         thought = _thought(exchange) if calls else ""
-        usage: TokenUsage | None = exchange.usage
-        cost = exchange.cost
+        usage = exchange.usage
         of_exchange: dict[str, int] = {}
         for call in calls:
             # An id may come back: small servers count from 1 in each answer.
@@ -91,14 +83,10 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
                     action=_action(call),
                     observation=result or "",
                     thought=thought,
-                    tool=call.name,
                     usage=usage,
-                    cost=cost,
-                    exchange=number,
-                    answered=result is not None,
                 )
             )
-            thought, usage, cost = "", None, None
+            thought, usage = "", UNSPENT
     return gateway_turns
 
 

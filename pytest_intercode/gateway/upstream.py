@@ -25,10 +25,11 @@ from aiohttp import (
 )
 from yarl import URL
 
-from pytest_intercode.core.connections import failure
-from pytest_intercode.gateway.checking import Limits, is_beta
+from pytest_intercode.gateway.fields import is_beta
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.shapes import Limits
+from pytest_intercode.system.connections import failure
 
 __all__ = ["KEY_REFUSED", "STREAM", "Answer", "Upstream", "UpstreamError", "cause", "replayed"]
 

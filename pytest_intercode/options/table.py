@@ -22,7 +22,7 @@ from pytest_intercode.options.option import (
 
 if TYPE_CHECKING:
     from pytest_intercode.core.turn import Feedback, Profile
-    from pytest_intercode.gateway.prices import Price
+    from pytest_intercode.gateway.exchange import Price
     from pytest_intercode.sandboxes.settings import DockerHost
 
 __all__ = ["OPTIONS", "FailUnder", "Options"]
@@ -79,7 +79,7 @@ def _registry(value: str) -> str:
 
 
 def _price(value: str) -> Price:
-    from pytest_intercode.gateway.prices import parse_price
+    from pytest_intercode.gateway.exchange import parse_price
 
     return parse_price(value)
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.files import write_file
 
 __all__ = ["require", "write"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.imports import describe_error
 from pytest_intercode.errors import ConfigurationError, IntercodeError
+from pytest_intercode.system.imports import describe_error
 
 __all__ = ["HookError", "call_hook"]
 

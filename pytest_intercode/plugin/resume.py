@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.records import sandbox_of
+from pytest_intercode.system.digest import digest
 
 __all__ = ["Resumed", "resumed_of"]
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
-from pytest_intercode.core.files import same_file
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
@@ -38,6 +37,7 @@ from pytest_intercode.plugin.xdist import (
     make_scheduler,
 )
 from pytest_intercode.results.files import read_records
+from pytest_intercode.system.files import same_file
 
 __all__ = ["Startup", "start"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import markdown_text, one_line
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import markdown, summaries
+from pytest_intercode.system.files import write_file
 
 if TYPE_CHECKING:
     from pytest_intercode.plugin.gate import Gate

@@ -18,13 +18,13 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import NotRecorded
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.recorded import is_ours
+from pytest_intercode.system.imports import describe_error, import_attribute
 
 __all__ = ["RewardFunction", "load_function"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pytest_intercode.core.beneath import OutsideError, Root
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
@@ -23,6 +22,7 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
 )
 from pytest_intercode.suites.formats import is_suite_file
+from pytest_intercode.system.beneath import OutsideError, Root
 
 __all__ = ["TaskFinder", "task_among"]
 

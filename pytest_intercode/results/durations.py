@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple, TypeAlias
 
-from pytest_intercode.core.digest import file_digest
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.tries import counted_tries
+from pytest_intercode.system.digest import file_digest
 
 __all__ = ["Durations", "read_durations"]
 

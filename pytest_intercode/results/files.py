@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pytest_intercode.core.files import (
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.format import from_row, to_line
+from pytest_intercode.system.files import (
     RESULTS_BEGINNING,
     locked,
     read_bounded,
     replace_and_keep,
 )
-from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.rows import json_problem
-from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.format import from_row, to_line
+from pytest_intercode.system.rows import json_problem
 
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 

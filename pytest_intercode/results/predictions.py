@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.rows import read_rows
 from pytest_intercode.errors import ConfigurationError, MissingFile
+from pytest_intercode.system.rows import read_rows
 
 __all__ = ["Prediction", "prediction_line", "read_predictions"]
 

@@ -36,8 +36,8 @@ from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.rollouts.isolation import thread_location
+from pytest_intercode.system.loop_thread import LoopThread
 
 __all__ = ["AgentLoop", "AgentTasks", "TasksGone"]
 

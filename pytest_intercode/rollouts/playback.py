@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.base import Environment
@@ -30,6 +29,7 @@ from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.threads import ThreadsExecutor
+from pytest_intercode.system.forks import MakingProcess
 
 if TYPE_CHECKING:
     from pytest_intercode.rollouts.cluster.connection import ClusterSession

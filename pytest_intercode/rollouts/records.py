@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
@@ -22,6 +21,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, IntercodeError, TaskError
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.digest import digest
 
 __all__ = ["RecordBuilder", "played_record", "sandbox_of"]
 

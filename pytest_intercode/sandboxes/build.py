@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pytest_intercode.core.archives import add_entry, context_files
 from pytest_intercode.core.dockerfile import read_instructions, replace_spans
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import ImageError
+from pytest_intercode.system.archives import add_entry, context_files
+from pytest_intercode.system.files import cache_folder
 
 __all__ = [
     *("RUN_IS_OVER", "build_context", "copied_modes", "describe_build", "one_builder"),

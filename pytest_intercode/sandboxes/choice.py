@@ -12,10 +12,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from pytest_intercode.core.imports import describe_error
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.backend import Backend
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.imports import describe_error
 
 __all__ = ["AUTO", "GROUP", "Choice", "backend_names", "choose", "images_here", "make_backend"]
 

@@ -19,10 +19,10 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from pytest_intercode.core.archives import add_entry
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
+from pytest_intercode.system.archives import add_entry
 
 __all__ = ["Lister", "ListingProbe"]
 

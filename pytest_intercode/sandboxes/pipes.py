@@ -11,8 +11,8 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
+from pytest_intercode.system.forks import close_in_children
 
 __all__ = ["PipeStreams"]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ConfigurationError, IntercodeError, SandboxError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
@@ -22,6 +21,7 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import MIN_STOCK, Order
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["SandboxProvider"]
 

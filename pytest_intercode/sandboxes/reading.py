@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pytest_intercode.core.beneath import relative_path
 from pytest_intercode.errors import SandboxError, UngradableState
+from pytest_intercode.system.beneath import relative_path
 
 __all__ = ["SETUP_LIMITS", "WHOLE", "GradingLimits", "Reading", "digest_of", "path_parts"]
 

@@ -15,7 +15,7 @@ import struct
 import threading
 from pathlib import Path
 
-from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.system.forks import close_in_children
 
 __all__ = ["Slots"]
 

@@ -12,10 +12,10 @@ import stat
 import tarfile
 from collections.abc import Iterator, Set
 
-from pytest_intercode.core.archives import add_entry
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.sandboxes.protocol import Entry
 from pytest_intercode.sandboxes.reading import Reading, digest_of, path_parts
+from pytest_intercode.system.archives import add_entry
 
 __all__ = ["REPLACED", "Walker", "add_member", "make_entry", "read_entry"]
 

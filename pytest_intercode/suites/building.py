@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
     Archive,
     Database,
@@ -30,6 +29,7 @@ from pytest_intercode.suites.schema import (
     TaskFields,
     VerificationModel,
 )
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["build_task"]
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_intercode.core.files import bundled_folder, cache_folder
 from pytest_intercode.core.hosts import MAX_HOSTS
 from pytest_intercode.core.permissions import (
     EVERYTHING,
@@ -32,6 +31,7 @@ from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.formats import find_format
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
+from pytest_intercode.system.files import bundled_folder, cache_folder
 
 __all__ = [
     "DataFolder",

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_intercode.core.permissions import Permissions
-from pytest_intercode.core.rows import is_row_file
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.suites.loader import load_rows, load_suite
+from pytest_intercode.system.rows import is_row_file
 
 __all__ = ["GROUP", "SuiteFormat", "find_format", "is_suite_file"]
 

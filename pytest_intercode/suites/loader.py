@@ -15,13 +15,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.permissions import NOTHING, Permissions
-from pytest_intercode.core.rows import Row, read_apps, read_rows
-from pytest_intercode.core.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.schema import (
@@ -31,6 +29,9 @@ from pytest_intercode.suites.schema import (
     TaskModel,
 )
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.rows import Row, read_rows
+from pytest_intercode.system.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 
 __all__ = ["FORMS", "Suite", "load_rows", "load_suite"]
 
@@ -137,7 +138,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
     published = None
     if kind_of(env).published_rows:
-        from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import dataset_of_rows  # few suites need it
 
         forms = {form: _read_published(form) for form in FORMS}
         manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
@@ -221,7 +222,7 @@ def _read_source(
 
 def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
-        from pytest_intercode.suites.swebench import read_swebench  # few suites need it
+        from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
 
         return read_swebench(path, source.swebench, folder, _tables())
     return read_apps(path) if source.format == "apps" else read_rows(path)

@@ -40,7 +40,7 @@ from pytest_intercode.core.task import (
 from pytest_intercode.environments.registry import environment_names, is_environment
 from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
-from pytest_intercode.suites.manifest import SwebenchModel
+from pytest_intercode.suites.swebench.manifest import SwebenchModel
 
 __all__ = ["AUDIT_CHECKS", "RowSource", "SuiteModel", "TaskFields", "TaskModel"]
 

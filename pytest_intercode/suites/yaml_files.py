@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.suite_folder import SuitePath
 
 if TYPE_CHECKING:
     from pathlib import Path

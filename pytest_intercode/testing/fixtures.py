@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
-from pytest_intercode.core.archives import add_entry
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import make_backend
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.archives import add_entry
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = [
     *("GO", "PROMPTLY", "SOON", "UTF_8"),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.campaigns.verdicts import Verdicts, busy, play
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.databases.scan import split
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 
 def test_tasks(data: Path) -> None:

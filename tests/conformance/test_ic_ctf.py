@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.thinning import ALL, every, thinned
 
 NETWORK = {

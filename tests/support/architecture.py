@@ -31,6 +31,7 @@ LAYERS = (
     ("sandboxes",),
     ("results",),
     ("gateway", "statistics"),
+    ("system",),
     ("core",),
     ("errors",),
 )

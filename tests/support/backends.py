@@ -8,7 +8,6 @@ from typing import Protocol
 import psutil
 from docker.errors import APIError, NotFound
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.bubblewrap.engine import NAME_VARIABLE, Bubblewrap
@@ -16,6 +15,7 @@ from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.system.files import bundled_folder
 
 SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
 

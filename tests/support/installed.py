@@ -11,7 +11,7 @@ from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec

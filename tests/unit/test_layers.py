@@ -60,6 +60,12 @@ def test_only_sandboxes_import_docker(module: str) -> None:
     assert not [name for name in imported if name.startswith("pytest_intercode.sandboxes.docker")]
 
 
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if top(m) == "core"))
+def test_core_is_data(module: str) -> None:
+    touching = {"asyncio", "io", "os", "shutil", "socket", "subprocess", "tempfile"}
+    assert not touching & set(map(top, imports(MODULES[module]))), "this belongs in system/"
+
+
 def test_the_picture_is_that_of_the_code() -> None:
     assert PICTURE.read_text(encoding="utf-8") == draw(), "draw it again: scripts/draw-architecture"
 

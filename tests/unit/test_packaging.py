@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import pytest_intercode
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.sandboxes import lister
+from pytest_intercode.system.files import bundled_folder
 
 _ROOT = Path(pytest_intercode.__file__).parents[1]
 
@@ -134,7 +134,7 @@ def test_installed_plugin_finds_its_suite(installed: Path, tmp_path: Path) -> No
 
 def test_installed_plugin_finds_its_folders(installed: Path, tmp_path: Path) -> None:
     code = (
-        "from pytest_intercode.core.files import bundled_folder\n"
+        "from pytest_intercode.system.files import bundled_folder\n"
         "for name in ('tasks', 'dockerfiles'): print(bundled_folder(name))"
     )
     found = _run(installed, "-c", code, cwd=tmp_path, env=_clean()).split()

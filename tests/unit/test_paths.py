@@ -19,7 +19,7 @@ _OPENING = {
     *("exists", "is_file", "is_dir", "stat", "lstat", "readlink", "copy", "copyfile", "copytree"),
 }
 _SYSTEM = {"os", "shutil", "glob", "io"}
-_RESOLVER = {"core.suite_folder"}
+_RESOLVER = {"system.suite_folder"}
 _READERS = sorted(
     {name for name in MODULES if name.startswith(("suites.", "environments.swe."))}
     | {"sandboxes.overlay", "sandboxes.walker", "rescoring.tasks"}
@@ -35,11 +35,11 @@ _ALLOWED = {
         **dict.fromkeys(("data_folder", "named_tasks", "dataset_tasks"), _NAMED),
         **dict.fromkeys(("bundled_tasks", "dataset_names"), _OURS),
     },
-    "core.digest": dict.fromkeys(
+    "system.digest": dict.fromkeys(
         ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED
     ),
     "suites.download": dict.fromkeys(("workplace", "is_whole", "_get"), _OURS),
-    "core.archives": {
+    "system.archives": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
         **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
@@ -68,8 +68,8 @@ _ALLOWED = {
         "_apply": "a SuitePath, or our own Dockerfile",
         "_read_bytes": "a SuitePath",
     },
-    "suites.swebench": {"_image": "a SuitePath"},
-    "suites.swebench_verification": {
+    "suites.swebench.tasks": {"_image": "a SuitePath"},
+    "suites.swebench.verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
         "_test_by_programs": "a SuitePath",
     },

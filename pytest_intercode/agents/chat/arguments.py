@@ -12,7 +12,7 @@ from typing import Any
 from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.core.values import amount, text, whole
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 
 __all__ = ["ChatArguments", "read_chat_arguments"]
 

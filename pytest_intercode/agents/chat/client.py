@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
-from pytest_intercode.core.connections import causes, failure
-from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.system.connections import causes, failure
+from pytest_intercode.system.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     import openai

@@ -15,9 +15,9 @@ from pytest_intercode.agents.chat.parsing import ParsedAnswer
 from pytest_intercode.agents.chat.templates import Templates
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import StepResult
+from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import AgentError
-from pytest_intercode.gateway.exchange import TokenUsage
 
 __all__ = ["Conversation"]
 
@@ -127,8 +127,13 @@ class Conversation:
                 self._missing_usage_logged = True
                 self.env.log("the chat server does not report how many tokens it used")
         elif prices is not None:
-            cache_reads, cache_writes = answer.cached_tokens, answer.cache_write_tokens
-            cost = prices.cost(TokenUsage(input_tokens, output_tokens, cache_reads, cache_writes))
+            usage = Usage(
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cached_tokens=answer.cached_tokens,
+                cache_write_tokens=answer.cache_write_tokens,
+            )
+            cost = prices.cost(usage)
         self.env.spend(
             input_tokens=input_tokens or 0,
             output_tokens=output_tokens or 0,

@@ -23,9 +23,7 @@ from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
-from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
 from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.errors import (
@@ -38,7 +36,8 @@ from pytest_intercode.errors import (
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
+from pytest_intercode.gateway.trajectory import final_message, turns
+from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory"]
 
@@ -257,7 +256,7 @@ class _Episode:
     def _record(self, env: AgentEnvironment, session: Session) -> None:
         """Write down the turns that it took, and what was refused."""
         for turn in turns(session.exchanges):
-            env.record_turn(turn.action, turn.observation, thought=turn.thought, usage=_usage(turn))
+            env.record_turn(turn.action, turn.observation, thought=turn.thought, usage=turn.usage)
         for line in session.refusals:
             env.log(f"[gateway: {line}]\n")
 
@@ -294,12 +293,3 @@ class _Episode:
             return ""
         status, output = env.exec(f"cat {_ANSWER} 2>/dev/null")
         return output if status == 0 else final_message(session.exchanges)
-
-
-def _usage(turn: GatewayTurn) -> Usage:
-    if turn.usage is None:
-        return Usage()
-    usage = turn.usage
-    return Usage(
-        *(1, usage.input, usage.output, turn.cost, usage.cached, usage.cache_write, usage.reasoning)
-    )

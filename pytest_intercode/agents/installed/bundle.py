@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_intercode.agents.installed.recipe import Recipe
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import AgentLoadError, FetchError
 from pytest_intercode.sandboxes.portable import copy_program, copy_python, run_installer
+from pytest_intercode.system.files import cache_folder
 
 __all__ = ["BUNDLE_FOLDER", "find_bundle", "find_program"]
 

@@ -25,11 +25,11 @@ from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServi
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
 from pytest_intercode.agents.workspace import ARGUMENT
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.mcp.server import Endpoint, McpServer

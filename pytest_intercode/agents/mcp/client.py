@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pytest_intercode.agents.mcp import stdio, texts
 from pytest_intercode.agents.program.process import check_value, find_program
-from pytest_intercode.core.connections import without_proxy
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.errors import AgentLoadError, suggestion
+from pytest_intercode.system.connections import without_proxy
 
 __all__ = ["PLACEHOLDERS", "ClientConfiguration", "CommandLine"]
 

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from pytest_intercode.core.files import bundled_folder
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.server import Mode, MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["MySqlEngine", "image_source"]
 

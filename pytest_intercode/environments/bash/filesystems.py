@@ -13,11 +13,11 @@ import shlex
 import tarfile
 from collections.abc import Sequence
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import FetchError
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["pack_filesystem"]
 

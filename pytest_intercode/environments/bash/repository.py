@@ -19,13 +19,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from pytest_intercode.core.archives import build_archive
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.shell import set_up
 from pytest_intercode.errors import CommandFailed, TaskError
 from pytest_intercode.rewards.bash_paper import parse_status
 from pytest_intercode.sandboxes.pool import fill
 from pytest_intercode.sandboxes.protocol import STAMP, Sandbox, Stamps
+from pytest_intercode.system.archives import build_archive
 
 __all__ = ["IGNORED", "IMAGE_AGE", "Repositories", "Repository"]
 

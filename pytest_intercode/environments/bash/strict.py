@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pytest_intercode.core.archives import unpack_files
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
@@ -50,6 +48,8 @@ from pytest_intercode.rewards.bash_strict import (
 from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import unpack_files
+from pytest_intercode.system.digest import digest
 
 __all__ = ["BashEnvironment"]
 

@@ -19,8 +19,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.archives import pack_files
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import FileSpec, ImageSource, Limits, ProgramTest, Task
 from pytest_intercode.environments.python.hidden_tests import entry_of, split_tests
 from pytest_intercode.environments.python.split import Split
@@ -28,6 +26,8 @@ from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import pack_files
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = [
     "ForgedAnswers",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 
-from pytest_intercode.core.archives import pack_files
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.system.archives import pack_files
 
 __all__ = [
     "COMMAND_TIMEOUT",

@@ -14,7 +14,6 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pytest_intercode.core.archives import unpack_files
 from pytest_intercode.core.task import Artifact, Task
 from pytest_intercode.environments.swe.carrying import Carrying, parents, topmost
 from pytest_intercode.environments.swe.commands import (
@@ -35,6 +34,7 @@ from pytest_intercode.environments.swe.machine import (
 )
 from pytest_intercode.errors import SandboxBroken, UngradableState
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
+from pytest_intercode.system.archives import unpack_files
 
 __all__ = ["EndState"]
 

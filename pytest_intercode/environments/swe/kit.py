@@ -16,11 +16,11 @@ from importlib import resources
 from inspect import getsource
 from pathlib import Path
 
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.environments.swe import requirements
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
+from pytest_intercode.system.files import cache_folder
 
 __all__ = [
     "AT",

@@ -6,14 +6,14 @@ import posixpath
 import shlex
 from dataclasses import dataclass, field, replace
 
-from pytest_intercode.core.archives import unpack_files
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.task import Repository, Task
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.swe.carrying import SURVEY, Programs, read_survey
 from pytest_intercode.environments.swe.commands import COMMAND_TIMEOUT, git_command, paths_of
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import unpack_files
+from pytest_intercode.system.digest import digest
 
 __all__ = [
     "HOSTS",

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from pytest_intercode.core.archives import Budget, unpack_archive
-from pytest_intercode.core.beneath import Root, kind_of
-from pytest_intercode.core.digest import file_digest
-from pytest_intercode.core.files import cache_folder
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Repository
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.archives import Budget, unpack_archive
+from pytest_intercode.system.beneath import Root, kind_of
+from pytest_intercode.system.digest import file_digest
+from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["repository_layer"]
 

@@ -6,13 +6,13 @@ import shlex
 import time
 from dataclasses import replace
 
-from pytest_intercode.core.archives import build_archive
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Step, Task
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.errors import TaskError
 from pytest_intercode.rewards.reward_file import reward_of_steps
 from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.system.archives import build_archive
 
 __all__ = ["Steps"]
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pytest_intercode.core.digest import digest
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
@@ -42,6 +40,8 @@ from pytest_intercode.rewards.reward_file import missing
 from pytest_intercode.rewards.verification import NothingRan, TestRun, excused_in, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.digest import digest
+from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["SweEnvironment"]
 

@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_intercode.core.archives import build_archive, pack_files, unpack_files
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.environments.swe.carrying import Carrying
 from pytest_intercode.environments.swe.commands import NOTE, Commands
@@ -25,6 +24,7 @@ from pytest_intercode.rewards.eval_scripts import sealed_script
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.archives import build_archive, pack_files, unpack_files
 
 __all__ = ["Verifier", "verifier_spec"]
 

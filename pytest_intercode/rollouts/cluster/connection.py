@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
@@ -31,6 +30,7 @@ from pytest_intercode.rollouts.rollout import default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = [
     "Cluster",

@@ -21,11 +21,11 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple, TypeVar
 
-from pytest_intercode.core.archives import context_files
-from pytest_intercode.core.beneath import Root
-from pytest_intercode.core.digest import file_digest
-from pytest_intercode.core.files import bundled_folder, cache_folder
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
+from pytest_intercode.system.archives import context_files
+from pytest_intercode.system.beneath import Root
+from pytest_intercode.system.digest import file_digest
+from pytest_intercode.system.files import bundled_folder, cache_folder
 
 __all__ = ["FileCache", "FileIndex", "FileRef", "bundled_digest", "with_paths"]
 

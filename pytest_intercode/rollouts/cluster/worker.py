@@ -22,7 +22,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, InfrastructureError
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.agent_thread import SharedLoop

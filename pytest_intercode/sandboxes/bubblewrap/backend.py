@@ -44,9 +44,9 @@ class BubblewrapBackend(EngineBackend):
 
     def start(self, events: BackendEvents) -> None:
         """Start the process that starts sandboxes."""
-        from pytest_intercode.core.files import bundled_folder
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
         from pytest_intercode.sandboxes.bubblewrap.images import Systems
+        from pytest_intercode.system.files import bundled_folder
 
         settings = self.settings
         own_folders = [Path(__file__).parents[2], bundled_folder("tasks"), Path.cwd()]

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, BinaryIO
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes import seccomp
@@ -36,6 +35,7 @@ from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SHELL_WORKER, SandboxSpec
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["NAME_VARIABLE", "Bubblewrap"]
 

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pytest_intercode.core.archives import add_entry
+from pytest_intercode.system.archives import add_entry
 
 __all__ = ["shared", "skeleton"]
 

@@ -22,7 +22,6 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pytest_intercode.core.dockerfile import read_instructions
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
@@ -34,6 +33,7 @@ from pytest_intercode.sandboxes.build import (
     read_dockerfile,
 )
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.system.files import cache_folder
 
 __all__ = ["Systems"]
 

@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.starter import IDS
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.messages import receive, send
+from pytest_intercode.system.forks import close_in_children
 
 __all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_forbidding_setting", "find_program"]
 

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
 from pytest_intercode.sandboxes.docker.address import find_address
@@ -30,6 +29,7 @@ from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container, r
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["DockerEngine", "connect", "max_starters", "runtime_problem"]
 

@@ -7,9 +7,9 @@ import re
 import ssl
 from collections.abc import Iterator, Sequence
 
-from pytest_intercode.core.connections import causes
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.address import Address
+from pytest_intercode.system.connections import causes
 
 __all__ = ["ANSWER_TIMEOUT", "NO_ANSWER", "NoEngine", "client_errors", "explain", "plain"]
 

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
@@ -38,6 +37,7 @@ from pytest_intercode.sandboxes.docker.registry import (
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.archives import add_entry
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.address import DEFAULT_SOCKET, Address
 from pytest_intercode.sandboxes.docker.errors import ANSWER_TIMEOUT, client_errors, explain
 from pytest_intercode.sandboxes.settings import split_url
+from pytest_intercode.system.forks import close_in_children
+from pytest_intercode.system.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.seccomp import profile
+from pytest_intercode.system.files import cache_folder
 
 __all__ = ["REMOTE_PODMAN", "Podman", "is_podman"]
 

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.system.forks import close_in_children
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -14,10 +14,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.docker.errors import client_errors
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
+from pytest_intercode.system.forks import close_in_children
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -18,10 +18,10 @@ import threading
 import time
 from typing import Any
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
+from pytest_intercode.system.forks import close_in_children
 
 __all__ = ["AttachedStreams", "own_pipes"]
 

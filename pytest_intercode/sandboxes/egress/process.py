@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from pytest_intercode.core.forks import MakingProcess, close_in_children
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.messages import send
+from pytest_intercode.system.forks import MakingProcess, close_in_children
 
 __all__ = ["Egress", "Plan", "Proxy", "open_from_thread"]
 

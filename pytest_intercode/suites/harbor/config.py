@@ -24,9 +24,9 @@ from pydantic import (
     model_validator,
 )
 
-from pytest_intercode.core.beneath import check_name
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.mistakes import row_error
+from pytest_intercode.system.beneath import check_name
 
 __all__ = [
     "AgentConfig",

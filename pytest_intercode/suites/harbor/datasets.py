@@ -11,13 +11,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.permissions import NOTHING, Permissions
-from pytest_intercode.core.suite_folder import SuiteFolder, SuitePath
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.harbor import folder as harbor
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.config import read_toml
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.system.suite_folder import SuiteFolder, SuitePath
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -24,7 +23,6 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -34,26 +32,33 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine
+from pytest_intercode.suites.harbor.machine import (
+    Machine,
+    Service,
+    Unsupported,
+    entrypoint_setup,
+    read_compose,
+    read_machine,
+    read_machine_of,
+)
 from pytest_intercode.suites.harbor.parts import (
     DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
     LOGS,
     MAX_TURNS,
-    entrypoint_setup,
     find_requirements,
     healthcheck_setup,
     make_gold,
     make_limits,
     make_tags,
     open_folder,
-    read_image,
     read_text,
     resolve_variables,
     solution_files,
     task_id,
     without_canary,
 )
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
 
@@ -131,7 +136,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
-    setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
+    setup = [*entrypoint_setup(box.machine)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
@@ -161,7 +166,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     if config.steps:
         return _with_steps(task, folder, config, variables)
     instruction = read_text(folder / "instruction.md", "the instruction")
-    solution = solution_files(folder / "solution", "/solution")
+    solution = solution_files(folder / "solution")
     return replace(
         task,
         query=without_canary(instruction),
@@ -222,33 +227,26 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         shared = frozenset(LOG_FOLDERS)
         service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
         dockerfile = service.dockerfile or dockerfile
+    has_dockerfile = dockerfile.is_file()
     image = environment.docker_image or service.image
-    files = None
-    if dockerfile.is_file():
-        source, image_machine = read_image(dockerfile, image)
-    elif image:
-        source, image_machine = ImageSource(image=image), Machine()
-    else:
+    if not has_dockerfile and not image:
         raise MissingFile(
             f"{folder.parent}: {label} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
-    image_machine = replace(
-        image_machine,
-        workdir=environment.workdir or service.workdir or image_machine.workdir,
-        user=service.user or image_machine.user,
-        entrypoint=image_machine.entrypoint if service.entrypoint is None else service.entrypoint,
-    )
-    bare = not dockerfile.is_file() and compose is None and folder.is_dir()
+    source, machine = read_machine_of(service, dockerfile if has_dockerfile else None, image)
+    machine = replace(machine, workdir=environment.workdir or machine.workdir)
+    files = None
+    bare = not has_dockerfile and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
-        files = Archive(folder.place(), image_machine.workdir)
+        files = Archive(folder.place(), machine.workdir)
     place = f"{folder.parent / CONFIG}: env"
     variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
-        image_machine,
+        machine,
         make_limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,
@@ -391,9 +389,9 @@ def _with_steps(
         place = folder / "steps" / step.name
         if not place.is_dir():
             raise MissingFile(f"{folder / CONFIG}: steps: {step.name!r}: there is no {place}")
-        solution = solution_files(place / "solution", "/solution")
+        solution = solution_files(place / "solution")
         if "/solution/solve.sh" not in solution:
-            solution = solution_files(folder / "solution", "/solution")
+            solution = solution_files(folder / "solution")
         gold += [*_gold(solution, task.workdir, variables), "submit"]
         workdir = place / "workdir"
         setup = []

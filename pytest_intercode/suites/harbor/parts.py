@@ -1,4 +1,4 @@
-"""What the two formats have in common: instructions, solutions, setup, labels. Reads files."""
+"""What the two formats have in common: instructions, solutions, variables, labels. Reads files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.permissions import Permissions
-from pytest_intercode.core.suite_folder import SuitePath
-from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
+from pytest_intercode.system.suite_folder import SuitePath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,14 +25,12 @@ __all__ = [
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
-    "entrypoint_setup",
     "find_requirements",
     "healthcheck_setup",
     "make_gold",
     "make_limits",
     "make_tags",
     "open_folder",
-    "read_image",
     "read_text",
     "resolve_variables",
     "solution_files",
@@ -197,26 +194,11 @@ def _writing(target: str, data: bytes) -> str:
     return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
 
 
-def solution_files(folder: SuitePath, target: str) -> dict[str, SuitePath]:
-    """Return the files of a solution's folder, by where they come to stand."""
+def solution_files(folder: SuitePath) -> dict[str, SuitePath]:
+    """Return the files of a solution's folder, by where they come to stand in ``/solution``."""
     if not folder.is_dir():
         return {}
-    return {f"{target}/{name}": path for name, path in folder.files()}
-
-
-def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:
-    """Return what starts an image's entry point, as the first process of a container would be.
-
-    It is given the command that both harnesses give it, one that waits.
-    """
-    words = [*entrypoint]
-    if not words:
-        return ()
-    command = shlex.join([*words, "sh", "-c", "sleep infinity"])
-    if user:
-        name = shlex.quote(user)
-        command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'
-    return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
+    return {f"/solution/{name}": path for name, path in folder.files()}
 
 
 def healthcheck_setup(check: HealthcheckConfig) -> str:
@@ -268,25 +250,3 @@ def make_limits(cpus: float | None, memory: int | None, storage: int | None = No
         pids=_PROCESSES,
         file_size=min(storage or _DISK, _DISK),
     )
-
-
-def read_image(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
-    """Return the image of a Dockerfile, and what it says of the machine.
-
-    Args:
-        dockerfile: the Dockerfile.
-        image: the image that was made of it already; empty for none.
-
-    Raises:
-        SuiteError: it cannot be read, or is a link to another folder, which would be what is built.
-    """
-    place = dockerfile.place()
-    if place.parent != dockerfile.parent.place():
-        raise SuiteError(
-            f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
-            "of: put the file in its place"
-        )
-    original = read_text(dockerfile, "the Dockerfile")
-    text = rebase(original)
-    changed = text if text != original else ""
-    return ImageSource(dockerfile=place, image=image or None, text=changed), read_machine(text)

@@ -10,26 +10,29 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from pytest_intercode.core.suite_folder import SuitePath
-from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Verification
+from pytest_intercode.core.task import Archive, FileSpec, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
-from pytest_intercode.suites.harbor.dockerfile import Machine
+from pytest_intercode.suites.harbor.machine import (
+    Service,
+    Unsupported,
+    entrypoint_setup,
+    read_compose,
+    read_machine_of,
+)
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
-    entrypoint_setup,
     find_requirements,
     make_gold,
     make_limits,
     make_tags,
     open_folder,
-    read_image,
     read_text,
     task_id,
     without_canary,
 )
 from pytest_intercode.suites.mistakes import row_error
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     "CONFIG",
@@ -140,29 +143,24 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
         raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {names}")
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
-    if service.dockerfile is not None:
-        image, image_machine = read_image(service.dockerfile)
-    elif service.image:
-        image, image_machine = ImageSource(image=service.image), Machine()
-    else:
+    if service.dockerfile is None and not service.image:
         place = folder / "docker-compose.yaml"
         raise SuiteError(f"{place}: services: client: build or image is needed")
-    workdir = service.workdir or image_machine.workdir
-    entrypoint = image_machine.entrypoint if service.entrypoint is None else service.entrypoint
-    user, tests = service.user or image_machine.user, folder / "tests"
+    image, machine = read_machine_of(service, service.dockerfile, service.image)
+    tests = folder / "tests"
     return replace(
         blank,
         image=image,
-        workdir=workdir,
+        workdir=machine.workdir,
         limits=make_limits(service.cpus, service.memory),
         variables=service.variables,
-        user=user,
+        user=machine.user,
         files={path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
         setup=(
-            *entrypoint_setup(entrypoint, workdir, user),
-            *((open_folder("/oracle"),) if user else ()),
+            *entrypoint_setup(machine),
+            *((open_folder("/oracle"),) if machine.user else ()),
         ),
-        gold=_gold(folder, workdir),
+        gold=_gold(folder, machine.workdir),
         skip=_SAME_SHELL if config.run_tests_in_same_shell else None,
         verification=Verification(
             command=f"bash {_TESTS}/{_SCRIPT}",

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.archives import build_archive, context_files, pack_files
-from pytest_intercode.core.files import bundled_folder
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
-from pytest_intercode.suites.harbor.dockerfile import read_machine
+from pytest_intercode.suites.harbor.machine import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.system.archives import build_archive, context_files, pack_files
+from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["toml", "write_swe", "write_terminal_bench"]
 

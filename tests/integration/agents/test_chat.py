@@ -15,8 +15,8 @@ import pytest
 
 import pytest_intercode.databases.sqlite.engine
 import pytest_intercode.environments.sql.strict  # noqa: F401
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.conftest import results
 from tests.support.chat_server import ChatServer, Reply, Script, calls, warm_up
 

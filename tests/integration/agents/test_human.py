@@ -18,8 +18,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.conftest import PRETEND, results
 from tests.integration.plugin.test_bad_input import assert_usage_error
 

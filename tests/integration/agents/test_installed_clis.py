@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 

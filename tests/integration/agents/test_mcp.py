@@ -22,7 +22,6 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
@@ -32,6 +31,7 @@ from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.conftest import results
 
 CLIENT = Path(__file__).parents[3] / "examples" / "mcp_client.py"

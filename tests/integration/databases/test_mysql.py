@@ -23,7 +23,6 @@ from typing import Any, cast
 import docker
 import pytest
 
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.mysql import state
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
@@ -44,6 +43,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.private_folder import PrivateFolder
 from tests.conftest import PIDS, owned_by, pids_of, wait_until_gone
 from tests.support.thinning import ALL
 

@@ -12,7 +12,6 @@ import pytest
 
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import FileSpec, ImageSource, RewardOptions, Task
 from pytest_intercode.environments.bash import strict
@@ -23,6 +22,7 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.files import bundled_folder
 from tests.support import puzzles
 from tests.support.rollouts import play
 from tests.unit.rollouts.test_turn_loop import acts

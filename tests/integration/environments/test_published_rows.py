@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from pytest_intercode.auditing.predictions import _build_apply_action, grade
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import FileSpec, ImageSource, Task
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import TaskError
@@ -25,6 +24,7 @@ from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import file_tasks
+from pytest_intercode.system.files import bundled_folder
 from tests.integration.environments.test_swe import Play
 
 pytestmark = pytest.mark.slow

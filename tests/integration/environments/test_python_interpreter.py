@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.channel import FLOOD
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import Execution, SandboxSpec
+from pytest_intercode.system.files import bundled_folder
 from tests.support.backends import Backend
 
 SOON = 15.0  # seconds; far more than any short action takes, even on a busy machine

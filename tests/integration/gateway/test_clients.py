@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from pytest_intercode.gateway.exchange import TokenUsage
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.trajectory import final_message, turns
 from tests.integration.gateway.conftest import KEY, Gateways, opened
@@ -137,7 +137,7 @@ def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
     assert ledger.usage.cost == pytest.approx(2 * (60 * 10 + 40 * 1 + 7 * 100) / 1e6)
     first, _second = session.exchanges
     assert [first.api, first.model, first.status, first.complete] == [api, "m", 200, True]
-    assert first.usage == TokenUsage(input=100, output=7, cached=40)
+    assert first.usage == Usage(1, 100, 7, first.usage.cost, cached_tokens=40)
     [turn] = turns(session.exchanges)
     assert (turn.thought, turn.action) == ("First a file.", "echo hi > out.txt")
     assert (turn.observation, turn.usage) == ("made", first.usage)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.request import MAX_BODY_SIZE
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
 from tests.support.model_server import ModelServer

@@ -571,7 +571,7 @@ def test_an_archive_that_is_none(pytester: pytest.Pytester, pretend: Path) -> No
     conftest.write_text(
         conftest.read_text().replace(
             "        self.last = None\n",
-            "        from pytest_intercode.core.archives import build_archive\n"
+            "        from pytest_intercode.system.archives import build_archive\n"
             "        build_archive(task, 0.0)\n"
             "        self.last = None\n",
         )

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Task
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.conftest import PRETEND, SUITE
 
 ROWS = [{"query": f"Print {n}.", "gold": f"echo {n}"} for n in ("one", "two", "three")]

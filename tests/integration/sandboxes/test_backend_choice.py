@@ -10,7 +10,6 @@ import docker
 import pytest
 
 from pytest_intercode.cli import main
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import EngineUnavailable, ImageError
 from pytest_intercode.sandboxes.bubblewrap import process
@@ -21,6 +20,7 @@ from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.files import bundled_folder
 
 NOWHERE = "unix:///nowhere"
 DOCKERFILES = bundled_folder("dockerfiles")

@@ -20,13 +20,13 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
 from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.system.files import bundled_folder
 from tests.support.backends import mounts
 
 SOON = 30.0

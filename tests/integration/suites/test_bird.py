@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.conftest import results
 
 MANIFEST = bundled_folder("tasks") / "datasets" / "bird.yaml"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.shell import set_up
 from pytest_intercode.sandboxes.docker.container import Container
@@ -15,6 +14,7 @@ from pytest_intercode.sandboxes.overlay import OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.bundled import lacking, play
 from tests.support.thinning import every, thinned
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.bundled import play
 from tests.support.thinning import every, thinned
 
@@ -22,7 +22,7 @@ KINDS = ("encoding", "crypto", "forensics", "reversing", "service")
 AGENTS = r'''
 import re
 
-from pytest_intercode.core.files import bundled_folder
+from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.suites.loader import load_suite
 
 TASKS = {task.id: task for task in load_suite(bundled_folder("tasks") / "ctf.yaml").tasks}

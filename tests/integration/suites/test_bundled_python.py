@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.bundled import play
 from tests.support.thinning import every, thinned
 

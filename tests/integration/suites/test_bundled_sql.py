@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.sql.gold import writes
 from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.support.thinning import every, thinned
 
 SUITE = load_suite(bundled_folder("tasks") / "sql.yaml")

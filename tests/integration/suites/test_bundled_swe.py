@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.carrying import Carrying
@@ -21,6 +20,7 @@ from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.rewards.verification import TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Entry
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 FOLDER = bundled_folder("tasks")
 TASKS = load_suite(FOLDER / "swe.yaml").tasks

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.results.files import read_results
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 from tests.integration.suites.test_bundled_python import WRONG
 from tests.integration.suites.test_bundled_sql import mistaken
 from tests.support.bundled import lacking

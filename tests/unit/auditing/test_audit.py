@@ -16,13 +16,13 @@ from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, a
 from pytest_intercode.auditing.mutations import MAX_ANSWERS, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import CodeTest, Database, FileSpec, Task
 from pytest_intercode.environments.python.mutations import constants
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.schema import AUDIT_CHECKS
+from pytest_intercode.system.files import bundled_folder
 
 BASH = Task(id="a", query="q", gold=("wc -l < a.txt",), env="bash", suite="s", dataset="s")
 PYTHON = replace(

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.core.archives import build_archive, context_files
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.hosts import is_private, is_public, parse_host
 from pytest_intercode.core.permissions import NOTHING, Permissions
-from pytest_intercode.core.suite_folder import SuiteFolder
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.datasets import folder_tasks
 from pytest_intercode.suites.loader import load_rows, load_suite
+from pytest_intercode.system.archives import build_archive, context_files
+from pytest_intercode.system.digest import digest
+from pytest_intercode.system.suite_folder import SuiteFolder
 
 _SECRET = "of the host"
 _EXAMPLES = Path(__file__).parents[3] / "examples"

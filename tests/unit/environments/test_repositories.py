@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core import archives as files
 from pytest_intercode.core.task import Repository
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system import archives as files
 
 
 @pytest.fixture(autouse=True)

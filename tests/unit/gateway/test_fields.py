@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_intercode.gateway.apis import ROUTES
-from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields, is_beta
 from pytest_intercode.gateway.exchange import Api
-from pytest_intercode.gateway.fields import FIELDS
+from pytest_intercode.gateway.fields import FIELDS, check_fields, is_beta
 from pytest_intercode.gateway.shapes import (
     ADDRESS,
     STORED_STATE,
@@ -22,8 +21,10 @@ from pytest_intercode.gateway.shapes import (
     EpisodeId,
     Inline,
     Kinds,
+    Limits,
     ListOf,
     MapOf,
+    NotAllowed,
     Object,
     Plain,
     Refusal,

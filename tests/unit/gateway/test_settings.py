@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.apis import ROUTES, error_body, stop_status
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
-from pytest_intercode.gateway.exchange import TokenUsage
+from pytest_intercode.gateway.exchange import Price, parse_price, price_of
 from pytest_intercode.gateway.gateway import Gateway
-from pytest_intercode.gateway.prices import Price, parse_price, price_of
 from pytest_intercode.gateway.settings import GatewaySettings
 
 # -- prices
 
 
 def test_cached_tokens_have_their_own_price() -> None:
-    usage = TokenUsage(input=1_000_000, output=100_000, cached=400_000, cache_write=100_000)
+    usage = Usage(1, 1_000_000, 100_000, cached_tokens=400_000, cache_write_tokens=100_000)
     assert Price(3, 15).cost(usage) == pytest.approx(3 + 1.5)
     assert Price(3, 15, 0.3).cost(usage) == pytest.approx(0.6 * 3 + 0.4 * 0.3 + 1.5)
     assert Price(3, 15, 0.3, 3.75).cost(usage) == pytest.approx(1.5 + 0.12 + 0.375 + 1.5)
-    assert Price(3, 15, 0).cost(TokenUsage(10, 0, cached=10)) == 0
+    assert Price(3, 15, 0).cost(Usage(1, 10, 0, cached_tokens=10)) == 0
 
 
 def test_a_price_is_that_of_the_model_that_answered() -> None:

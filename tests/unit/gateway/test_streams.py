@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.exchange import Api, TokenUsage, estimate, read_usage
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.gateway.exchange import Api, estimate, read_usage
 from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
 
 APIS: dict[str, Api] = {
@@ -42,9 +43,9 @@ def test_the_usage_of_published_streams(name: str, samples: Path) -> None:
         found = read_usage(api, usage)
         if expected is None:
             assert found is None
-            assert estimate(100, answer).estimated
+            assert estimate(100, answer).input_tokens == 25
         else:
-            assert found == TokenUsage(**expected)
+            assert found == Usage(requests=1, **{f"{key}_tokens": n for key, n in expected.items()})
 
 
 def _lines(*events: object, end: str = "\n\n") -> bytes:
@@ -139,7 +140,7 @@ def test_blocks_of_messages_are_put_together() -> None:
         {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}},
     ]
     assert answer["stop_reason"] == "tool_use"
-    assert read_usage("messages", usage) == TokenUsage(9, 31)  # overwritten, never added
+    assert read_usage("messages", usage) == Usage(1, 9, 31)  # overwritten, never added
 
 
 def test_a_stream_of_responses_that_broke_off_keeps_what_was_there() -> None:
@@ -221,4 +222,4 @@ def test_parts_of_a_usage_are_never_more_than_the_whole() -> None:
         "prompt_tokens_details": {"cached_tokens": 50, "cache_write_tokens": 9},
         "completion_tokens_details": {"reasoning_tokens": 7},
     }
-    assert read_usage("chat", usage) == TokenUsage(10, 5, cached=10, cache_write=0, reasoning=5)
+    assert read_usage("chat", usage) == Usage(1, 10, 5, cached_tokens=10, reasoning_tokens=5)

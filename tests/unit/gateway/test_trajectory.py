@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.exchange import Api, Exchange, TokenUsage
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.gateway.exchange import Api, Exchange
 from pytest_intercode.gateway.trajectory import count_calls, final_message, turns
 
-USED = TokenUsage(100, 7, 40)
+USED = Usage(1, 100, 7, cached_tokens=40)
 TOOLS = [{"name": "bash"}]
 
 
@@ -58,13 +59,11 @@ def test_an_agent_of_chat() -> None:
     )
     exchanges = [title, one, two, three]
     found = turns(exchanges)
-    assert [(t.thought, t.action, t.observation, t.usage is not None) for t in found] == [
+    assert [(t.thought, t.action, t.observation, bool(t.usage)) for t in found] == [
         ("First.", "ls", "a.txt", True),
         ("", "cat a.txt", "", True),
         ("", 'edit({"path": "a", "n": 1})', "edited", False),
     ]
-    assert [t.exchange for t in found] == [1, 2, 2]
-    assert all(t.answered for t in found)
     assert final_message(exchanges) == "Done."
     assert final_message(exchanges[:3]) == ""
     assert final_message([title]) == "A title"
@@ -92,7 +91,7 @@ def test_a_call_that_was_asked_again_is_one_turn() -> None:
 def test_the_last_call_may_have_no_result() -> None:
     one = chat([], "", ("a", "bash", '{"command": "echo COMPLETE"}'))
     [turn] = turns([one])
-    assert (turn.action, turn.observation, turn.answered) == ("echo COMPLETE", "", False)
+    assert (turn.action, turn.observation) == ("echo COMPLETE", "")
 
 
 def test_agents_side_by_side_keep_their_results() -> None:

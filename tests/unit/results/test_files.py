@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import write_file
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import ResultsFile, read_records
 from pytest_intercode.results.format import from_row, to_line
+from pytest_intercode.system.files import write_file
 
 IN_USE = "another run writes to this file"
 

@@ -13,7 +13,6 @@ import execnet
 import numpy as np
 import pytest
 
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, FirstScore, ShardRecord, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Turn
@@ -23,6 +22,7 @@ from pytest_intercode.results import files
 from pytest_intercode.results.files import ResultsFile, read_records, read_results
 from pytest_intercode.results.format import from_line, from_row, to_line, to_row
 from pytest_intercode.results.schema import json_schema
+from pytest_intercode.system.digest import digest
 
 _TASK = Task(
     "t-1",

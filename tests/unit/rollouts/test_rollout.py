@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
@@ -31,6 +30,7 @@ from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.threads import ThreadsExecutor
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.digest import digest
 from tests.support.rollouts import play
 from tests.unit.rollouts.test_turn_loop import TASK, Counter, acts
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Archive, CodeTest, FileSpec, Limits, Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.rollouts.spec import Parameters, RolloutSpec
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 FULL = RolloutSpec(
     Task(

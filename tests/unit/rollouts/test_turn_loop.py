@@ -17,7 +17,6 @@ import pytest
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
@@ -29,6 +28,7 @@ from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.digest import digest
 
 TASK = Task("t", "Say five.", ("s3cret",), "bash", "suite", "suite", max_turns=4)
 

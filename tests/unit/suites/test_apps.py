@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import CallTest, ProgramTest, Task
 from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 PROGRAM = {"inputs": ["1 2\n", ["3", "4"]], "outputs": ["3\n", ["7"]]}
 CALLS = {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}

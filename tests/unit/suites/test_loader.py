@@ -11,9 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.permissions import NOTHING, Permissions
-from pytest_intercode.core.rows import is_row_file, read_rows
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
     FileSpec,
@@ -29,6 +27,8 @@ from pytest_intercode.suites.loader import (
     load_rows,
     load_suite,
 )
+from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.rows import is_row_file, read_rows
 
 
 class Load(Protocol):
@@ -786,7 +786,7 @@ def test_mistakes_in_what_is_said_of_rows(
 
 
 def test_rows_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.core.rows._MAX_BYTES", 1000)
+    monkeypatch.setattr("pytest_intercode.system.rows._MAX_BYTES", 1000)
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(SuiteError, match=r"holds more than .* GiB, which is more than is read"):

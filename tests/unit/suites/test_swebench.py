@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.patches import read_patch
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.task_json import task_from_json, task_to_json
@@ -18,7 +17,8 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.eval_scripts import changed_tests
 from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks
 from pytest_intercode.suites.loader import FORMS, load_suite
-from pytest_intercode.suites.manifest import SwebenchModel
+from pytest_intercode.suites.swebench.manifest import SwebenchModel
+from pytest_intercode.system.files import bundled_folder
 
 _PATCH = (
     "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n"

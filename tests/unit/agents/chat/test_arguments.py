@@ -18,7 +18,7 @@ from pytest_intercode.agents.chat.templates import PLACEHOLDERS, load_templates
 from pytest_intercode.cli import prompts as command
 from pytest_intercode.environments.registry import builtin_kinds
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
-from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.exchange import Price
 
 HERE = Path("/here")
 

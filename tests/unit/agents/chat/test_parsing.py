@@ -13,9 +13,9 @@ from pytest_intercode.agents.chat.parsing import (
     parse_react,
     split_thought,
 )
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.files import bundled_folder
 
 
 def executed(parsed: ParsedAnswer) -> str:

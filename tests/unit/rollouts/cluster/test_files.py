@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Archive, Database, ImageSource, Task, Verification
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
 from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, FileRef, with_paths
+from pytest_intercode.system.files import bundled_folder
 
 
 def _sent(

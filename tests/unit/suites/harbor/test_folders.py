@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.digest import digest
 from pytest_intercode.core.hosts import parse_host
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import (
@@ -33,6 +32,7 @@ from pytest_intercode.suites.catalogue import (
     with_shared_verifier,
 )
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
+from pytest_intercode.system.digest import digest
 
 _ROOT = Path(__file__).parents[4] / "examples"
 _MEGABYTE = 1024**2

@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.system.forks import MakingProcess
 
 __all__ = ["PrivateFolder"]
 

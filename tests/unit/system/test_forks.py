@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_intercode.core.forks import MakingProcess, close_in_children
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.system.forks import MakingProcess, close_in_children
 
 
 def in_a_child(work: Callable[[], str]) -> str:

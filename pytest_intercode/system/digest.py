@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from pytest_intercode.core.archives import build_archive, context_files
-from pytest_intercode.core.beneath import Item, Root
 from pytest_intercode.core.task import (
     Archive,
     Database,
@@ -28,6 +26,8 @@ from pytest_intercode.core.task import (
     Task,
 )
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.archives import build_archive, context_files
+from pytest_intercode.system.beneath import Item, Root
 
 __all__ = ["PARTS", "digest", "file_digest"]
 

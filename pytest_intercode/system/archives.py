@@ -15,15 +15,15 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, TypeAlias, cast
 
-from pytest_intercode.core.beneath import OutsideError, Root, relative_path
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.beneath import OutsideError, Root, relative_path
 
 __all__ = [
-    *("Budget", "Unpacked", "add_entry"),
-    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpack_files"),
+    *("Budget", "add_entry", "build_archive", "context_files"),
+    *("pack_files", "unpack_archive", "unpack_files"),
 ]
 
 _MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
@@ -56,27 +56,29 @@ def build_archive(task: Task, mtime: float) -> bytes:
     """
     if not task.files and task.archive is None:
         return b""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, task.archive.at or task.workdir, tar, mtime)
-        elif task.archive is not None:
-            _copy_archive(task.archive, tar, mtime)
-        for path, spec in task.files.items():
-            _add_file(tar, _below_root(path, task.workdir), spec, mtime)
-    return buffer.getvalue()
+    return pack_files(task.files, task.workdir, mtime, task.archive)
 
 
-def pack_files(files: Mapping[str, FileSpec], workdir: str, mtime: float) -> bytes:
+def pack_files(
+    files: Mapping[str, FileSpec], workdir: str, mtime: float, archive: Archive | None = None
+) -> bytes:
     """Return a tar archive of files, to be unpacked at ``/``.
 
     Args:
         files: the files, by path (absolute, or relative to ``workdir``).
         workdir: where relative paths start.
         mtime: the time that they get, in seconds since the epoch.
+        archive: what comes before them.
+
+    Raises:
+        SuiteError: as :func:`build_archive`.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        if archive is not None and archive.path.is_dir():
+            _copy_folder(archive, archive.at or workdir, tar, mtime)
+        elif archive is not None:
+            _copy_archive(archive, tar, mtime)
         for path, spec in files.items():
             _add_file(tar, _below_root(path, workdir), spec, mtime)
     return buffer.getvalue()
@@ -160,7 +162,7 @@ class Budget:
             )
 
 
-class Unpacked:
+class _Unpacked:
     """An archive's bytes without their compression, which may make gigabytes of little.
 
     Headers and names are as long as the archive says, and tarfile reads them at once; so no more is
@@ -199,40 +201,58 @@ class Unpacked:
         self._file.close()
 
 
-def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
-    prefix = archive.at.strip("/")
-    budget = Budget(archive.path)
+_Member: TypeAlias = tuple[tarfile.TarInfo, "IO[bytes] | None"]
+
+
+@contextlib.contextmanager
+def _members(path: Path) -> Iterator[Iterator[_Member]]:
+    """Open an archive to read its members, each with its content if it is a regular file.
+
+    Raises:
+        SuiteError: it cannot be read, or holds more than is read of an archive.
+    """
+    budget = Budget(path)
+
+    def read(unpacked: _Unpacked, source: tarfile.TarFile) -> Iterator[_Member]:
+        for member in source:
+            budget.entry(member.size)
+            unpacked.expect(member)
+            yield member, source.extractfile(member) if member.isreg() else None
+
     try:
         with (
-            contextlib.closing(Unpacked(archive.path)) as unpacked,
+            contextlib.closing(_Unpacked(path)) as unpacked,
             tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
         ):
-            for member in source:
-                name = _plain(member.name)
-                budget.entry(member.size)
-                unpacked.expect(member)
-                if not name:
-                    continue
-                content = source.extractfile(member) if member.isreg() else None
-                member.name = f"{prefix}/{name}" if prefix else name
-                if member.islnk():
-                    linked = _plain(member.linkname)
-                    member.linkname = f"{prefix}/{linked}" if prefix else linked
-                keep = archive.keep_times_before
-                stale = {"path", "linkpath"}  # extended headers go before what the member says
-                if member.issparse():  # its holes are read as zeros
-                    member.type = tarfile.REGTYPE
-                    stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
-                if keep is not None and member.mtime >= keep:
-                    member.mtime = mtime
-                    stale.add("mtime")
-                member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
-                tar.addfile(member, content)
+            yield read(unpacked, source)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
-    except (ValueError, OverflowError, MemoryError) as error:  # of numbers in its headers
+        raise SuiteError(f"{path}: not a tar archive that can be read: {error}") from None
+    except (ValueError, OverflowError, MemoryError) as error:  # of numbers and names in its headers
         reason = str(error) or "a size that cannot be"
-        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {reason}") from None
+        raise SuiteError(f"{path}: not a tar archive that can be read: {reason}") from None
+
+
+def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
+    prefix = archive.at.strip("/")
+    keep = archive.keep_times_before
+    with _members(archive.path) as members:
+        for member, content in members:
+            name = _plain(member.name)
+            if not name:
+                continue
+            member.name = f"{prefix}/{name}" if prefix else name
+            if member.islnk():
+                linked = _plain(member.linkname)
+                member.linkname = f"{prefix}/{linked}" if prefix else linked
+            stale = {"path", "linkpath"}  # extended headers go before what the member says
+            if member.issparse():  # its holes are read as zeros
+                member.type = tarfile.REGTYPE
+                stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
+            if keep is not None and member.mtime >= keep:
+                member.mtime = mtime
+                stale.add("mtime")
+            member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
+            tar.addfile(member, content)
 
 
 def unpack_archive(path: Path, folder: Path) -> None:
@@ -246,16 +266,10 @@ def unpack_archive(path: Path, folder: Path) -> None:
             absolute, has ``..`` in it, or is there twice; or it holds what is not a file, folder or
             link.
     """
-    budget = Budget(path)
     links = []
-    try:
-        with (
-            contextlib.closing(Unpacked(path)) as unpacked,
-            tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
-        ):
-            for member in source:
-                budget.entry(member.size)
-                unpacked.expect(member)
+    with _members(path) as members:
+        try:
+            for member, content in members:
                 name = relative_path(member.name)
                 place = folder / name
                 if name:
@@ -266,23 +280,17 @@ def unpack_archive(path: Path, folder: Path) -> None:
                     links.append((place, member.linkname))
                 elif member.islnk():
                     os.link(folder / relative_path(member.linkname), place, follow_symlinks=False)
-                elif member.isreg():
-                    content = source.extractfile(member)
-                    assert content is not None, "it is a regular file"
+                elif content is not None:
                     with place.open("xb") as file:
                         shutil.copyfileobj(content, file)
                     place.chmod(0o755 if member.mode & 0o100 else 0o644)
                 else:
                     raise SuiteError(f"{path}: {member.name!r:.80} is not a file, folder or link")
-        for place, target in links:
-            place.symlink_to(target)
-    except FileExistsError as error:
-        name = Path(str(error.filename2 or error.filename)).name
-        raise SuiteError(f"{path}: {name!r:.80} is there twice") from None
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise SuiteError(f"{path}: not a tar archive that can be read: {error}") from None
-    except (ValueError, OverflowError, MemoryError) as error:
-        raise SuiteError(f"{path}: not a tar archive that can be unpacked: {error}") from None
+            for place, target in links:
+                place.symlink_to(target)
+        except FileExistsError as error:
+            name = Path(str(error.filename2 or error.filename)).name
+            raise SuiteError(f"{path}: {name!r:.80} is there twice") from None
 
 
 def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: float) -> None:

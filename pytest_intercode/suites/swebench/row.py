@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from pytest_intercode.core.patches import Change, PatchError, read_patch
-from pytest_intercode.core.rows import Row
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.core.text import clipped, one_line
 from pytest_intercode.errors import SuiteError, suggestion
 from pytest_intercode.rewards.test_logs.registry import untimed
-from pytest_intercode.suites.manifest import REPOSITORY_NAME, SwebenchModel
+from pytest_intercode.suites.swebench.manifest import REPOSITORY_NAME, SwebenchModel
+from pytest_intercode.system.rows import Row
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["SwebenchRow", "column_names", "parse_literal"]
 

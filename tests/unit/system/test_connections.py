@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from pytest_intercode.core.connections import causes, failure
+from pytest_intercode.system.connections import causes, failure
 
 
 class _Wrapper(Exception):

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from pytest_intercode.core.patches import Change, PatchError
-from pytest_intercode.core.rows import Row
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
 from pytest_intercode.rewards.eval_scripts import (
     TestPatch,
@@ -30,8 +29,9 @@ from pytest_intercode.rewards.eval_scripts import (
     with_exit_status,
 )
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, UnknownParser, parser_of_row
-from pytest_intercode.suites.swebench_rows import SwebenchRow
+from pytest_intercode.suites.swebench.row import SwebenchRow
 from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.rows import Row
 
 __all__ = ["read_table", "read_verification"]
 

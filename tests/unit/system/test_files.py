@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import bundled_folder, replace_and_keep, write_file
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.files import bundled_folder, replace_and_keep, write_file
 
 
 def test_folders_are_made_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.archives import build_archive
-from pytest_intercode.core.beneath import Root
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.archives import build_archive
+from pytest_intercode.system.beneath import Root
 
 _NOW = 1_700_000_000.0
 _OLD = 1_600_000_000
@@ -279,8 +279,8 @@ def _claimed(path: Path) -> None:
 
 
 def test_archives_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_intercode.core.archives._MAX_BYTES", 1_000_000)
-    monkeypatch.setattr("pytest_intercode.core.archives._MAX_ENTRIES", 100)
+    monkeypatch.setattr("pytest_intercode.system.archives._MAX_BYTES", 1_000_000)
+    monkeypatch.setattr("pytest_intercode.system.archives._MAX_ENTRIES", 100)
     path = tmp_path / "tree.tar.gz"
 
     def refused(archive: Archive) -> str:
@@ -300,7 +300,7 @@ def test_archives_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "unpacks to more than" in refused(Archive(tmp_path / "sparse.tar"))
     _claimed(tmp_path / "claimed.tar")
     assert "not a tar archive" in refused(Archive(tmp_path / "claimed.tar"))
-    monkeypatch.setattr("pytest_intercode.core.archives._MAX_ALL_HEADERS", 40_000)
+    monkeypatch.setattr("pytest_intercode.system.archives._MAX_ALL_HEADERS", 40_000)
     many = [_entry(f"a{n}", pax_headers={"comment": "x" * 1000}) for n in range(90)]
     assert "headers that are longer" in refused(_write(path, many))
     (tmp_path / "folder").mkdir()

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pytest_intercode.core.patches import PatchRefused, heredoc, reverse_patch
-from pytest_intercode.core.rows import Row, read_rows
-from pytest_intercode.core.suite_folder import SuitePath
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.test_logs.registry import UnknownParser
-from pytest_intercode.suites.manifest import SwebenchModel, fields_of
-from pytest_intercode.suites.swebench_rows import SwebenchRow, column_names, parse_literal
-from pytest_intercode.suites.swebench_verification import read_table, read_verification
+from pytest_intercode.suites.swebench.manifest import SwebenchModel, fields_of
+from pytest_intercode.suites.swebench.row import SwebenchRow, column_names, parse_literal
+from pytest_intercode.suites.swebench.verification import read_table, read_verification
+from pytest_intercode.system.rows import Row, read_rows
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["dataset_of_rows", "read_swebench"]
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core import digest as module
-from pytest_intercode.core.digest import PARTS, digest
 from pytest_intercode.core.task import (
     Archive,
     CallTest,
@@ -32,6 +30,8 @@ from pytest_intercode.core.task import (
 )
 from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system import digest as module
+from pytest_intercode.system.digest import PARTS, digest
 
 _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
 _NO_PART = {

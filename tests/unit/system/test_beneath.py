@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.core import beneath
-from pytest_intercode.core.beneath import (
+from pytest_intercode.system import beneath
+from pytest_intercode.system.beneath import (
     OutsideError,
     Root,
     check_name,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.system.private_folder import PrivateFolder
 
 HOLD = """
-from pytest_intercode.core.private_folder import PrivateFolder
+from pytest_intercode.system.private_folder import PrivateFolder
 folder = PrivateFolder()
 print(folder.make(), flush=True)
 input()

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
-from pytest_intercode.core.beneath import OutsideError, Root, check_name
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.system.beneath import OutsideError, Root
 
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
@@ -106,17 +106,6 @@ class SuitePath:
     def __truediv__(self, path: str) -> SuitePath:
         return SuitePath(self._folder, self._top, posixpath.join(self.below, path))
 
-    def component(self, name: str) -> SuitePath:
-        """Return a path in this folder; the name is one component, and nothing else.
-
-        Raises:
-            SuiteError: it is not.
-        """
-        try:
-            return self / check_name(name)
-        except ValueError as error:
-            raise SuiteError(f"{self}: {error}") from None
-
     @property
     def permissions(self) -> Permissions:
         """What the user lets the suite use."""
@@ -184,9 +173,9 @@ class SuitePath:
         """Open a regular file to read it."""
         return self._folder.use(self, Root.open)
 
-    def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
-        """Return what a regular file holds, ``max_bytes`` bytes of it at most."""
-        return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
+    def read_bytes(self) -> bytes:
+        """Return what a regular file holds."""
+        return self._folder.use(self, lambda root, path: root.read(path, _MAX_BYTES))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a regular file, with line ends as Python has them."""
