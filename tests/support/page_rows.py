@@ -165,3 +165,9 @@ def index_of(page: Path) -> dict[str, Any]:
     assert found is not None
     index: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
     return index
+
+
+def blocks_of(page: Path) -> list[list[dict[str, Any]]]:
+    """Return the trajectories that a page has, in blocks."""
+    blocks = re.findall(r'id="block-\d+">([^<]+)<', page.read_text("utf-8"))
+    return [json.loads(gzip.decompress(base64.b64decode(block))) for block in blocks]
