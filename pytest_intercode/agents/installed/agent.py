@@ -27,7 +27,7 @@ from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
-from pytest_intercode.environments.registry import builtin_kinds, kind_of
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
@@ -110,7 +110,7 @@ def make_factory(
         close=shared.close,
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
-        environments=tuple(kind.name for kind in builtin_kinds() if kind.has_shell),
+        needs_shell=True,
     )
 
 
