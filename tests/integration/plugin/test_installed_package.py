@@ -151,7 +151,8 @@ def test_results_are_scored_again(recorded: Path, command: Command) -> None:
 
 
 def test_a_model_is_shown_the_prompt_of_the_kind(pytester: pytest.Pytester) -> None:
-    script = ["I define it.\n```pl\nsub square { $_[0] ** 2 }\n```", "submit"]
+    # Two ways to mark the language, the second with code in the same line.
+    script = ["I look.\n```pl\nprint 1\n```", "```pl sub square { $_[0] ** 2 }\n```"]
     with ChatServer(script) as server:
         _chat(pytester, "try-again", server).assert_outcomes(passed=1)
         system = server.requests[0].body["messages"][0]["content"]
