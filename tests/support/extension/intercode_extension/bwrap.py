@@ -1,10 +1,9 @@
-"""A backend of one command: ``bwrap`` with this machine's /usr, and a disk in memory."""
+"""A backend of one command: ``bwrap`` with this machine's programs, and a disk in memory."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,15 +15,12 @@ from pytest_intercode import (
     SandboxSettings,
     SandboxSpec,
 )
-from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY
 from pytest_intercode.sandboxes.pipes import PipeStreams
 
-_ROOT = ("usr", "bin", "lib", "lib64", "sbin", "etc")
 
-
-class _MachineImages:
-    """This machine in place of every image."""
+class NoImages:
+    """Every image is this machine."""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
         return "machine"
@@ -40,53 +36,41 @@ class _MachineImages:
 
 
 class BwrapBackend:
-    """See :class:`pytest_intercode.Backend`."""
-
     name = "bwrap"
     takes: frozenset[str] = frozenset()
     builds_images = False
-    shares_network = True
+    shares_network = False
     starters = 2
-    images = _MachineImages()
+    images = NoImages()
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __str__(self) -> str:
-        return "bwrap, by its command"
+        return self.name
 
     def requested(self) -> str | None:
-        """Return None: only its name asks for it."""
         return None
 
     def problem(self) -> str:
-        """Return that it is not installed."""
         return "" if shutil.which("bwrap") else "bwrap is not installed"
 
     def check(self, options: Mapping[str, str]) -> None:
-        """Take no settings."""
+        pass
 
     def start(self, events: BackendEvents) -> None:
-        """See that the command is there."""
-        if self.problem():
-            raise EngineUnavailable(self.problem())
+        pass
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a sandbox, which ends when its input does."""
         streams = PipeStreams.create()
-        try:
-            stdin, stdout, stderr = streams.inside
-            command = ["bwrap", *_arguments(spec), "bash"]
-            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
-            self._processes.append(process)
-            streams.close_inside()
-            return AttachedSandbox(f"bwrap-{uuid.uuid4().hex[:8]}", streams, spec, lowered=True)
-        except BaseException:
-            streams.close()
-            raise
+        stdin, stdout, stderr = streams.inside
+        command = ["bwrap", *_arguments(spec), "bash"]
+        process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
+        self._processes.append(process)
+        streams.close_inside()
+        return AttachedSandbox(f"bwrap-{process.pid}", streams, spec, lowered=True)
 
     def close(self) -> None:
-        """End every sandbox."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -96,8 +80,7 @@ def _arguments(spec: SandboxSpec) -> Iterator[str]:
     yield from ("--unshare-all", "--as-pid-1", "--die-with-parent", "--uid", "0", "--gid", "0")
     for capability in (*CAPABILITIES, KEEPER_CAPABILITY):
         yield from ("--cap-add", f"CAP_{capability}")
-    for name in _ROOT:
-        path = Path("/", name)
+    for path in map(Path, ("/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc")):
         if path.is_symlink():
             yield from ("--symlink", str(path.readlink()), str(path))
         elif path.exists():
@@ -105,7 +88,7 @@ def _arguments(spec: SandboxSpec) -> Iterator[str]:
     yield from ("--dev", "/dev", "--proc", "/proc", "--dir", "/tmp", "--dir", "/root")
     for outside, inside in spec.readonly:
         yield from ("--ro-bind", outside, inside)
-    for path_in_memory in spec.scratch:
-        yield from ("--tmpfs", path_in_memory)
+    for folder in spec.scratch:
+        yield from ("--tmpfs", folder)
     for key, value in spec.variables:
         yield from ("--setenv", key, value)
