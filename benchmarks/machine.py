@@ -47,10 +47,10 @@ def backends() -> list[str]:
     Raises:
         Unavailable: there is none.
     """
-    found = [name for name in ("docker", "bubblewrap") if not missing(name)]
-    if not found:
+    names = [name for name in ("docker", "bubblewrap") if not missing(name)]
+    if not names:
         raise Unavailable(f"{missing('docker')}; {missing('bubblewrap')}")
-    return found
+    return names
 
 
 def facts() -> list[str]:
@@ -73,10 +73,11 @@ def _docker() -> str:
     if missing("docker"):
         return "no Docker engine"
     api = connect()
-    told = api.info()
+    engine_info = api.info()
     api.close()
-    groups = told.get("CgroupVersion") or "1"
-    return f"Docker Engine {told['ServerVersion']} ({told['Driver']}, control groups v{groups})"
+    groups = engine_info.get("CgroupVersion") or "1"
+    version, driver = engine_info["ServerVersion"], engine_info["Driver"]
+    return f"Docker Engine {version} ({driver}, control groups v{groups})"
 
 
 def _bubblewrap() -> str:

@@ -53,8 +53,8 @@ class PerlKind(EnvironmentKind):
         pairs = zip(state["agent"]["printed"], state["gold"]["printed"], strict=True)
         lines = [["=" if agent == gold else "!", str(agent), gold] for agent, gold in pairs]
         head = ["agent", "gold"]
-        same = all(line[0] == "=" for line in lines)
-        return [{"title": "Printed by Perl", "same": same, "head": head, "lines": lines}]
+        equal = all(line[0] == "=" for line in lines)
+        return [{"title": "Printed by Perl", "same": equal, "head": head, "lines": lines}]
 
 
 class PerlEnvironment(InterpreterEnvironment):
