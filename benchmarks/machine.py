@@ -47,10 +47,10 @@ def backends() -> list[str]:
     Raises:
         Unavailable: there is none.
     """
-    names = [name for name in ("docker", "bubblewrap") if not missing(name)]
-    if not names:
+    found = [name for name in ("docker", "bubblewrap") if not missing(name)]
+    if not found:
         raise Unavailable(f"{missing('docker')}; {missing('bubblewrap')}")
-    return names
+    return found
 
 
 def facts() -> list[str]:
@@ -73,11 +73,10 @@ def _docker() -> str:
     if missing("docker"):
         return "no Docker engine"
     api = connect()
-    engine_info = api.info()
+    told = api.info()
     api.close()
-    groups = engine_info.get("CgroupVersion") or "1"
-    version, driver = engine_info["ServerVersion"], engine_info["Driver"]
-    return f"Docker Engine {version} ({driver}, control groups v{groups})"
+    groups = told.get("CgroupVersion") or "1"
+    return f"Docker Engine {told['ServerVersion']} ({told['Driver']}, control groups v{groups})"
 
 
 def _bubblewrap() -> str:

@@ -28,23 +28,21 @@ def known() -> tuple[str, list[str]]:
     """Return the engine's own runtime, and the others that it knows."""
     with contextlib.closing(connect()) as api:
         facts = api.info()
-    default = str(facts["DefaultRuntime"])
-    return default, sorted(
-        name for name in facts["Runtimes"] if name != default and "." not in name
-    )
+    own = str(facts["DefaultRuntime"])
+    return own, sorted(name for name in facts["Runtimes"] if name != own and "." not in name)
 
 
 def measure(scale: Scale) -> Part:
     """Measure each runtime."""
     needs("docker")
-    default, other_runtimes = known()
-    if not other_runtimes:
-        raise Unavailable(f"the engine knows no runtime but {default}")
+    own, others = known()
+    if not others:
+        raise Unavailable(f"the engine knows no runtime but {own}")
     part = Part("sandboxes of Docker by their runtime")
     with contextlib.ExitStack() as stack:
         works: dict[str, Callable[[], float]] = {}
         started = []
-        for name in (default, *other_runtimes):
+        for name in (own, *others):
             engine = stack.enter_context(contextlib.closing(DockerEngine(runtime=name)))
             spec = SandboxSpec(Images(engine.api).resolve(SOURCE))
             try:
@@ -55,12 +53,10 @@ def measure(scale: Scale) -> Part:
             started.append(name)
             works |= _works(name, engine, spec, sandbox)
         times = in_turn(works, scale.pick(7, 1))
-    for work in ("a start", "`:`", "`/bin/true`", "a grading"):
+    for what in ("a start", "`:`", "`/bin/true`", "a grading"):
         for name in started[1:]:
-            reference = times[f"{default} {work}"]
-            part.rows.append(
-                against(f"{work}, {name}", times[f"{name} {work}"], default, reference)
-            )
+            theirs = times[f"{own} {what}"]
+            part.rows.append(against(f"{what}, {name}", times[f"{name} {what}"], own, theirs))
     return part
 
 

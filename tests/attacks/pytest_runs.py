@@ -44,17 +44,17 @@ def play_run(case: Case, place: Place, folder: Path) -> Verdict:
     verdict = Verdict()
     _write(run, folder)
     token = f"attack-{secrets.token_hex(8)}"
-    mounts_before = mounts()
+    before = mounts()
     began = time.monotonic()
     output, code = _start(run, place, folder, token, verdict)
     seconds = time.monotonic() - began
     _compare(place.expected(case), output, code, seconds, folder, verdict)
-    leftovers = _left(folder, token, mounts_before)
-    deadline = time.monotonic() + GONE
-    while leftovers and time.monotonic() < deadline:
+    left = _left(folder, token, before)
+    until = time.monotonic() + GONE
+    while left and time.monotonic() < until:
         time.sleep(0.1)
-        leftovers = _left(folder, token, mounts_before)
-    verdict.must(not leftovers, f"left behind: {'; '.join(leftovers[:5])}")
+        left = _left(folder, token, before)
+    verdict.must(not left, f"left behind: {'; '.join(left[:5])}")
     verdict.seconds = time.monotonic() - began
     return verdict
 
@@ -125,9 +125,9 @@ def _start(
 
 
 def _disturb(run: Run, process: subprocess.Popen[bytes], folder: Path, verdict: Verdict) -> None:
-    deadline = time.monotonic() + _READY
+    until = time.monotonic() + _READY
     while not (folder / run.ready).exists() and process.poll() is None:
-        if time.monotonic() > deadline:
+        if time.monotonic() > until:
             verdict.problems.append("the agent was never ready")
             return
         time.sleep(0.02)
@@ -157,11 +157,11 @@ def _compare(
         verdict.must(code == expected.exit, f"the exit code was {code}: {end}")
     verdict.must(seconds <= expected.seconds, f"it took {seconds:.1f} s")
     for pattern in expected.output:
-        match = re.search(pattern, output, re.MULTILINE)
-        verdict.must(match is not None, f"the output lacks {pattern}: {end}")
+        found = re.search(pattern, output, re.MULTILINE)
+        verdict.must(found is not None, f"the output lacks {pattern}: {end}")
     for pattern in expected.lacks:
-        match = re.search(pattern, output, re.MULTILINE)
-        verdict.must(match is None, f"the output has {match and match[0][:200]!r}")
+        found = re.search(pattern, output, re.MULTILINE)
+        verdict.must(found is None, f"the output has {found and found[0][:200]!r}")
     if expected.results is not None:
         try:
             rows = read_results(folder / "results.jsonl")
@@ -174,12 +174,12 @@ def _compare(
 
 
 def _left(folder: Path, token: str, before: set[str]) -> list[str]:
-    lines = [f"the process {pid}" for pid in processes_with(token) if pid != os.getpid()]
-    lines += [f"the mount {line}" for line in new_mounts(before, folder)]
+    found = [f"the process {pid}" for pid in processes_with(token) if pid != os.getpid()]
+    found += [f"the mount {line}" for line in new_mounts(before, folder)]
     # The folder that pytest itself keeps for tests' files stays, as it does without us.
-    lines += [f"the file {f}" for f in (folder / "tmp").glob("*") if "pytest-of-" not in f.name]
+    found += [f"the file {f}" for f in (folder / "tmp").glob("*") if "pytest-of-" not in f.name]
     with contextlib.suppress(EngineUnavailable, DockerException):
         api = connect()
-        lines += [f"the container {container[:12]}" for container in owned_by(api, pids_of(folder))]
+        found += [f"the container {each[:12]}" for each in owned_by(api, pids_of(folder))]
         api.close()
-    return lines
+    return found
