@@ -29,7 +29,7 @@ from pytest_intercode.sandboxes.docker.engine import (
     STARTERS,
     DockerEngine,
 )
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 __all__ = ["BareContainers", "bare_containers", "bare_shell"]
@@ -42,7 +42,7 @@ class BareContainers:
         self._api = engine.api
         self._labels = {RUN_LABEL: engine.run}
         source = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
-        self._spec = SandboxSpec(Images(engine.api).resolve(source))
+        self._spec = SandboxSpec(DockerImages(engine.api).resolve(source))
 
     def start(self, *, disabled: bool = True, spec: SandboxSpec | None = None) -> str:
         """Create and start a container that does nothing; return its id.

@@ -72,9 +72,9 @@ def facts() -> list[str]:
 def _docker() -> str:
     if missing("docker"):
         return "no Docker engine"
-    api = connect()
-    told = api.info()
-    api.close()
+    link = connect()
+    told = link.api.info()
+    link.close()
     groups = told.get("CgroupVersion") or "1"
     return f"Docker Engine {told['ServerVersion']} ({told['Driver']}, control groups v{groups})"
 

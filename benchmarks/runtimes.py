@@ -17,7 +17,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 TIMEOUT = 60.0
@@ -26,8 +26,8 @@ SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile
 
 def known() -> tuple[str, list[str]]:
     """Return the engine's own runtime, and the others that it knows."""
-    with contextlib.closing(connect()) as api:
-        facts = api.info()
+    with contextlib.closing(connect()) as link:
+        facts = link.api.info()
     own = str(facts["DefaultRuntime"])
     return own, sorted(name for name in facts["Runtimes"] if name != own and "." not in name)
 
@@ -44,7 +44,7 @@ def measure(scale: Scale) -> Part:
         started = []
         for name in (own, *others):
             engine = stack.enter_context(contextlib.closing(DockerEngine(runtime=name)))
-            spec = SandboxSpec(Images(engine.api).resolve(SOURCE))
+            spec = SandboxSpec(DockerImages(engine.api).resolve(SOURCE))
             try:
                 sandbox = engine.launch(spec)
             except SandboxError as error:

@@ -75,7 +75,6 @@ from pytest_intercode.rollouts.turn_loop import run_episode as run_episode
 from pytest_intercode.sandboxes.attached import AttachedSandbox as AttachedSandbox
 from pytest_intercode.sandboxes.backend import Backend as Backend
 from pytest_intercode.sandboxes.backend import BackendEvents as BackendEvents
-from pytest_intercode.sandboxes.hosts import DockerHost as DockerHost
 from pytest_intercode.sandboxes.images import Images as Images
 from pytest_intercode.sandboxes.protocol import Changes as Changes
 from pytest_intercode.sandboxes.protocol import Entry as Entry
@@ -83,6 +82,7 @@ from pytest_intercode.sandboxes.protocol import Execution as Execution
 from pytest_intercode.sandboxes.protocol import Sandbox as Sandbox
 from pytest_intercode.sandboxes.protocol import SandboxSpec as SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider as SandboxProvider
+from pytest_intercode.sandboxes.settings import DockerHost as DockerHost
 from pytest_intercode.sandboxes.settings import SandboxSettings as SandboxSettings
 from pytest_intercode.sandboxes.transport import Chunk as Chunk
 from pytest_intercode.sandboxes.transport import Transport as Transport

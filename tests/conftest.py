@@ -238,11 +238,11 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 def docker_api() -> Iterator[docker.APIClient]:
     """A client of the engine; the test is skipped where there is none."""
     try:
-        api = connect()
+        link = connect()
     except EngineUnavailable as reason:
         pytest.skip(str(reason))
-    yield api
-    api.close()
+    yield link.api
+    link.close()
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from pytest_intercode.agents.workspace_changes import (
     is_guarded,
     open_changes,
 )
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
@@ -302,25 +303,21 @@ class Workspace:
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in names:
                 entry, data = local_entries[name], b""
-                member = tarfile.TarInfo(f"./{name}")
-                member.mode, member.mtime = entry.mode, int(time.time())
-                if entry.kind == "folder":
-                    member.type = tarfile.DIRTYPE
-                elif entry.kind == "link":
-                    member.type, member.linkname = tarfile.SYMTYPE, os.fsdecode(entry.content)
-                else:
+                content: bytes | str | None = None
+                if entry.kind == "link":
+                    content = os.fsdecode(entry.content)
+                elif entry.kind != "folder":
                     try:
-                        data = _content(self.folder / name)
+                        data = content = _content(self.folder / name)
                     except OSError:
                         continue  # it has just been replaced, and is looked at again
                     entry = Entry("file", entry.mode, digest(data))
-                    member.size = len(data)
                 room -= len(data)
                 if room < 0:
                     raise AgentError(
                         f"workspace: more than {MAX_BYTES // 1024**2} MiB have changed at once"
                     )
-                archive.addfile(member, io.BytesIO(data))
+                add_entry(archive, f"./{name}", content, entry.mode, mtime=int(time.time()))
                 packed[name] = entry
         return buffer.getvalue(), packed
 

@@ -22,7 +22,7 @@ from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
 __all__ = [
-    *("Budget", "Unpacked"),
+    *("Budget", "Unpacked", "add_entry"),
     *("build_archive", "context_files", "pack_files", "unpack_archive", "unpack_files"),
 ]
 
@@ -293,26 +293,20 @@ def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: flo
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-                entry = tarfile.TarInfo(posixpath.join(target, path).strip("/"))
-                entry.mode = stat.S_IMODE(state.st_mode)
-                entry.mtime = (
-                    state.st_mtime if keep is not None and state.st_mtime < keep else mtime
-                )
+                content: bytes | str | None = None
                 if stat.S_ISLNK(state.st_mode):
-                    entry.type, entry.linkname = tarfile.SYMTYPE, root.target(path)
-                    tar.addfile(entry)
-                elif stat.S_ISDIR(state.st_mode):
-                    entry.type = tarfile.DIRTYPE
-                    tar.addfile(entry)
+                    content = root.target(path)
                 elif stat.S_ISREG(state.st_mode):
                     content = root.read(path, state.st_size)
-                    entry.size = len(content)
-                    tar.addfile(entry, io.BytesIO(content))
-                else:
+                elif not stat.S_ISDIR(state.st_mode):
                     raise SuiteError(
                         f"{archive.path / path}: a folder given as archive holds files, "
                         "directories and symbolic links, and this is none of them"
                     )
+                name = posixpath.join(target, path).strip("/")
+                own_time = keep is not None and state.st_mtime < keep
+                time = state.st_mtime if own_time else mtime
+                add_entry(tar, name, content, stat.S_IMODE(state.st_mode), mtime=time)
     except OSError as error:
         raise SuiteError(f"{archive.path}: not a folder that can be read: {error}") from None
 
@@ -327,14 +321,41 @@ def _below_root(path: str, workdir: str) -> str:
 
 
 def _add_file(tar: tarfile.TarFile, name: str, spec: FileSpec, mtime: float) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.mtime = mtime
+    content: bytes | str | None = spec.content
+    mode = 0o644 if spec.mode is None else spec.mode
     if spec.kind == "link":
-        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, spec.target, 0o777
-        tar.addfile(entry)
+        content, mode = spec.target, 0o777
     elif spec.kind == "directory":
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755 if spec.mode is None else spec.mode
-        tar.addfile(entry)
-    else:
-        entry.size, entry.mode = len(spec.content), 0o644 if spec.mode is None else spec.mode
-        tar.addfile(entry, io.BytesIO(spec.content))
+        content, mode = None, 0o755 if spec.mode is None else spec.mode
+    add_entry(tar, name, content, mode, mtime=mtime)
+
+
+def add_entry(
+    tar: tarfile.TarFile,
+    name: str,
+    content: bytes | str | None,
+    mode: int = 0o644,
+    *,
+    mtime: float = 0,
+    owner: tuple[int, int] = (0, 0),
+) -> None:
+    """Add an entry to an archive.
+
+    Args:
+        tar: the archive.
+        name: the entry's path in it.
+        content: the bytes of a file, the target of a symbolic link, or None for a folder.
+        mode: its permission bits.
+        mtime: when it was changed, in seconds since the epoch.
+        owner: the numbers of its user and its group.
+    """
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.mtime = mode, mtime
+    entry.uid, entry.gid = owner
+    if isinstance(content, bytes):
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+        return
+    entry.type = tarfile.DIRTYPE if content is None else tarfile.SYMTYPE
+    entry.linkname = content or ""
+    tar.addfile(entry)

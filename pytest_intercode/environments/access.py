@@ -95,15 +95,10 @@ def put(sandbox: Sandbox, path: Path, target: str, user: str) -> None:
     """
     staged = f"/tmp/.put-{secrets.token_hex(8)}"
     archive = _pack(path, staged.lstrip("/"))
-    with _attribute_to_agent(f"upload to {target}"):
-        sandbox.unpack(archive)
     place, parent = shlex.quote(target), shlex.quote(posixpath.dirname(target) or "/")
     source = f"{staged}/." if path.is_dir() else staged
     copy = f"mkdir -p -- {place if path.is_dir() else parent} && cp -Rp -- {source} {place}"
-    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
-    line = f"{take_ownership}{as_user(copy, user)}; status=$?; rm -rf {staged}; exit $status"
-    with _attribute_to_agent(f"upload to {target}"):
-        status, output = sandbox.admin(line, _TIMEOUT)
+    status, output = _run_with_staged(sandbox, archive, staged, copy, user, f"upload to {target}")
     if status != 0:
         raise AgentError(f"upload to {target}: {_last_line(output) or f'status {status}'}")
 
@@ -279,15 +274,32 @@ def apply_changes(
         f"{staged}/changes.tar": FileSpec("file", archive),
         f"{staged}/removed": FileSpec("file", names),
     }
-    apply = as_user(_APPLY.format(path=shlex.quote(path), staged=staged), user)
-    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
-    with _attribute_to_agent(f"changes in {path}"):
-        sandbox.unpack(pack_files(files, "/", 0.0))
-        line = f"{take_ownership}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
-        status, output = sandbox.admin(line, _TIMEOUT)
+    status, output = _run_with_staged(
+        sandbox,
+        pack_files(files, "/", 0.0),
+        staged,
+        _APPLY.format(path=shlex.quote(path), staged=staged),
+        user,
+        f"changes in {path}",
+    )
     if status != 0:
         first = output.decode("utf-8", "replace").strip().partition("\n")[0][:300]
         raise AgentError(f"changes in {path}: {first or f'status {status}'}")
+
+
+def _run_with_staged(
+    sandbox: Sandbox, archive: bytes, staged: str, command: str, user: str, action: str
+) -> tuple[int, bytes]:
+    """Unpack an archive as ``staged``, run a command with a user's rights, and remove it again.
+
+    Returns:
+        The command's status, and what it printed.
+    """
+    take_ownership = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    line = f"{take_ownership}( {as_user(command, user)}\n )"
+    with _attribute_to_agent(action):
+        sandbox.unpack(archive)
+        return sandbox.admin(f"{line}; status=$?; rm -rf {staged}; exit $status", _TIMEOUT)
 
 
 @contextlib.contextmanager

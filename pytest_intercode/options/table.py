@@ -23,7 +23,7 @@ from pytest_intercode.options.option import (
 if TYPE_CHECKING:
     from pytest_intercode.core.turn import Feedback, Profile
     from pytest_intercode.gateway.prices import Price
-    from pytest_intercode.sandboxes.hosts import DockerHost
+    from pytest_intercode.sandboxes.settings import DockerHost
 
 __all__ = ["OPTIONS", "FailUnder", "Options"]
 
@@ -67,13 +67,13 @@ def _backend(value: str) -> str:
 
 
 def _docker_host(value: str) -> DockerHost:
-    from pytest_intercode.sandboxes.hosts import parse_host
+    from pytest_intercode.sandboxes.settings import parse_host
 
     return parse_host(value)
 
 
 def _registry(value: str) -> str:
-    from pytest_intercode.sandboxes.hosts import parse_registry
+    from pytest_intercode.sandboxes.settings import parse_registry
 
     return parse_registry(value)
 

@@ -127,6 +127,8 @@ def _attribute_faults(method: Method) -> Method:
             raise self._classify(unreadable) from error
         except SandboxError as error:
             fault = self._classify(error)
+            # An action that fails leaves a shell that nothing is known of; a command of ours that
+            # fails, or a reading, says nothing of the next one.
             permanent = isinstance(error, ChannelClosed) or method.__name__ == "run"
             if permanent and isinstance(fault, SandboxBroken):
                 self.broken = str(fault)  # no later call is to wait for it

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pytest_intercode.sandboxes.images import Images
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["Backend", "BackendEvents"]
+__all__ = ["Backend", "BackendEvents", "EngineBackend"]
 
 
 def _ignore(line: str) -> None:
@@ -35,7 +36,7 @@ class BackendEvents:
     drop: Callable[[Callable[[Sandbox], bool]], None] = _drop_nothing
 
 
-class Backend(Protocol):
+class Backend(Launcher, Protocol):
     """Starts sandboxes in one way.
 
     An entry point of the group ``pytest_intercode.sandboxes`` names what makes one: a class, or a
@@ -91,16 +92,44 @@ class Backend(Protocol):
     def images(self) -> Images:
         """Its images."""
 
-    @property
-    def starters(self) -> int:
-        """How many starts at the same time are good for it; more gain nothing."""
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox.
-
-        Raises:
-            SandboxError: it does not start.
-        """
-
     def close(self) -> None:
         """End every sandbox, and give back everything; also where it was never started."""
+
+
+class Engine(Launcher, Protocol):
+    """What a backend of ours has once it is started."""
+
+    def close(self) -> None:
+        """End every sandbox, and give back everything."""
+
+
+class EngineBackend:
+    """What our backends have in common: an engine, which ``start`` makes.
+
+    Attributes:
+        settings: where sandboxes come from.
+        engine: starts them; None until the backend is started.
+        images: those of the engine, likewise.
+    """
+
+    images: Images
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self.settings = settings
+        self.engine: Engine | None = None
+
+    @property
+    def starters(self) -> int:
+        """How many starts at the same time are good for it."""
+        assert self.engine is not None, "it is started first"
+        return self.engine.starters
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox."""
+        assert self.engine is not None, "it is started first"
+        return self.engine.launch(spec)
+
+    def close(self) -> None:
+        """End every sandbox, and let go of the engine."""
+        if self.engine is not None:
+            self.engine.close()

@@ -16,17 +16,38 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pytest_intercode.core.archives import context_files
+from pytest_intercode.core.archives import add_entry, context_files
 from pytest_intercode.core.dockerfile import read_instructions, replace_spans
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import ImageError
 
-__all__ = ["RUN_IS_OVER", "add_file", "build_context", "copied_modes", "one_builder"]
+__all__ = [
+    *("RUN_IS_OVER", "build_context", "copied_modes", "describe_build", "one_builder"),
+    "read_dockerfile",
+]
 
 RUN_IS_OVER = "the run is over, and no image is built any more"
 
 _MAX_LOCK_NAME = 100  # characters of an image's name in that of a file
 _LOCK_INTERVAL = 0.1  # seconds between two tries to lock an image that is being made
+
+
+def read_dockerfile(path: Path) -> str:
+    """Return the text of a Dockerfile.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImageError(f"{path}: cannot be read: {error}") from None
+
+
+def describe_build(name: str, dockerfile: Path, purpose: str) -> str:
+    """Return the line of progress for an image that is built, be its task known or not."""
+    origin = f"for {purpose}" if purpose else f"from {dockerfile.name}"
+    return f"building {name} {origin} (first use)"
 
 
 def copied_modes(text: str) -> tuple[str, dict[str, int]]:
@@ -85,15 +106,8 @@ def build_context(
             for pattern, new_mode in (modes or {}).items():
                 if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
                     mode = new_mode
-            add_file(archive, name, data, mode)
+            add_entry(archive, name, data, mode)
     return buffer.getvalue()
-
-
-def add_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
-    """Add a file with this content to an archive."""
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(data), mode
-    archive.addfile(entry, io.BytesIO(data))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ import re
 import secrets
 import threading
 import time
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pytest_intercode.errors import CommandFailed, SandboxError
 from pytest_intercode.sandboxes.keeper import MAX_ADMIN_OUTPUT, Keeper, quote
@@ -37,6 +37,8 @@ from pytest_intercode.sandboxes.state import leaves_state, may_define
 from pytest_intercode.sandboxes.transport import Transport
 
 __all__ = ["INPUT_ENDED", "Channel"]
+
+_EndReason: TypeAlias = Literal["itself", "timeout", "flood", "cancelled"]
 
 FLOOD = 64 * 1024**2
 """Bytes of output, and of noise among the answers, after which an action is stopped."""
@@ -92,11 +94,6 @@ class Channel:
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
 
-    @property
-    def cwd(self) -> str:
-        """The shell's directory after the last action."""
-        return self._cwd
-
     def interrupt(self) -> None:
         """End the running action, and every later one at once; from any thread."""
         self._interrupted.set()
@@ -116,6 +113,8 @@ class Channel:
         began = time.monotonic()
         nonce = self._next_nonce
         text = self._encode_action(action, nonce.encode())
+        # What went straight to the shell began with no earlier job around, and the keeper has made
+        # no list of any that a kill would have to spare: it is of everything then.
         self._alone = self._keeper.transport.send_to_shell(text, self._new_shell)
         self._new_shell = False
         if not self._alone:
@@ -123,49 +122,10 @@ class Channel:
 
         # What is done from here on, the shell need not wait for.
         self._next_nonce = secrets.token_urlsafe(6)
-        usual_answer = b"E %b 0\n" % nonce.encode()  # as most answers are
         output = Output(self._output_limit)
-        if self._keeper.pending:
-            output.add(bytes(self._keeper.pending))
-            self._keeper.pending.clear()
-        self._keeper.noise = 0
-        end_reason: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
-        code: int | None = None
-        restarted = False
-        interval, ask_at = _MIN_POLL_INTERVAL, began + _MIN_POLL_INTERVAL
-        while True:
-            current_time = time.monotonic()
-            if current_time - began >= timeout:
-                end_reason = "timeout"
-            elif output.size > FLOOD or self._keeper.noise > FLOOD:
-                end_reason = "flood"
-            elif self._interrupted.is_set():
-                end_reason = "cancelled"
-            if end_reason != "itself":
-                restarted = self._stop(nonce, output, end_reason)
-                break
-            if current_time >= ask_at:
-                self._keeper.send(b"P %b" % nonce.encode())
-                interval = min(interval * 1.5, _MAX_POLL_INTERVAL)
-                ask_at = current_time + interval
-            self._keeper.pump(min(began + timeout, ask_at) - current_time, output)
-            if self._keeper.answers == usual_answer:
-                self._keeper.answers.clear()
-                self._status = code = 0
-                break
-            kind, words = self._keeper.take_answer(nonce) or (None, [])
-            if kind in ("D", "E"):
-                self._status = code = int(words[0])
-                if kind == "D":
-                    self._flags, self._cwd = words[1:]
-                break
-            if kind == "P" and words[0] == "dead":
-                code, restarted = int(words[1]), True
-                break
-            if kind == "":  # forged, or of a shell that is not bash any more
-                self._kill()
-                restarted = True
-                break
+        self._keeper.begin_action(output)
+        end_reason, status, restarted = self._await_end(nonce, output, began, timeout)
+        # The answer came by another way than the output, and may have been faster.
         self._keeper.read_rest(output)
         if output.size and not output.truncated:
             text = output.getvalue()
@@ -184,13 +144,54 @@ class Channel:
             output=output.getvalue(),
             size=output.size,
             digest=output.digest(),
-            status=code,
+            status=status,
             cwd=self._cwd,
             ended=end_reason,
             restarted=restarted,
             state_lost=restarted and not self._has_state,
             seconds=time.monotonic() - began,
         )
+
+    def _await_end(
+        self, nonce: str, output: Output, began: float, timeout: float
+    ) -> tuple[_EndReason, int | None, bool]:
+        """Wait for the end of an action, or bring it about.
+
+        Returns:
+            How it ended, its exit status if it had one, and whether its shell is lost.
+        """
+        usual_answer = b"E %b 0\n" % nonce.encode()  # as most answers are
+        interval, ask_at = _MIN_POLL_INTERVAL, began + _MIN_POLL_INTERVAL
+        while True:
+            current_time = time.monotonic()
+            if current_time - began >= timeout:
+                return "timeout", None, self._stop(nonce, output, "timeout")
+            if output.size > FLOOD or self._keeper.noise > FLOOD:
+                return "flood", None, self._stop(nonce, output, "flood")
+            if self._interrupted.is_set():
+                return "cancelled", None, self._stop(nonce, output, "cancelled")
+            if current_time >= ask_at:
+                # A shell that has died answers nothing any more; its parent, the keeper, knows.
+                self._keeper.send(b"P %b" % nonce.encode())
+                interval = min(interval * 1.5, _MAX_POLL_INTERVAL)
+                ask_at = current_time + interval
+            self._keeper.pump(min(began + timeout, ask_at) - current_time, output)
+            # Only if nothing else has come: what is before or behind it is for the grammar.
+            if self._keeper.answers == usual_answer:
+                self._keeper.answers.clear()
+                self._status = 0
+                return "itself", 0, False
+            kind, words = self._keeper.take_answer(nonce) or (None, [])
+            if kind in ("D", "E"):
+                self._status = int(words[0])
+                if kind == "D":
+                    self._flags, self._cwd = words[1:]
+                return "itself", self._status, False
+            if kind == "P" and words[0] == "dead":
+                return "itself", int(words[1]), True
+            if kind == "":  # forged, or of a shell that is not bash any more
+                self._kill()
+                return "itself", None, True
 
     # -- what another shell than bash has differently
 

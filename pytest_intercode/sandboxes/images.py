@@ -32,19 +32,35 @@ _BUILD_END_TIMEOUT = 5.0  # seconds that builds have to end when the run is over
 
 
 class Images(Protocol):
-    """The images of a backend."""
+    """The images of a backend; everything may be called from several threads."""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there; make it first if need be."""
+        """Return the name of an image that is there; make it first if need be.
+
+        Args:
+            source: where the image comes from.
+            purpose: the task that needs it, for messages.
+
+        Raises:
+            ImageError: it cannot be found or made.
+        """
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently, or nothing."""
+        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
+
+        Args:
+            name: what :meth:`resolve` returned.
+        """
 
     def identity(self, name: str) -> str:
-        """Return what identifies the content of an image, or nothing."""
+        """Return what changes with the content of an image; nothing where that is not known.
+
+        Args:
+            name: what :meth:`resolve` returned.
+        """
 
     def stop_builds(self) -> None:
-        """End what `resolve` does in other threads."""
+        """End what :meth:`resolve` does in other threads; nothing is begun afterwards."""
 
 
 class ImageNotReady(IntercodeError):
@@ -167,6 +183,7 @@ class ReadyImages:
         """
         with self._changed:
             is_known = source in self._made
+            # One at a time: what an episode waits for is not to be slowed down by what may come.
             busy = not all(image.done() for image in self._made.values())
             if busy and not is_known:
                 raise ImageNotReady(task)

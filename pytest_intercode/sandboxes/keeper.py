@@ -127,6 +127,13 @@ class Keeper:
         """Send a line."""
         self.transport.send(line + b"\n")
 
+    def begin_action(self, output: Output) -> None:
+        """Count noise from here on, and add what was printed since the last action."""
+        self.noise = 0
+        if self.pending:
+            output.add(bytes(self.pending))
+            self.pending.clear()
+
     def pump(self, timeout: float, output: Output | None = None) -> None:
         """Wait for what arrives; without an output, it belongs to the next action."""
         for chunk in self.transport.receive(max(0.0, timeout)):

@@ -19,6 +19,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
@@ -269,18 +270,13 @@ def _join_parts(answer: bytes, index: int) -> tuple[bytes, int]:
 
 def _pack(archive: tarfile.TarFile, path: str, listed: _Listed) -> None:
     """Add a file, a link or a folder to an archive."""
-    member = tarfile.TarInfo(path.lstrip("/"))
-    member.mode, member.uid, member.gid = listed.mode, listed.uid, listed.gid
-    member.mtime = listed.mtime
+    content: bytes | str | None = listed.data
     if listed.type == "l":
-        member.type, member.linkname = tarfile.SYMTYPE, listed.content
-        archive.addfile(member)
-    elif listed.type == "d":
-        member.type = tarfile.DIRTYPE
-        archive.addfile(member)
-    elif listed.data is not None:
-        member.size = len(listed.data)
-        archive.addfile(member, io.BytesIO(listed.data))
+        content = listed.content
+    elif listed.type != "d" and content is None:
+        return
+    name, owner = path.lstrip("/"), (listed.uid, listed.gid)
+    add_entry(archive, name, content, listed.mode, mtime=listed.mtime, owner=owner)
 
 
 def _normalize(path: str) -> str:

@@ -17,7 +17,7 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -105,6 +105,7 @@ class OverlayProbe:
             old = self._base.get(path)
             if old is None or old.stamp != record.stamp or old.entry != record.entry:
                 touched[path] = record.entry
+            # A folder that was removed and made again: what it held is in lower layers alone.
             if record.opaque and not (old and old.opaque):
                 touched.update(dict.fromkeys(self._find_hidden(path, current, reading)))
         for path in self._base:
@@ -115,6 +116,7 @@ class OverlayProbe:
         fresh: set[str] = set()  # paths below which nothing was
         for path, entry in touched.items():
             parent = os.path.dirname(path)
+            # Nothing was below it then, and no layer need be asked. A path of the base is known.
             if parent in fresh and path not in self._base:
                 old_entry = None
             else:
@@ -133,13 +135,10 @@ class OverlayProbe:
         """Return what distinguishes this state of the upper folder; no content is read."""
         tick = time.clock_gettime_ns(_COARSE_CLOCK)
         stamps: Stamps = {}
-        for mount, top in self._mounts():
-            with Walker(top) as walker:
-                itself = [("", "", os.fstat(walker.here()))] if mount else []
-                entries = walker.entries(self._skipped_below(mount), reading)
-                for path, _, status in chain(itself, entries):
-                    stamp = _stamp(status)
-                    stamps[mount + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
+        with contextlib.closing(self._written_entries(reading)) as entries:
+            for path, _, status, _ in entries:
+                stamp = _stamp(status)
+                stamps[path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return stamps
 
     def entries(
@@ -207,10 +206,20 @@ class OverlayProbe:
                 return self._volumes[volume], path[len(volume) :]
         return self._merged, path
 
-    def _mounts(self) -> Iterator[tuple[str, str]]:
-        """Yield the folders that hold what was written, by the paths that they are mounted at."""
-        yield "", self._upper
-        yield from self._volumes.items()
+    def _written_entries(
+        self, reading: Reading
+    ) -> Generator[tuple[str, str, os.stat_result, Walker], None, None]:
+        """Yield what is in the upper folder and in the volumes, which are entries themselves.
+
+        Of each its path, its name, its status, and the way to the folder that it is, or is in. To
+        be closed where it is not read to its end, as it holds folders open.
+        """
+        for mount, top in (("", self._upper), *self._volumes.items()):
+            with Walker(top) as walker:
+                if mount:
+                    yield mount, "", os.fstat(walker.here()), walker
+                for path, name, status in walker.entries(self._skipped_below(mount), reading):
+                    yield mount + path, name, status, walker
 
     def _skipped_below(self, at: str) -> Set[str]:
         """Return what of the folder that is mounted at a path is not seen in it, or not a part."""
@@ -235,32 +244,26 @@ class OverlayProbe:
         records: dict[str, _Record] = {}
         # The path of a file that the engine keeps elsewhere is not looked up in a folder.
         mounted = (
-            (path, host_path, os.lstat(host_path)) for path, host_path in self._mounted.items()
+            (path, host_path, os.lstat(host_path), None)
+            for path, host_path in self._mounted.items()
         )
-        for mount, top in self._mounts():
-            with Walker(top) as walker:
-                if mount:
-                    status = os.fstat(walker.here())
-                    records[mount] = _Record(make_entry(status), _stamp(status))
-                entries = walker.entries(self._skipped_below(mount), reading)
-                for relative, name, status in entries if mount else chain(mounted, entries):
-                    path = mount + relative
-                    stamp, old = _stamp(status), previous.get(path)
-                    if old is not None and old.stamp == stamp and old.reliable:
-                        records[path] = old
-                        continue
-                    try:
-                        records[path] = self._make_record(
-                            walker.here(), name, status, stamp, tick, reading
-                        )
-                    except OSError as error:
-                        if error.errno not in REPLACED:
-                            raise
+        with contextlib.closing(self._written_entries(reading)) as entries:
+            for path, name, status, walker in chain(mounted, entries):
+                stamp, old = _stamp(status), previous.get(path)
+                if old is not None and old.stamp == stamp and old.reliable:
+                    records[path] = old
+                    continue
+                try:
+                    folder = None if walker is None else walker.here()
+                    records[path] = self._make_record(folder, name, status, stamp, tick, reading)
+                except OSError as error:
+                    if error.errno not in REPLACED:
+                        raise
         return records
 
     def _make_record(
         self,
-        folder: int,
+        folder: int | None,
         name: str,
         status: os.stat_result,
         stamp: tuple[int, ...],
@@ -268,6 +271,7 @@ class OverlayProbe:
         reading: Reading,
     ) -> _Record:
         if stat.S_ISDIR(status.st_mode):
+            assert folder is not None, "only files are mounted one by one"
             return _Record(make_entry(status), stamp, _is_opaque(folder))
         if _is_whiteout(status):
             return _Record(None, stamp)

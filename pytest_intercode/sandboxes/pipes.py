@@ -32,7 +32,7 @@ class PipeStreams:
 
     Attributes:
         inside: these, until :meth:`close_inside`.
-        hopeless: returns whether nothing will come any more; asked when nothing came in time.
+        is_hopeless: returns whether nothing will come any more; asked when nothing came in time.
         past_keeper: the keeper's number, and a descriptor of how many processes there are in its
             control group, which is closed with this; None where its own cannot be opened.
     """
@@ -96,6 +96,9 @@ class PipeStreams:
                     self._close_shell()
                     path = f"/proc/{keeper}/fd/{_SHELL_DESCRIPTOR}"
                     self._shell = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                # What is queued for the keeper comes first. A part of an action must not be
+                # written, as the keeper would get the whole. And with another process around, the
+                # keeper has to see the list of processes before the action adds to it.
                 if (
                     self._outgoing
                     or len(data) > _MAX_ATOMIC_WRITE

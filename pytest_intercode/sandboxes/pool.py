@@ -183,6 +183,7 @@ class Pool:
                         continue
                     self._waiting += 1
                 self._changed.notify()
+            # Without the lock, as either takes a while.
             if surplus is None:
                 self._start()
             else:
@@ -198,6 +199,7 @@ class Pool:
                 slot = self._slots.take(self._closed)
         except OSError as error:
             problem = SandboxError(f"the slots that bound how many sandboxes start: {error}")
+        # Chosen only now: what is needed most may have changed while we waited for the slot.
         with self._changed:
             self._waiting -= 1
             specs = [] if self._closed.is_set() else self._stock.next_starts(time.monotonic())

@@ -248,14 +248,15 @@ class Sandbox(Protocol):
 
 
 class Launcher(Protocol):
-    """A backend: starts sandboxes, from several threads at the same time."""
+    """What starts sandboxes, from several threads at the same time."""
 
     @property
     def starters(self) -> int:
         """How many starts at the same time are good for it; more gain nothing."""
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
+        """Start a fresh sandbox.
 
-    def close(self) -> None:
-        """Give back everything the backend holds."""
+        Raises:
+            SandboxError: it does not start.
+        """

@@ -8,7 +8,10 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ConfigurationError, IntercodeError, SandboxError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
@@ -17,19 +20,27 @@ from pytest_intercode.sandboxes.images import ReadyImages
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from pytest_intercode.sandboxes.shared import SharedValues
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import MIN_STOCK, Order
 
 __all__ = ["SandboxProvider"]
 
+Result = TypeVar("Result")
+
+_MAX_THREADS = 10_000  # more than ever run: work must not be kept from starting by work that waits
 # What a backend lacks where it cannot have a setting, in the words of a user.
-_LACKS = {"docker_hosts": "hosts", "registry": "images", "rootfs": "root file system"}
-_LACKS["runtime"] = "runtimes"
+_LACKS = {
+    "docker_hosts": "hosts",
+    "registry": "images",
+    "rootfs": "root file system",
+    "runtime": "runtimes",
+}
 
 
-class SandboxProvider(SharedValues):
+class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
+
+    It also has what the environments of one process share: values that are made once, and threads.
 
     Everything may be called from any thread.
 
@@ -49,7 +60,7 @@ class SandboxProvider(SharedValues):
         *,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__()
+        self._process = MakingProcess("these sandboxes belong", "the environment")
         self.settings = settings or SandboxSettings()
         self._progress = progress
         self._lock = threading.Lock()
@@ -60,6 +71,11 @@ class SandboxProvider(SharedValues):
         self._started = False
         self._closed = False
         self._token = secrets.token_hex(8)
+        self._shared: dict[str, Any] = {}
+        self._shared_locks: dict[str, threading.RLock] = {}  # each is held while its value is made
+        self._background: ThreadPoolExecutor | None = None
+        # Guards these, for a moment. The other lock is held while the backend starts.
+        self._sharing = threading.Lock()
 
     def _choose(self) -> tuple[Backend, Choice]:
         with self._choosing:
@@ -152,7 +168,7 @@ class SandboxProvider(SharedValues):
 
         Raises:
             ImageError: it cannot be had. Of several episodes that need it, the first one that asks
-                is values the reason, and the others get an ``ImageMissing``.
+                is given the reason, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
             ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """
@@ -216,6 +232,44 @@ class SandboxProvider(SharedValues):
         """Return a fresh sandbox."""
         return self.order(spec).wait()
 
+    # -- what the environments of one process share
+
+    def background(self, work: Callable[[], Result]) -> Future[Result]:
+        """Run work in a thread of its own, at once."""
+        self._process.check()
+        with self._sharing:
+            if self._closed:
+                raise SandboxError(RUN_IS_OVER)
+            if self._background is None:
+                name = "intercode-gold"
+                self._background = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
+            return self._background.submit(work)
+
+    def share(self, name: str, make: Callable[[], Result]) -> Result:
+        """Return what environments of one process share; ``close`` closes it, if it can be closed.
+
+        Args:
+            name: the name that it is shared under.
+            make: makes it, the first time; callers with the same name wait meanwhile.
+        """
+        self._process.check()
+        with self._sharing:
+            lock = self._shared_locks.setdefault(name, threading.RLock())
+        with lock:
+            if name not in self._shared:
+                value = make()
+                with self._sharing:
+                    closed = self._closed
+                    if not closed:
+                        self._shared[name] = value
+                if closed:
+                    _close(value)
+                    raise SandboxError(RUN_IS_OVER)
+            result: Result = self._shared[name]
+            return result
+
+    # -- the end
+
     def close(self) -> None:
         """End every sandbox; may be called twice. Does nothing in a forked child."""
         if not self._process.is_this:
@@ -223,11 +277,14 @@ class SandboxProvider(SharedValues):
         with self._lock, self._sharing:
             if self._closed:
                 return
-            self._closed = self._sharing_closed = True
+            self._closed = True
         if self._started:
             self._ready.close()
             self._pool.close()
-        self._close_shared()
+        if self._background is not None:
+            self._background.shutdown(wait=True, cancel_futures=True)
+        for value in reversed(self._shared.values()):  # the last that was made is the first to go
+            _close(value)
         if self._started:
             self.backend.close()
 
@@ -235,3 +292,8 @@ class SandboxProvider(SharedValues):
 def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:
     with contextlib.suppress(IntercodeError):
         yield from specs
+
+
+def _close(value: Any) -> None:
+    if hasattr(value, "close"):
+        value.close()

@@ -164,6 +164,8 @@ def _all_but(
     argument: int, values: Iterable[int], prefix: int = 0, bit: int = 31
 ) -> Iterator[Rule]:
     """Return rules for an argument that has none of some values: all prefixes of no such value."""
+    # Terms are equalities, so all other values are described by their prefixes, from the highest
+    # bit down: where none of the values has a prefix, one rule is for all that have it.
     matching = {value for value in values if value >> (bit + 1) == prefix >> (bit + 1)}
     if not matching:
         yield (Term(argument, prefix, 0xFFFFFFFF >> (bit + 1) << (bit + 1)),)

@@ -1,16 +1,49 @@
-"""What is needed to make sandboxes: one object, which can be sent as JSON."""
+"""What is needed to make sandboxes: one object, which can be sent as JSON.
+
+Also how Docker's hosts and registries are written: a host is an address or the name of a context,
+with its slots; a registry has a host and a prefix.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
-from pytest_intercode.sandboxes.hosts import DockerHost, parse_host
+__all__ = ["FORMS", "DockerHost", "SandboxSettings", "parse_host", "parse_registry", "split_url"]
 
-__all__ = ["SandboxSettings"]
+FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a Docker context"
+"""How a host may be written, for messages."""
+
+_SCHEMES = ("unix", "tcp", "ssh")
+_CONTEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")  # as Docker has it
+_MAX_SLOTS = 100_000
+# As engines read the names of images: without a dot or a port, the first part is not a host.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_REGISTRY = re.compile(
+    rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
+    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+)
+
+
+@dataclass(frozen=True)
+class DockerHost:
+    """A host as the user writes it.
+
+    Attributes:
+        name: its address, or the name of a context.
+        slots: its share of the sandboxes; None for what its engine says it has.
+    """
+
+    name: str
+    slots: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.slots is None else f"{self.name}={self.slots}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +59,7 @@ class SandboxSettings:
         runtime: the runtime that Docker starts sandboxes with; None for the engine's own.
         registry: where images are looked for before they are built, and pushed to.
         docker_hosts: the hosts whose Docker engines start the sandboxes; none for the engine that
-            the environment names.
+            ``docker`` uses here.
         hidden: folders of this machine that no sandbox may see, wherever they are.
         readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
             pairs of a path here and a path inside.
@@ -88,3 +121,64 @@ class SandboxSettings:
     def from_fields(cls, values: Mapping[str, Any]) -> SandboxSettings:
         """Return what :meth:`to_fields` wrote."""
         return cls(**values)
+
+
+def parse_host(written: str) -> DockerHost:
+    """Read ``HOST`` or ``HOST=SLOTS``.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    name, sign, count = written.strip().rpartition("=")
+    slots: int | None = None
+    if sign:
+        if not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MAX_SLOTS):
+            raise ValueError(f"after = a number of sandboxes is needed, found {count!r:.80}")
+        slots = int(count)
+    else:
+        name = count
+    if "://" not in name:
+        if not _CONTEXT.fullmatch(name):
+            raise ValueError(f"{FORMS} is needed, found {name!r:.80}")
+        return DockerHost(name, slots)
+    split_url(name)
+    return DockerHost(name, slots)
+
+
+def parse_registry(written: str) -> str:
+    """Read ``HOST[:PORT][/PREFIX]``.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    if "@" in written:
+        raise ValueError("credentials are those of 'docker login'; HOST[:PORT][/PREFIX] is needed")
+    name = written.rstrip("/")
+    if not _REGISTRY.fullmatch(name):
+        raise ValueError(
+            "HOST[:PORT][/PREFIX] is needed, without https:// and in lower case, with a dot or a "
+            f"port in HOST, found {written!r:.80}"
+        )
+    return name
+
+
+def split_url(url: str) -> SplitResult:
+    """Return the parts of an address.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = urlsplit(url)
+    port = parts.port  # raises for what is not a number
+    good = parts.scheme in _SCHEMES and not parts.query and not parts.fragment
+    if parts.scheme == "unix":
+        good = good and not parts.netloc and parts.path.startswith("/")
+    else:
+        # What begins with a hyphen would be an option of the SSH client.
+        words = (parts.hostname or "-", parts.username or "")
+        good = good and not any(word.startswith("-") for word in words)
+    if parts.scheme == "tcp":
+        good = good and port is not None and parts.username is None and parts.path in ("", "/")
+    if not good or parts.password is not None:
+        raise ValueError(f"{FORMS} is needed, found {url!r:.80}")
+    return parts

@@ -52,11 +52,13 @@ class Slots:
             while not _try_lock(descriptor, _COUNTER):
                 if stop.wait(_POLL_INTERVAL):
                     return None
+            # The ticket is held before the counter is let go: a later one surely sees it.
             ticket = int.from_bytes(os.pread(descriptor, 8, 0), "little")
             os.pwrite(descriptor, (ticket + 1).to_bytes(8, "little"), 0)
             _try_lock(descriptor, _TICKETS + ticket)
             _unlock(descriptor, _COUNTER)
             while not stop.is_set():
+                # It is our turn when nobody waits who has drawn an earlier ticket.
                 if not _is_held(descriptor, _TICKETS, ticket) and self._has_slot(descriptor):
                     _unlock(descriptor, _TICKETS + ticket)
                     slot = descriptor

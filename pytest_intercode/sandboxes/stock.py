@@ -207,14 +207,18 @@ class Stock:
     def next_starts(self, now: float) -> list[SandboxSpec]:
         """Return what is to be started in addition to what is being started, most urgent first."""
         specs = []
+        # What is being started goes to the orders first, as :meth:`put` has it; no order waits for
+        # a spec of which one is idle.
         available = self._starting.copy()
         for order in self._queue():
             if available[order.spec] > 0:
                 available[order.spec] -= 1
             else:
                 specs.append(order.spec)
+        # What is left of them, and what is idle, counts for what is expected.
         available.update({spec: len(idle) for spec, idle in self._idle.items()})
         room = self._demand.stock(now) - available.total()
+        # Some of it is for items that have begun and are about to ask; they are expected no more.
         available.subtract(spec for _, spec in self._recent)
         for spec in self._expected:
             if room <= 0:

@@ -7,12 +7,12 @@ sandbox can lead the walk out of it.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
 import tarfile
 from collections.abc import Iterator, Set
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.sandboxes.protocol import Entry
 from pytest_intercode.sandboxes.reading import Reading, digest_of, path_parts
@@ -185,18 +185,14 @@ def add_member(
 ) -> None:
     """Add a file, a link or a folder to an archive."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    member = tarfile.TarInfo(path.lstrip("/"))
-    member.mode, member.uid, member.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
-    member.mtime = int(status.st_mtime)
+    content: bytes | str | None = None
     if stat.S_ISLNK(status.st_mode):
-        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
-        archive.addfile(member)
-    elif stat.S_ISDIR(status.st_mode):
-        member.type = tarfile.DIRTYPE
-        archive.addfile(member)
+        content = os.readlink(name, dir_fd=folder)
     elif stat.S_ISREG(status.st_mode):
         reading.content(status.st_size)
         with os.fdopen(_open_file(name, folder), "rb") as file:
             content = file.read(status.st_size)
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
+    elif not stat.S_ISDIR(status.st_mode):
+        return
+    mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
+    add_entry(archive, path.lstrip("/"), content, mode, mtime=int(status.st_mtime), owner=owner)

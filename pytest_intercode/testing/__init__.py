@@ -11,6 +11,13 @@ A backend is tested by a file of five lines (docs/backends.md)::
 
 from __future__ import annotations
 
+import pytest
+
+# Before they are imported: else a test that fails would say "AssertionError", and no more.
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in ("actions", "clock", "disk", "fixtures", "limits", "shells"))
+)
+
 from pytest_intercode.testing.actions import ActionTests
 from pytest_intercode.testing.clock import ClockTests
 from pytest_intercode.testing.disk import DiskTests
@@ -25,5 +32,9 @@ class SandboxContract(ActionTests, ShellTests, ClockTests, DiskTests, LimitTests
     """What environments rely on, whatever runs the sandboxes.
 
     A subclass names its ``backend``, and where it likes an ``image`` and ``settings``. To test one
-    that is made in another way, override the fixture ``under_test``.
+    that is made in another way, override the fixture ``under_test``, which returns a
+    :class:`BackendUnderTest`.
+
+    A part of it can be run by its name, such as ``pytest -k test_memory``; docs/backends.md says
+    where to begin.
     """

@@ -74,6 +74,7 @@ class ActionTests(ContractFixtures):
         assert output in ("late\nmine\n", "mine\nlate\n")
 
     def test_programs_have_no_descriptor_of_ours(self, shared: Sandbox) -> None:
+        """Nothing that starts the keeper leaves a descriptor open; the fourth is that of `ls`."""
         assert output_of(shared, "ls /proc/self/fd") == "0\n1\n2\n3\n"
         assert output_of(shared, "(exec ls /proc/self/fd) & wait") == "0\n1\n2\n3\n"
 
@@ -110,6 +111,7 @@ class ActionTests(ContractFixtures):
     # -- output
 
     def test_stdout_and_stderr_keep_their_order(self, shared: Sandbox) -> None:
+        """Both come through the keeper's output; its error output is for the keeper's answers."""
         count = 400
         expected = "".join(f"out {n}\nerr {n}\n" for n in range(count))
         builtin = f'for ((n = 0; n < {count}; n++)); do echo "out $n"; echo "err $n" >&2; done'
@@ -119,6 +121,7 @@ class ActionTests(ContractFixtures):
         assert output_of(shared, f"python3 -c {shlex.quote(program)}") == expected
 
     def test_bytes_are_exact(self, shared: Sandbox) -> None:
+        """No terminal is in between, and nothing decodes what is carried."""
         data = random.Random(1).randbytes(50_000) + bytes(range(256))
         shared.unpack(pack(("data", data)))
         execution = shared.run("cat /data", SOON)
@@ -148,6 +151,7 @@ class ActionTests(ContractFixtures):
         assert (len(longer.output), longer.size, longer.truncated) == (1000, 1001, True)
 
     def test_flood_is_stopped(self, sandbox: Sandbox) -> None:
+        """What carries output stores no more of it than it can pass on."""
         execution = sandbox.run("yes", 60)
         assert (execution.ended, execution.status, execution.restarted) == ("flood", None, True)
         assert execution.size > FLOOD
@@ -164,6 +168,7 @@ class ActionTests(ContractFixtures):
         assert output_of(shared, "cat; echo still here") == "still here\n"
 
     def test_large_action(self, shared: Sandbox) -> None:
+        """Bytes that the keeper's input does not take at once wait, and are not lost."""
         word = "0123456789abcdef" * 65536  # 1 MiB
         assert output_of(shared, f"x='{word}'; echo ${{#x}}; printf %s \"$x\" | sha256sum", 30) == (
             f"{len(word)}\n{hashlib.sha256(word.encode()).hexdigest()}  -\n"

@@ -100,6 +100,7 @@ class ClockTests(ContractFixtures):
         assert repeated.seconds < PROMPTLY
 
     def test_close_from_another_thread(self, sandbox: Sandbox) -> None:
+        """It ends an action at once, with an error that names the sandbox."""
         timer = threading.Timer(0.3, sandbox.close)
         timer.start()
         began = time.monotonic()
@@ -129,6 +130,10 @@ class ClockTests(ContractFixtures):
         assert 0.5 <= time.monotonic() - began < 0.5 + PROMPTLY
 
     def test_admin(self, shared: Sandbox) -> None:
+        """Our own commands run as root, next to the shell, whose state they neither see nor touch.
+
+        What they print is exact, whatever its size.
+        """
         output_of(shared, "cd /tmp; x=mine; (exit 9)")
         assert shared.admin("echo out; echo err >&2; pwd; echo [$x]; exit 7", SOON) == (
             7,
@@ -193,6 +198,7 @@ class ClockTests(ContractFixtures):
 
     @pytest.mark.parametrize("workdir", ["/work/made here", "/it's"])
     def test_workdir_is_made(self, launch: Launch, workdir: str) -> None:
+        """``workdir`` is made by the keeper; ``hostname`` and ``variables`` are the backend's."""
         sandbox = launch(workdir=workdir, hostname="machine", variables=(("NAME", "a value"),))
         assert output_of(sandbox, 'pwd; hostname; echo "$NAME"') == f"{workdir}\nmachine\na value\n"
         assert PurePosixPath(sandbox.run("cd ..", SOON).cwd) == PurePosixPath(workdir).parent

@@ -50,6 +50,7 @@ class DiskTests(ContractFixtures):
 
     @pytest.mark.parametrize("change", list(_CHANGES))
     def test_changes_on_disk(self, sandbox: Sandbox, change: str) -> None:
+        """The files of the image are on its disk, and all that is written is; memory is not."""
         action, expected = _CHANGES[change]
         sandbox.unpack(pack(("t/one", b"one")))
         sandbox.mark()
@@ -90,6 +91,7 @@ class DiskTests(ContractFixtures):
     # -- the end
 
     def test_a_closed_sandbox_runs_nothing(self, sandbox: Sandbox) -> None:
+        """It may be closed twice; a later use is an error with its name."""
         sandbox.run("sleep 1000 &", SOON)
         sandbox.close()
         sandbox.close()
@@ -103,6 +105,7 @@ class DiskTests(ContractFixtures):
         assert output_of(second, "ls /tmp/x /dev/shm/x 2>/dev/null; pgrep sleep") == ""
 
     def test_a_launch_that_fails_is_an_error(self, under_test: BackendUnderTest) -> None:
+        """A ``SandboxError`` that names the image, or the folder that cannot be made."""
         launch = under_test.launcher.launch
         with pytest.raises(SandboxError, match="no-such-image"):
             launch(SandboxSpec("/no-such-image"))

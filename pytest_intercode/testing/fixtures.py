@@ -6,20 +6,23 @@ import io
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pytest
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.errors import IntercodeError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import make_backend
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = [
     *("GO", "PROMPTLY", "SOON", "UTF_8"),
-    *("BackendUnderTest", "ContractFixtures", "Launch", "Launches"),
+    *("BackendUnderTest", "ContractFixtures", "Launch"),
     *("await_only_shell", "once", "output_of", "pack"),
 ]
 
@@ -30,6 +33,7 @@ PROMPTLY = 10.0
 GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
 """What a background job waits for, so that no test depends on who is faster."""
 UTF_8 = (("LC_ALL", "C.UTF-8"),)
+"""Variables of most sandboxes, as images have other ideas of what characters are."""
 
 SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=32, file_size=1024**2, cpus=1.0)
 
@@ -45,13 +49,6 @@ class _Closes(Protocol):
 Closing = TypeVar("Closing", bound=_Closes)
 
 
-class Launches(Protocol):
-    """What starts sandboxes."""
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
-
-
 class BackendUnderTest(NamedTuple):
     """A started backend.
 
@@ -61,9 +58,41 @@ class BackendUnderTest(NamedTuple):
         small_limits: limits that are quickly reached.
     """
 
-    launcher: Launches
+    launcher: Launcher
     image: str
     small_limits: Limits = SMALL_LIMITS
+
+
+class _StartedBackend:
+    """A backend that is started, and has its image.
+
+    Attributes:
+        problem: why it cannot be used here, in its own words; empty where it can be.
+        under_test: the backend; None where there is a problem, or a failure.
+        failure: why it does not start; kept, so that not every test tries again.
+    """
+
+    def __init__(self, name: str, settings: SandboxSettings, image: ImageSource) -> None:
+        self.problem = self.failure = ""
+        self.under_test: BackendUnderTest | None = None
+        self._backend: Backend | None = None
+        try:
+            self._backend = make_backend(name, settings)
+            self.problem = self._backend.problem()
+            if not self.problem:
+                self._backend.start(BackendEvents())
+                image_name = self._backend.images.resolve(image)
+                self.under_test = BackendUnderTest(self._backend, image_name)
+        except IntercodeError as error:
+            self.failure = str(error)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it; also one that does not start."""
+        if self._backend is not None:
+            self._backend.close()
 
 
 class Launch(Protocol):
@@ -90,21 +119,16 @@ class ContractFixtures:
     @pytest.fixture
     def under_test(self, request: pytest.FixtureRequest) -> BackendUnderTest:
         """Return the backend, started once for the class; skip where it cannot be used."""
-
-        def start() -> Backend:
-            backend = make_backend(self.backend, self.settings)
-            problem = backend.problem()
-            if problem:
-                pytest.skip(problem)
-            try:
-                backend.start(BackendEvents())
-            except BaseException:
-                backend.close()
-                raise
-            return backend
-
-        backend = once(request, self.backend, start)
-        return BackendUnderTest(backend, backend.images.resolve(self.image))
+        if not self.backend:
+            name = type(self).__name__
+            pytest.fail(f'{name} does not name its backend: give it `backend = "NAME"`', False)
+        start = partial(_StartedBackend, self.backend, self.settings, self.image)
+        started = once(request, "backend", start)
+        if started.problem:
+            pytest.skip(started.problem)
+        if started.under_test is None:
+            pytest.fail(f"the backend {self.backend!r} does not start: {started.failure}", False)
+        return started.under_test
 
     @pytest.fixture
     def launch(self, under_test: BackendUnderTest) -> Iterator[Launch]:
@@ -154,7 +178,9 @@ def once(request: pytest.FixtureRequest, key: object, make: Callable[[], Closing
 def output_of(sandbox: Sandbox, action: str, timeout: float = SOON) -> str:
     """Run an action that should end by itself and leave its shell alive; return its output."""
     execution = sandbox.run(action, timeout)
-    assert (execution.ended, execution.restarted) == ("itself", False), execution
+    assert (execution.ended, execution.restarted) == ("itself", False), (
+        f"{action!r} should end by itself, and leave its shell alive: {execution}"
+    )
     return execution.output.decode("utf-8", "surrogateescape")
 
 
@@ -162,7 +188,9 @@ def await_only_shell(sandbox: Sandbox) -> None:
     """Check that nothing but the keeper and the shell runs; the killed need a moment to go."""
     limit = time.monotonic() + _KILL_TIMEOUT
     while (names := _processes(sandbox)) != _KEEPER_AND_SHELL:
-        assert time.monotonic() < limit, names
+        assert time.monotonic() < limit, (
+            f"{names} run, and nothing but the keeper and the shell should: {_KEEPER_AND_SHELL}"
+        )
         time.sleep(0.02)
 
 
@@ -183,7 +211,5 @@ def pack(*files: tuple[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in files:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            add_entry(archive, name, data)
     return buffer.getvalue()

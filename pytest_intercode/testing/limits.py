@@ -1,4 +1,8 @@
-"""What a sandbox may not do, whatever runs in it as root."""
+"""What a sandbox may not do, whatever runs in it as root.
+
+The limits are those of ``spec.limits``. What root may do is in ``pytest_intercode.sandboxes``:
+``CAPABILITIES`` and ``GUARD`` in ``attached``, and the filter of system calls in ``seccomp``.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ class LimitTests(ContractFixtures):
         return once(request, key, lambda: under_test.launcher.launch(spec))
 
     def test_network_is_loopback_only(self, small: Sandbox) -> None:
+        """Without ``network`` it has a network of its own, with loopback up and nothing else."""
         assert output_of(small, _DEVICES) == "lo\n"
         assert output_of(small, "tail -n +2 /proc/net/route | wc -l") == "0\n"
         connect = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
@@ -42,6 +47,10 @@ class LimitTests(ContractFixtures):
 
     @pytest.mark.parametrize("where", ["the shell's child", "the shell", "a tmpfs"])
     def test_memory(self, small: Sandbox, where: str) -> None:
+        """``memory`` is for all processes and files in memory together, and there is no swap.
+
+        ``/dev/shm`` is a tmpfs of a quarter of it, or of ``SHM_SIZE``.
+        """
         output_of(small, "x=kept")
         hog = {
             "the shell's child": "python3 -c \"b'x' * (200 << 20)\"; echo status $?",
@@ -61,6 +70,7 @@ class LimitTests(ContractFixtures):
         assert output_of(small, "echo $x") == "kept\n"
 
     def test_processes(self, small: Sandbox) -> None:
+        """``pids`` is for the sandbox as a whole, its keeper included."""
         start = "for n in $(seq 100); do sleep 1000 & done 2>&1; sleep 1000"
         execution = small.run(start, 1.0)
         assert execution.ended == "timeout"
@@ -68,6 +78,7 @@ class LimitTests(ContractFixtures):
         assert output_of(small, "ls /proc/self/fd >/dev/null && echo forked") == "forked\n"
 
     def test_file_size(self, small: Sandbox) -> None:
+        """``file_size`` is RLIMIT_FSIZE of every process, soft and hard; RLIMIT_CORE is 0."""
         output_of(small, f"head -c {MIB} /dev/zero >/tmp/full && rm /tmp/full")
         execution = small.run(f"head -c {MIB + 1} /dev/zero >/tmp/full", SOON)
         assert execution.status == 128 + 25  # SIGXFSZ
@@ -105,12 +116,14 @@ class LimitTests(ContractFixtures):
         ],
     )
     def test_refused(self, small: Sandbox, action: str) -> None:
+        """Root has few capabilities and system calls, and cannot look into the first process."""
         execution = small.run(f"(LC_ALL=C; {action})", SOON)
         assert execution.ended == "itself"
-        assert execution.status not in (0, None), execution.output
+        assert execution.status not in (0, None), f"{action!r} should fail: {execution.output!r}"
         assert output_of(small, "echo alive") == "alive\n"
 
     def test_work_of_an_administrator_is_allowed(self, sandbox: Sandbox) -> None:
+        """With the capabilities that there are; the files belong to more than one user."""
         work = """
         set -e
         useradd -m someone && su someone -c 'id -un; touch ~/mine; umask'

@@ -20,7 +20,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from tests.support.backends import SOURCE
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ def remove_image(scene: Scene) -> None:
 @functools.cache
 def bash_image() -> str:
     """Return the name of the image that sandboxes of the bash environment have."""
-    with contextlib.closing(connect()) as api:
-        return Images(api).resolve(SOURCE)
+    with contextlib.closing(connect()) as link:
+        return DockerImages(link.api).resolve(SOURCE)
 
 
 @_fault

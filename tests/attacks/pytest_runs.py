@@ -179,7 +179,7 @@ def _left(folder: Path, token: str, before: set[str]) -> list[str]:
     # The folder that pytest itself keeps for tests' files stays, as it does without us.
     found += [f"the file {f}" for f in (folder / "tmp").glob("*") if "pytest-of-" not in f.name]
     with contextlib.suppress(EngineUnavailable, DockerException):
-        api = connect()
-        found += [f"the container {each[:12]}" for each in owned_by(api, pids_of(folder))]
-        api.close()
+        link = connect()
+        found += [f"the container {each[:12]}" for each in owned_by(link.api, pids_of(folder))]
+        link.close()
     return found

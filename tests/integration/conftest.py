@@ -10,8 +10,8 @@ import pytest
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.engine import DockerEngine
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
 from tests.support.bundled import BACKENDS
@@ -36,10 +36,9 @@ class Launch(Protocol):
 def docker_engine() -> Iterator[DockerEngine]:
     """Return an engine with a run label of its own."""
     try:
-        api = connect()
+        engine = DockerEngine()
     except EngineUnavailable as unavailable:
         pytest.skip(str(unavailable))
-    engine = DockerEngine(api)
     yield engine
     engine.close()
 
@@ -47,7 +46,7 @@ def docker_engine() -> Iterator[DockerEngine]:
 @pytest.fixture(scope="session")
 def bash_image(docker_engine: DockerEngine) -> str:
     """Return the name of the bundled bash image, built if need be."""
-    return Images(docker_engine.api).resolve(SOURCE)
+    return DockerImages(docker_engine.api).resolve(SOURCE)
 
 
 class AttachedEngine(DockerEngine):

@@ -14,7 +14,7 @@ from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.bubblewrap.engine import NAME_VARIABLE, Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
 SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
@@ -85,7 +85,7 @@ class DockerBackend:
         return DockerEngine(runtime=self.runtime)
 
     def image_of(self, source: ImageSource) -> str:
-        return Images(self.api).resolve(source)
+        return DockerImages(self.api).resolve(source)
 
     def exists(self, name: str) -> bool:
         try:

@@ -13,6 +13,8 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pytest_intercode.core.archives import add_entry
+
 __all__ = ["shared", "skeleton"]
 
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -42,7 +44,6 @@ _ETC = (
     *("selinux", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
     *("timezone", "xattr.conf"),
 )
-_SKIPPED_FILES = {"certs/java"}
 _MAX_FILE_SIZE = 4 * 1024**2
 
 _MASTERS = "/usr/share/base-passwd"
@@ -78,24 +79,24 @@ def skeleton(network: bool = False) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, mode in _FOLDERS.items():
-            _add(archive, name, type=tarfile.DIRTYPE, mode=mode)
+            add_entry(archive, name, None, mode)
         links = dict(_LINKS)
         for name in _MERGED:
             if Path("/", name).is_symlink():
                 links[name] = str(Path("/", name).readlink())
             elif Path("/", name).is_dir():
-                _add(archive, name, type=tarfile.DIRTYPE, mode=0o755)
+                add_entry(archive, name, None, 0o755)
         for name, target in links.items():
-            _add(archive, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
+            add_entry(archive, name, target, 0o777)
         for path in _readable(_ETC):
             _copy(archive, path)
         for name, text, mode, group in _accounts():
-            _add(archive, f"etc/{name}", text.encode(), mode=mode, gid=group)
-        _add(archive, "etc/hostname")
-        _add(archive, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
+            add_entry(archive, f"etc/{name}", text.encode(), mode, owner=(0, group))
+        add_entry(archive, "etc/hostname", b"")
+        add_entry(archive, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
         resolver = Path("/etc/resolv.conf")
         servers = resolver.read_bytes() if network and resolver.is_file() else b""
-        _add(archive, "etc/resolv.conf", servers)
+        add_entry(archive, "etc/resolv.conf", servers)
     return buffer.getvalue()
 
 
@@ -135,13 +136,13 @@ def _copy(archive: tarfile.TarFile, path: Path) -> None:
     status = path.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        _add(archive, name, type=tarfile.SYMTYPE, linkname=str(path.readlink()), mode=mode)
+        add_entry(archive, name, str(path.readlink()), mode)
     elif stat.S_ISDIR(status.st_mode):
-        _add(archive, name, type=tarfile.DIRTYPE, mode=mode)
+        add_entry(archive, name, None, mode)
     elif (
         stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _MAX_FILE_SIZE
     ):
-        _add(archive, name, path.read_bytes(), mode=mode)
+        add_entry(archive, name, path.read_bytes(), mode)
 
 
 def _accounts() -> Iterator[tuple[str, str, int, int]]:
@@ -154,11 +155,3 @@ def _accounts() -> Iterator[tuple[str, str, int, int]]:
     yield "group", group.replace(":*:", ":x:"), 0o644, 0
     yield "shadow", "".join(f"{n}:*:19000:0:99999:7:::\n" for n in users), 0o640, _SHADOW_GROUP
     yield "gshadow", "".join(f"{n}:*::\n" for n in groups), 0o640, _SHADOW_GROUP
-
-
-def _add(archive: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    for field, value in fields.items():
-        setattr(entry, field, value)
-    archive.addfile(entry, io.BytesIO(data))

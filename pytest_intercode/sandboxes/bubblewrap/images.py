@@ -27,10 +27,15 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
-from pytest_intercode.sandboxes.build import build_context, one_builder
+from pytest_intercode.sandboxes.build import (
+    build_context,
+    describe_build,
+    one_builder,
+    read_dockerfile,
+)
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
-__all__ = ["Images"]
+__all__ = ["Systems"]
 
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
 _STEP_TIMEOUT = 600.0  # seconds for one step of a Dockerfile
@@ -52,7 +57,7 @@ _INSTALLED = re.compile(
 )
 
 
-class Images:
+class Systems:
     """Finds the system for what tasks name as image.
 
     Args:
@@ -97,22 +102,14 @@ class Images:
         return ""
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the path of a root file system, or that the host's is to be used.
-
-        Args:
-            source: where the image comes from.
-            purpose: the task that needs it, for messages.
-
-        Raises:
-            ImageError: there is none for this image.
-        """
+        """Return the path of a root file system, or that the host's is to be used."""
         name = self._find_base(replace(source, layers=()), purpose)
         for layer in source.layers:
             name = self._add_layer(name, layer)
         return name
 
     def stop_builds(self) -> None:
-        """End the sandboxes that build; none is started afterwards."""
+        """End the sandboxes that build."""
         with self._lock:
             self._stopped = True
             building = list(self._building)
@@ -143,7 +140,7 @@ class Images:
             )
         dockerfile = source.dockerfile
         is_bundled = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
-        text = "" if dockerfile is None else _read_dockerfile(dockerfile)
+        text = "" if dockerfile is None else read_dockerfile(dockerfile)
         if dockerfile is None or not (is_bundled or _is_plain(text)):
             raise ImageError(
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
@@ -180,9 +177,8 @@ class Images:
         try:
             with one_builder(name, lambda: self._stopped):
                 if not path.exists():
-                    origin = f"for {purpose}" if purpose else f"from {dockerfile.name}"
                     if self._verbosity >= 0:
-                        self._progress(f"building {name} {origin} (first use)")
+                        self._progress(describe_build(name, dockerfile, purpose))
                     self._build(engine, dockerfile, context, path)
             with path.open("rb") as file:
                 engine.add_layer(name, file, HOST)
@@ -201,7 +197,7 @@ class Images:
             try:
                 if stopped:
                     raise SandboxError("the run is over")
-                for step in read_instructions(_read_dockerfile(dockerfile)):
+                for step in read_instructions(read_dockerfile(dockerfile)):
                     if step.name == "COPY":
                         sandbox.unpack(_extract_copied(context, *step.rest.split()))
                     elif step.name == "RUN":
@@ -241,13 +237,6 @@ def _rootfs_name(source: ImageSource) -> str:
 
 def _is_root(folder: Path) -> bool:
     return os.path.lexists(folder / "usr/bin/bash") or os.path.lexists(folder / "bin/bash")
-
-
-def _read_dockerfile(dockerfile: Path) -> str:
-    try:
-        return dockerfile.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
 
 
 def _is_plain(dockerfile: str) -> bool:

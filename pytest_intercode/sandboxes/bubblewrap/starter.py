@@ -227,6 +227,10 @@ class Starter:
     def _begin(self, begun: Preforked, command: dict[str, Any], pipes: list[int]) -> list[int]:
         """Have a process become a sandbox's first.
 
+        It takes its command, and answers when it is in a user namespace of its own; it gets ids
+        there, which only its parent may give, and is told to go on. Then its socket ends, with the
+        execution of the program, or it says what went wrong.
+
         Returns:
             Descriptors of its upper folder, and of its root.
         """

@@ -1,63 +1,36 @@
-"""Where Docker engines are: how hosts are written, Docker's contexts, and a client for each.
+"""Where Docker engines are: how hosts are written, and Docker's contexts. Asks no engine.
 
 An engine is reached by a socket of this machine (``unix://``), by TCP, with TLS or without
-(``tcp://``), or by SSH (``ssh://``), as the docker SDK writes them; a name without ``://`` is that
-of a context of Docker's. SSH is the system's own client, so that its configuration holds: it leads
-one of our sockets to the engine's.
+(``tcp://``), or by SSH (``ssh://``); a name without ``://`` is that of a context of Docker's.
+
+Contexts are read here and not by the SDK's ``ContextAPI``. It looks for them in the current folder
+where Docker has no configuration file, reaches a host without TLS where a certificate is missing,
+and does not check certificates where the context does not say whether to. It also takes the SDK,
+which is slow to import, and this is asked in every run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import http.client
 import json
 import os
-import re
-import shutil
-import socket
-import ssl
-import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.core.private_folder import PrivateFolder
-from pytest_intercode.errors import ConfigurationError, EngineUnavailable, suggestion
-from pytest_intercode.sandboxes.hosts import FORMS, split_url
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.settings import FORMS, split_url
 
 if TYPE_CHECKING:
-    from docker import APIClient
     from docker.tls import TLSConfig
 
-__all__ = [
-    *("API_TIMEOUT", "ANSWER_TIMEOUT", "Address", "Link"),
-    *("find_address", "link_failure", "try_socket"),
-]
+__all__ = ["DEFAULT_SOCKET", "Address", "find_address"]
 
-API_TIMEOUT = 60
-ANSWER_TIMEOUT = 10
-"""Seconds in which an engine has to answer when it is first asked, and when it is looked after."""
+DEFAULT_SOCKET = "/var/run/docker.sock"
+"""Where an engine has its socket, unless it was told otherwise."""
 
 _CERTIFICATES = ("ca", "cert", "key")
-_MIN_API_VERSION = (1, 40)  # of its API; engines before it take no list of paths that are read-only
-_SSH_SOCKET = "/var/run/docker.sock"
-_SSH_OPTIONS = (
-    *("BatchMode=yes", "ExitOnForwardFailure=yes", f"ConnectTimeout={ANSWER_TIMEOUT}"),
-    *("ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlMaster=no", "ControlPath=none"),
-)
-_SOURCE_LOCATION = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in OpenSSL's words
-# The client ends with its input, which is one of our pipes, and so with us, however we end.
-_SUPERVISED_SCRIPT = """
-exec 3<&0
-"$@" </dev/null 3<&- & client=$!
-{ read -r _ <&3; kill $client; } & reader=$!
-wait $client
-kill $reader
-"""
 
 
 @dataclass(frozen=True)
@@ -65,21 +38,32 @@ class Address:
     """Where an engine is, and by which certificates it is reached; plain data.
 
     Attributes:
-        name: what the user calls it.
+        name: what the user calls it; empty for the engine that nobody names.
         url: its address.
         certificates: a folder's ``ca.pem``, ``cert.pem`` and ``key.pem``; empty for none.
         verify: whether the engine's certificate is checked.
+        context: the context of Docker's that led here; empty for none.
     """
 
     name: str
     url: str
     certificates: tuple[str, str, str] | tuple[()] = ()
     verify: bool = True
+    context: str = ""
 
     @property
     def is_local(self) -> bool:
         """Whether the engine sees this machine's files."""
         return self.url.startswith("unix://")
+
+    @property
+    def label(self) -> str:
+        """How messages call the place: those about a host begin with its name already."""
+        return "there" if self.name else f"at {self.url}"
+
+    def introduce(self, problem: str) -> str:
+        """Return a message about the engine, with the engine's place unless that is known."""
+        return problem if self.name else f"the Docker engine {self.label}: {problem}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as builtins."""
@@ -102,11 +86,13 @@ class Address:
         )
 
 
-def find_address(name: str) -> Address:
+def find_address(name: str = "") -> Address:
     """Return where a host is.
 
     Args:
-        name: its address, or the name of a context.
+        name: its address, or the name of a context; ``default`` for the engine that is used without
+            a context. Empty for the engine that ``docker`` uses here: that of ``DOCKER_HOST``, else
+            of ``DOCKER_CONTEXT``, else of the current context, else the default one.
 
     Raises:
         ConfigurationError: there is no such context, or it cannot be used.
@@ -114,18 +100,61 @@ def find_address(name: str) -> Address:
     if "://" in name:
         return _add_certificates(name, name)
     if name == "default":
-        return _add_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{_SSH_SOCKET}")
-    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "contexts"
-    digest = hashlib.sha256(name.encode()).hexdigest()
+        return _default_address(name)
+    if name:
+        return _read_context(name, name)
+    context = "default" if os.environ.get("DOCKER_HOST") else _current_context()
+    if context == "default":
+        return _default_address("")
     try:
-        context = folder / "meta" / digest / "meta.json"
-        if not context.is_file():
+        return _read_context("", context)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"Docker's current context is {context!r}, and {error}; see `docker context use`, or "
+            "set DOCKER_HOST"
+        ) from None
+
+
+def _default_address(name: str) -> Address:
+    return _add_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{DEFAULT_SOCKET}")
+
+
+def _config_folder() -> Path:
+    return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+
+
+def _current_context() -> str:
+    """Return the name of the context that ``docker`` uses when it is given none.
+
+    Raises:
+        ConfigurationError: Docker's configuration is not JSON.
+    """
+    path = _config_folder() / "config.json"
+    name = os.environ.get("DOCKER_CONTEXT")
+    if not name:
+        try:
+            name = json.loads(path.read_bytes()).get("currentContext")
+        except OSError:  # there is none, or it is another user's: Docker does without it, too
+            pass
+        except (ValueError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{path} cannot be read: {error}; correct it, or set DOCKER_HOST"
+            ) from None
+    return str(name or "default")
+
+
+def _read_context(name: str, context: str) -> Address:
+    folder = _config_folder() / "contexts"
+    digest = hashlib.sha256(context.encode()).hexdigest()
+    try:
+        file = folder / "meta" / digest / "meta.json"
+        if not file.is_file():
             contexts = ["default", *sorted(map(_context_name, folder.glob("meta/*/meta.json")))]
             raise ConfigurationError(
                 f"there is no such Docker context in {folder}. There are: {', '.join(contexts)}."
-                f"{suggestion(name, contexts)} An address has a ://"
+                f"{suggestion(context, contexts)} An address has a ://"
             )
-        endpoint = json.loads(context.read_bytes())["Endpoints"]["docker"]
+        endpoint = json.loads(file.read_bytes())["Endpoints"]["docker"]
         url, verify = str(endpoint["Host"]), not endpoint.get("SkipTLSVerify")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
@@ -137,10 +166,11 @@ def find_address(name: str) -> Address:
         raise ConfigurationError(
             f"the Docker context leads to {url!r:.80}; {FORMS.partition(' or ')[0]} are known"
         ) from None
-    files = tuple(folder / "tls" / digest / "docker" / f"{name}.pem" for name in _CERTIFICATES)
+    files = tuple(folder / "tls" / digest / "docker" / f"{stem}.pem" for stem in _CERTIFICATES)
     if not any(path.is_file() for path in files):
-        return Address(name, url)
-    return Address(name, url, _check_certificates(files), verify)
+        return Address(name, url, context=context)
+    # Some of them are refused: without TLS, whoever is on the way could read and change all.
+    return Address(name, url, _check_certificates(files), verify, context)
 
 
 def _context_name(path: Path) -> str:
@@ -180,272 +210,3 @@ def _add_certificates(name: str, url: str) -> Address:
     certificate_folder = Path(folder) if folder else Path.home() / ".docker"
     files = [certificate_folder / f"{stem}.pem" for stem in _CERTIFICATES]
     return Address(name, url, _check_certificates(files), verify)
-
-
-class Link:
-    """The clients of one engine.
-
-    Args:
-        address: where it is.
-
-    Attributes:
-        api: a client for what may take a while.
-        probe: a client for what has to be answered soon.
-
-    Raises:
-        EngineUnavailable: it does not answer in time, or it is too old; one line, which does not
-            name it.
-    """
-
-    def __init__(self, address: Address) -> None:
-        from docker import APIClient
-
-        self.address = address
-        self._tunnel = Tunnel(address.url) if address.url.startswith("ssh://") else None
-        try:
-            url = self._tunnel.url if self._tunnel else address.url
-            tls = address.tls()
-            with link_failure(self):
-                version = _read_api_version(url, tls)
-            clients = (
-                APIClient(url, version=version, timeout=seconds, tls=tls)
-                for seconds in (API_TIMEOUT, ANSWER_TIMEOUT)
-            )
-            self.api, self.probe = clients
-        except BaseException as error:
-            if self._tunnel:
-                self._tunnel.close()
-            from docker.errors import DockerException
-
-            if isinstance(error, DockerException):  # certificates that cannot be read
-                raise EngineUnavailable(f"{error}") from None
-            raise
-        _ignore_environment(self.api)
-        _ignore_environment(self.probe)
-
-    def last_line(self) -> str:
-        """Return what the SSH client wrote last."""
-        return self._tunnel.last_line() if self._tunnel else ""
-
-    def renew(self) -> None:
-        """Have an SSH client that ended started again; the clients stay the same."""
-        if self._tunnel is not None:
-            self._tunnel.renew()
-
-    def ask(self) -> None:
-        """See that the engine answers; raises whatever the SDK does if it does not."""
-        self.renew()
-        try_socket(self._tunnel.url if self._tunnel else self.address.url)
-        self.probe.ping()
-
-    def close(self) -> None:
-        """Close the clients."""
-        self.api.close()
-        self.probe.close()
-        if self._tunnel is not None:
-            self._tunnel.close()
-
-
-def try_socket(url: str) -> None:
-    """Connect to a socket here before the SDK does, which leaves its own open if nobody answers."""
-    if url.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as trial:
-            trial.settimeout(ANSWER_TIMEOUT)
-            trial.connect(url.removeprefix("unix://"))
-
-
-def _read_api_version(url: str, tls: TLSConfig | bool) -> str:
-    """Return the version of an engine's API.
-
-    Raises:
-        EngineUnavailable: it is too old.
-    """
-    from docker import APIClient
-
-    try_socket(url)
-    oldest = ".".join(map(str, _MIN_API_VERSION))
-    with contextlib.closing(APIClient(url, version=oldest, timeout=ANSWER_TIMEOUT, tls=tls)) as api:
-        _ignore_environment(api)
-        version = str(api.version(api_version=False).get("ApiVersion", ""))
-    numbers = tuple(int(word) if word.isdigit() else 0 for word in version.split("."))
-    if numbers < _MIN_API_VERSION:
-        raise EngineUnavailable(
-            f"the engine is too old: its API is of version {version or '(none)'}, and {oldest} is "
-            "needed (Docker 19.03, Podman 3)"
-        )
-    return version
-
-
-def _ignore_environment(api: APIClient) -> None:
-    """Let no environment variable have a say: REQUESTS_CA_BUNDLE would replace the authority.
-
-    Looking for a proxy walks through them at each request; see `engine.connect`.
-    """
-    api.trust_env = False
-
-
-@contextlib.contextmanager
-def link_failure(link: Link) -> Iterator[None]:
-    """Say in one line why an engine does not answer.
-
-    Raises:
-        EngineUnavailable: instead of what the SDK and its HTTP library raise.
-    """
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
-    try:
-        yield
-    except (DockerException, RequestException, OSError) as error:
-        last_line = link.last_line()
-        raise EngineUnavailable(
-            _explain(error, link.address) + (last_line and f" ({last_line})")
-        ) from None
-
-
-def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those below it, which other libraries hide in arguments and contexts."""
-    visited: set[int] = set()
-    waiting: list[object] = [error]
-    while waiting:
-        candidate = waiting.pop(0)
-        if isinstance(candidate, BaseException) and id(candidate) not in visited:
-            visited.add(id(candidate))
-            yield candidate
-            waiting += [*candidate.args, getattr(candidate, "reason", None)]
-            waiting += [candidate.__cause__, candidate.__context__]
-
-
-def _explain(error: Exception, address: Address) -> str:
-    """Return why an engine cannot be used, in one line."""
-    from requests import exceptions
-
-    causes = list(_iterate_causes(error))
-    explanation = " ".join(str(getattr(error, "explanation", None) or error).split())
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            authority = address.certificates[0] if address.certificates else ""
-            return f"TLS: its certificate is not accepted: {cause.verify_message} ({authority})"
-        if isinstance(cause, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(cause):
-            return "TLS: the engine speaks none there; leave out DOCKER_TLS_VERIFY, or fix the port"
-        if isinstance(cause, ssl.SSLError) and "PEM" in str(cause) and address.certificates:
-            return f"TLS: {' or '.join(address.certificates[1:])} is none, or the two do not match"
-        if isinstance(cause, ssl.SSLError):
-            certificate = address.certificates[1] if address.certificates else "none"
-            reason = _SOURCE_LOCATION.sub("", cause.reason or cause.strerror or "")
-            reason = reason.replace("_", " ").lower() or "it says nothing"
-            return f"TLS: the engine refuses us: {reason} (our certificate: {certificate})"
-    if "HTTP request to an HTTPS server" in explanation or (
-        not address.certificates and address.url.startswith("tcp://") and "malformed" in explanation
-    ):
-        return (
-            "TLS: the engine demands it; set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a folder "
-            "with ca.pem, cert.pem and key.pem, or name a Docker context"
-        )
-    if any(isinstance(cause, PermissionError) for cause in causes):
-        return "no permission to use its socket; add the user to the group 'docker'"
-    if any(isinstance(cause, TimeoutError | exceptions.Timeout) for cause in causes):
-        return f"no answer within {ANSWER_TIMEOUT} seconds"
-    for cause in causes:
-        if isinstance(cause, http.client.RemoteDisconnected):
-            return "no Docker engine answers there: the connection is closed"
-        if isinstance(cause, OSError) and cause.strerror:
-            return f"no Docker engine answers there: {cause.strerror}"
-    return f"no Docker engine answers there: {explanation[:200]}"
-
-
-class Tunnel:
-    """One of our sockets, which the system's SSH client leads to an engine's.
-
-    Args:
-        url: ``ssh://[USER@]HOST[:PORT][/PATH]``, with the path of the engine's socket.
-
-    Attributes:
-        url: the socket's.
-
-    Raises:
-        EngineUnavailable: there is no SSH client, or it does not get there.
-    """
-
-    def __init__(self, url: str) -> None:
-        parts = split_url(url)
-        if not shutil.which("ssh"):
-            raise EngineUnavailable("there is no ssh on this machine, which leads to it")
-        self._private = PrivateFolder()
-        folder = self._private.make()
-        self._socket = folder / "engine.sock"
-        self._log = folder / "log"
-        self.url = f"unix://{self._socket}"
-        remote_socket = parts.path if parts.path not in ("", "/") else _SSH_SOCKET
-        options = [word for option in _SSH_OPTIONS for word in ("-o", option)]
-        options += ["-p", str(parts.port)] if parts.port else []
-        options += ["-l", parts.username] if parts.username else []
-        self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{remote_socket}"]
-        self._command += ["--", parts.hostname or ""]
-        self._process: subprocess.Popen[bytes] | None = None
-        close_in_children(self)
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-
-    def _start(self) -> None:
-        self._socket.unlink(missing_ok=True)
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISED_SCRIPT, "sh", *self._command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for us, and we still need it then
-            )
-        deadline = time.monotonic() + ANSWER_TIMEOUT + 1
-        while not self._socket.exists():
-            if time.monotonic() > deadline:
-                raise EngineUnavailable(f"ssh: no answer within {ANSWER_TIMEOUT} seconds")
-            if self._has_ended():
-                raise EngineUnavailable(
-                    f"ssh: {self.last_line().removeprefix('ssh: ') or 'it ended'}"
-                )
-            time.sleep(0.02)
-
-    def _has_ended(self) -> bool:
-        """Whether the SSH client has ended."""
-        return self._process is None or self._process.poll() is not None
-
-    def renew(self) -> None:
-        """Start the client again if it has ended.
-
-        Raises:
-            EngineUnavailable: it does not get there.
-        """
-        if self._has_ended():
-            self._stop()
-            self._start()
-
-    def last_line(self) -> str:
-        """Return the last line that the client wrote."""
-        with contextlib.suppress(OSError):
-            lines = self._log.read_text("utf-8", "replace").split("\n")
-            return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-        return ""
-
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(ANSWER_TIMEOUT)
-
-    def close_copies(self) -> None:
-        """Close a forked child's copy of the pipe; the client stays its parent's."""
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            process.returncode = 0
-
-    def close(self) -> None:
-        """End the client."""
-        self._stop()
-        self._private.close()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.sandboxes.backend import Backend, BackendEvents
-from pytest_intercode.sandboxes.images import Images
-from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBackend
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
@@ -27,22 +25,25 @@ def make_docker(settings: SandboxSettings) -> Backend:
     return DockerHostsBackend(settings) if settings.docker_hosts else DockerBackend(settings)
 
 
-class DockerBackend:
+class DockerBackend(EngineBackend):
     """One Docker engine; see :class:`~pytest_intercode.sandboxes.backend.Backend`."""
 
     name = "docker"
     takes = frozenset({"docker_hosts", "registry", "runtime"})
     builds_images = True
     shares_network = False
-    images: Images
-
-    def __init__(self, settings: SandboxSettings) -> None:
-        self.settings = settings
-        self.engine: Launcher | None = None
 
     def __str__(self) -> str:
-        runtime = self.settings.runtime
-        return f"{self.name}, runtime {runtime}" if runtime else self.name
+        label = self._label()
+        return f"{label}, runtime {self.settings.runtime}" if self.settings.runtime else label
+
+    def _label(self) -> str:
+        """Return its name, with the context of Docker's that says where its engine is."""
+        try:
+            context = find_address().context
+        except ConfigurationError:  # that is what its first use meets
+            context = ""
+        return f"{self.name} on {context}" if context else self.name
 
     def requested(self) -> str | None:
         """Return nothing where a runtime is given, and no root file system."""
@@ -51,21 +52,24 @@ class DockerBackend:
 
     def problem(self) -> str:
         """Return why its engine cannot be used here, or nothing."""
-        address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-        if not address.startswith("unix://"):
+        try:
+            address = find_address()
+        except ConfigurationError as error:
+            return str(error)
+        if not address.is_local:
             return ""  # it was set up by hand; if it does not answer, that is an error
         try:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.settimeout(_PING_TIMEOUT)
-                probe.connect(address.removeprefix("unix://"))
+                probe.connect(address.url.removeprefix("unix://"))
                 probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
                 if b" 200 " in probe.recv(64):
                     return ""
         except PermissionError:
-            return f"no permission to use the Docker engine at {address}"
+            return f"no permission to use the Docker engine {address.label}"
         except OSError:
             pass
-        return f"no Docker engine answers at {address}"
+        return f"no Docker engine answers {address.label}"
 
     def check(self, options: Mapping[str, str]) -> None:
         """See that the engine has the runtime, and that it reaches the registry."""
@@ -75,8 +79,8 @@ class DockerBackend:
                 continue
             from pytest_intercode.sandboxes.docker.engine import connect
 
-            with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
-                problem = self._find_problem(api, field, value)
+            with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as link:
+                problem = self._find_problem(link.api, field, value)
                 if problem:
                     raise ConfigurationError(f"{options[field]}={value}: {problem}")
 
@@ -93,47 +97,21 @@ class DockerBackend:
     def start(self, events: BackendEvents) -> None:
         """Connect to the engine, and remove what earlier runs left behind there."""
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
-        from pytest_intercode.sandboxes.docker.images import Images as DockerImages
+        from pytest_intercode.sandboxes.docker.images import DockerImages
 
-        settings = self.settings
-        engine = DockerEngine(runtime=settings.runtime)
+        engine = DockerEngine(runtime=self.settings.runtime)
         self.engine = engine
         swept = engine.sweep()
         if swept:
             events.report(f"removed {swept} containers that an earlier run left behind")
-        self.images = DockerImages(
-            engine.api,
-            settings.base_images,
-            events.report_build,
-            settings.registry,
-            settings.verbosity,
-        )
-
-    @property
-    def starters(self) -> int:
-        """How many starts at the same time are good for it."""
-        assert self.engine is not None, "it is started first"
-        return self.engine.starters
-
-    def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
-        assert self.engine is not None, "it is started first"
-        return self.engine.launch(spec)
-
-    def close(self) -> None:
-        """End every sandbox, and let go of the engine."""
-        if self.engine is not None:
-            self.engine.close()
+        self.images = DockerImages(engine.api, self.settings, events.report_build)
 
 
 class DockerHostsBackend(DockerBackend):
     """The Docker engines of several hosts as one."""
 
-    def __str__(self) -> str:
-        names = ", ".join(host.name for host in self.settings.hosts)
-        runtime = self.settings.runtime
-        label = f"{self.name} on {names}"
-        return f"{label}, runtime {runtime}" if runtime else label
+    def _label(self) -> str:
+        return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"
 
     def requested(self) -> str | None:
         """Return nothing: hosts are given."""
@@ -152,8 +130,6 @@ class DockerHostsBackend(DockerBackend):
         settings, option = self.settings, options["docker_hosts"]
         check_hosts(settings.hosts, settings.runtime, option, settings.registry)
         if settings.readonly:
-            from pytest_intercode.sandboxes.docker.address import find_address
-
             for host in settings.hosts:
                 if not find_address(host.name).is_local:
                     raise ConfigurationError(
@@ -165,17 +141,7 @@ class DockerHostsBackend(DockerBackend):
         """Connect to the hosts."""
         from pytest_intercode.sandboxes.docker.hosts import DockerHosts
 
-        settings = self.settings
-        self.engine = self.images = DockerHosts(
-            settings.hosts,
-            runtime=settings.runtime,
-            base_images=settings.base_images,
-            progress=events.report,
-            registry=settings.registry,
-            building=events.report_build,
-            verbosity=settings.verbosity,
-            drop=events.drop,
-        )
+        self.engine = self.images = DockerHosts(self.settings, events)
 
 
 def find_images(names: Iterable[str]) -> set[str] | None:
@@ -184,7 +150,7 @@ def find_images(names: Iterable[str]) -> set[str] | None:
     from pytest_intercode.sandboxes.docker.images import layers_of
 
     try:
-        with contextlib.closing(connect()) as api:
-            return {name for name in names if layers_of(api, name)}
+        with contextlib.closing(connect()) as link:
+            return {name for name in names if layers_of(link.api, name)}
     except EngineUnavailable:
         return None

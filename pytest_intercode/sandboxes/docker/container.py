@@ -21,7 +21,7 @@ from pytest_intercode.sandboxes.attached import (
     find_killer,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED
-from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
+from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, client_errors, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
@@ -226,8 +226,7 @@ class Container(AttachedSandbox):
 
     def outside_cause(self) -> str:
         """Return what the engine says of the container, if somebody else has ended or paused it."""
-        from docker.errors import DockerException, NotFound
-        from requests.exceptions import RequestException
+        from docker.errors import NotFound
 
         try:
             try:
@@ -241,14 +240,12 @@ class Container(AttachedSandbox):
                 return _LOST
             hung_up = self._transport.hung_up()  # pipes know it before the engine does
             return self._find_end_event(ended=hung_up or not state.get("Running"))
-        except (DockerException, RequestException, OSError, ValueError) as error:
+        except client_errors(OSError, ValueError) as error:
             message = plain(error)
             return message if message.startswith(NO_ANSWER) else f"{NO_ANSWER}: {message}"
 
     def _find_end_event(self, ended: bool) -> str:
         """Return what the engine's events say; of a container that ended, wait for its end's."""
-        from docker.errors import DockerException
-
         system_time = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
         end_time = int(datetime.fromisoformat(system_time).timestamp()) + (
             _END_NOTICE_DELAY if ended else 0
@@ -258,7 +255,7 @@ class Container(AttachedSandbox):
         try:
             event = next(events, None)
         finally:
-            with contextlib.suppress(OSError, DockerException):  # it may be at its end
+            with contextlib.suppress(*client_errors(OSError)):  # it may be at its end
                 events.close()
         if event is None:
             return ""

@@ -16,22 +16,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
-from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address, try_socket
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
-from pytest_intercode.sandboxes.docker.errors import plain
+from pytest_intercode.sandboxes.docker.errors import NoEngine, client_errors, plain
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container, remove_volumes
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
-
-if TYPE_CHECKING:
-    from docker import APIClient
 
 __all__ = ["DockerEngine", "connect", "max_starters", "runtime_problem"]
 
@@ -55,34 +53,20 @@ def max_starters(cpus: int) -> int:
 STARTERS = max_starters(os.cpu_count() or 2)
 
 
-def connect() -> APIClient:
-    """Return a client of the engine that the environment names (``DOCKER_HOST`` and the like).
+def connect() -> Link:
+    """Return the clients of the engine that ``docker`` uses here; see :func:`find_address`.
 
     Raises:
         EngineUnavailable: no engine answers there, or its socket may not be opened.
+        ConfigurationError: Docker's current context cannot be used.
     """
-    import docker
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
     _refuse_recorder()
-    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     try:
-        try_socket(address)
-        api = docker.from_env(timeout=API_TIMEOUT).api
-        # A socket has no proxy. Looking for one walks through the environment variables at each
-        # request, and fails if another thread changes them.
-        api.trust_env = not address.startswith("unix://")
-        return api
-    except PermissionError:
+        return Link(find_address())
+    except NoEngine as error:
         raise EngineUnavailable(
-            f"no permission to use the Docker engine at {address}. Add the user to the group "
-            "'docker' (then log in again), or set DOCKER_HOST to an engine of your own"
-        ) from None
-    except (DockerException, RequestException, OSError):
-        raise EngineUnavailable(
-            f"no Docker engine answers at {address}. Start it (how it is installed is at "
-            f"docs.docker.com/engine/install), or set DOCKER_HOST{_OTHER_BACKEND}"
+            f"{error}. Start it (how it is installed is at docs.docker.com/engine/install), or set "
+            f"DOCKER_HOST{_OTHER_BACKEND}"
         ) from None
 
 
@@ -195,12 +179,14 @@ class DockerEngine:
     """Starts sandboxes in containers; one for each pytest process.
 
     Args:
-        api: a client of the engine; by default of the one that the environment names.
+        link: the clients of the engine, which are closed with this; by default of the one that
+            ``docker`` uses here.
         runtime: what it starts containers with; None for its own.
-        address: where the engine is, if that is not what the environment says.
         make: makes a sandbox of a container.
 
     Attributes:
+        link: the clients of the engine.
+        api: the one for what may take a while.
         run: the label by which this process's containers are known.
         starters: how many starts at the same time are good for the engine.
         is_local: the engine sees this machine's files.
@@ -214,20 +200,19 @@ class DockerEngine:
 
     def __init__(
         self,
-        api: APIClient | None = None,
+        link: Link | None = None,
         runtime: str | None = None,
-        address: Address | None = None,
         make: Callable[..., Container] = Container,
     ) -> None:
         self._make = make
-        self.api = api or connect()
+        self.link = link or connect()
+        self.api = self.link.api
         self.runtime = runtime
-        socket_here = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
-        self.is_local = address.is_local if address else socket_here
+        self.is_local = self.link.address.is_local
         try:
             self._podman = self._check_facts()
         except BaseException:
-            self.api.close()
+            self.link.close()
             raise
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
@@ -235,7 +220,7 @@ class DockerEngine:
         self._image_ids: dict[str, str] = {}
         self._volumes: dict[str, str] = {}
         self._filling = threading.Lock()
-        self._reaper = Reaper(self._label, address)
+        self._reaper = Reaper(self._label, self.link.address)
         self._process = MakingProcess()
         self._egress = Proxy()
         self._endings = _DelayedEnds()
@@ -371,15 +356,12 @@ class DockerEngine:
 
     def sweep(self) -> int:
         """Remove the containers of runs that died; return how many there were."""
-        from docker.errors import APIError
-        from requests.exceptions import RequestException
-
         removed = 0
         with _engine_errors("the list of containers"):
             for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
                 labels: Mapping[str, str] = row.get("Labels") or {}
                 if _is_dead(labels.get(OWNER_LABEL, "")):
-                    with contextlib.suppress(APIError, RequestException):  # the next run tries
+                    with contextlib.suppress(*client_errors()):  # the next run tries
                         removed += remove_container(self.api, row["Id"])
             if not self.is_local:
                 for volume in self.api.volumes(filters={"label": RUN_LABEL}).get("Volumes") or []:
@@ -411,16 +393,13 @@ class DockerEngine:
         else:
             self._reaper.unleash()
         self._egress.close()
-        self.api.close()
+        self.link.close()
 
     def _remove(self, container_id: str) -> bool:
         """Remove a container; return whether it is gone or on its way."""
-        from docker.errors import APIError
-        from requests.exceptions import RequestException
-
         try:
             remove_container(self.api, container_id)
-        except (APIError, RequestException):
+        except client_errors():
             return False
         return True
 
@@ -436,10 +415,7 @@ def _network_variables(spec: SandboxSpec) -> dict[str, str]:
 @contextlib.contextmanager
 def _engine_errors(subject: str) -> Iterator[None]:
     """Turn the SDK's and its HTTP library's errors into ours."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
     try:
         yield
-    except (DockerException, RequestException) as error:
+    except client_errors() as error:
         raise SandboxError(f"{subject}: {plain(error)}") from None

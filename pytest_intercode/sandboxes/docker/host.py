@@ -8,18 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, SandboxError
-from pytest_intercode.sandboxes.docker.address import Address, Link, find_address, link_failure
+from pytest_intercode.sandboxes.backend import BackendEvents
+from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine, max_starters
-from pytest_intercode.sandboxes.docker.images import Images
-from pytest_intercode.sandboxes.hosts import DockerHost
+from pytest_intercode.sandboxes.docker.images import DockerImages
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 
-__all__ = ["PROBE_INTERVAL", "Drop", "Host"]
+__all__ = ["PROBE_INTERVAL", "Host", "HostGroup"]
 
 PROBE_INTERVAL = 2.0
 """Seconds between two looks at a host."""
@@ -32,9 +34,6 @@ _SLOTS_PER_CPU = 4  # an agent waits for its model most of the time
 _USABLE_MEMORY = 0.8  # of a host's memory
 _ANY = Limits()
 
-Drop: TypeAlias = Callable[[Callable[[Sandbox], bool]], None]
-"""Closes the idle sandboxes for which a function returns true."""
-
 
 def _count_slots(facts: Mapping[str, Any]) -> int:
     """Return how many sandboxes suit an engine, by its processors and its memory."""
@@ -43,39 +42,47 @@ def _count_slots(facts: Mapping[str, Any]) -> int:
     return max(1, min(by_cpus, by_memory))
 
 
-class HostGroup(Protocol):
+class HostGroup:
     """What the hosts of a run share.
 
+    Args:
+        settings: where sandboxes come from.
+        events: what is notified of lines for the user, and of idle sandboxes that are lost.
+
     Attributes:
-        runtime: what sandboxes are started with.
-        base_images: replacements of base images.
-        verbosity: what is reported of builds.
-        registry: where images are looked for first.
+        settings: these.
+        events: these.
         hosts: the hosts.
         changed: guards what is known of all hosts; notified of every change.
         closed: the run is over.
-        drop: closes the idle sandboxes for which a function returns true; the pool's.
-        lost_at: when the last host was lost.
+        lost_at: when the last host was lost, on the monotonic clock.
     """
 
-    runtime: str | None
-    base_images: dict[str, str]
-    verbosity: int
-    registry: str | None
-    hosts: list[Host]
-    changed: threading.Condition
-    closed: threading.Event
-    drop: Drop
-    lost_at: float
+    def __init__(self, settings: SandboxSettings, events: BackendEvents) -> None:
+        self.settings = settings
+        self.events = events
+        self.hosts: list[Host] = []
+        self.changed = threading.Condition(threading.RLock())
+        self.closed = threading.Event()
+        self.lost_at = time.monotonic()
 
     def report(self, line: str) -> None:
         """Show a line of progress."""
+        if not self.closed.is_set():
+            self.events.report(line)
 
     def report_building(self, line: str) -> None:
         """Show a line of an image's progress."""
+        if not self.closed.is_set():
+            self.events.report_build(line)
 
     def give_image(self, host: Host, image: str) -> None:
-        """Make sure that a host has an image, and the one that other hosts have."""
+        """Make sure that a host has an image, and the one that other hosts have.
+
+        Raises:
+            Exception: it cannot be had; whatever the engine or its client says.
+        """
+        raise NotImplementedError
 
 
 class _Container(Container):
@@ -135,9 +142,8 @@ class Host:
         self._slots = setting.slots
         self.slots = setting.slots or 1
         self.address: Address = find_address(setting.name)
-        self.link: Link | None = None
         self.engine: DockerEngine | None = None
-        self.images: Images | None = None
+        self.images: DockerImages | None = None
         self.up = False
         self.ready_images: set[str] = set()
         self.coming_images: set[str] = set()
@@ -161,28 +167,21 @@ class Host:
         Raises:
             InfrastructureError: it does not answer, or cannot do what sandboxes need.
         """
-        link = Link(self.address)
-        try:
-            make = partial(_Container, self)
-            self.engine = DockerEngine(link.api, self._group.runtime, link.address, make)
-            self.engine.starters = max_starters(int(self.engine.facts.get("NCPU") or 1))
-            with contextlib.suppress(SandboxError):
-                self.engine.sweep()
-        except BaseException:
-            link.close()
-            raise
-        self.link = link
-        self.slots = self._slots or _count_slots(self.engine.facts)
+        make = partial(_Container, self)
+        engine = DockerEngine(Link(self.address), self._group.settings.runtime, make)
+        engine.starters = max_starters(int(engine.facts.get("NCPU") or 1))
+        with contextlib.suppress(SandboxError):
+            engine.sweep()
+        self.slots = self._slots or _count_slots(engine.facts)
+        self.engine = engine
 
     def begin(self) -> None:
         """Take a share of the sandboxes from now on."""
         assert self.engine is not None
-        self.images = Images(
+        self.images = DockerImages(
             self.engine.api,
-            self._group.base_images,
+            self._group.settings,
             lambda line: self._group.report_building(f"{self.name}: {line}"),
-            self._group.registry,
-            self._group.verbosity,
         )
         self.engine.forget_images()
         with self._group.changed:
@@ -241,7 +240,7 @@ class Host:
             self._probed_at = time.monotonic()
         if problem:
             self._mark_down(problem)
-        elif self._ended.wait(_NOTICE_TIMEOUT):
+        elif self._ended.wait(_NOTICE_TIMEOUT):  # it answers, but was started again meanwhile
             self._drop_lost()
         return self.up
 
@@ -259,7 +258,7 @@ class Host:
                 self.probe()
                 continue
             with contextlib.suppress(InfrastructureError):
-                if self.link is None:
+                if self.engine is None:
                     self.connect()
                 elif self._find_problem():
                     continue
@@ -268,13 +267,12 @@ class Host:
 
     def _find_problem(self) -> str:
         """Return why it does not answer, or nothing."""
-        if self.link is None:
+        if self.engine is None:
             return "it was never reached"
         problem = ""
         for _ in range(_MAX_TRIES):
             try:
-                with link_failure(self.link):
-                    self.link.ask()
+                self.engine.link.ask()
                 return ""
             except EngineUnavailable as error:
                 problem = str(error)
@@ -285,6 +283,7 @@ class Host:
         while not self._group.closed.is_set():
             if self.up and self.engine is not None:
                 with contextlib.suppress(Exception):  # whatever the SDK makes of an end
+                    # Of no container, as only the stream's end is of interest.
                     nothing = {"label": f"{RUN_LABEL}.events={self.engine.run}"}
                     self._events = self.engine.api.events(filters=nothing)
                     self._ended.clear()
@@ -313,16 +312,20 @@ class Host:
             f"lost, {remaining}"
         )
         self._drop_lost()
-        self._group.drop(
-            lambda container: isinstance(container, _Container) and container.machine is self
-        )
+        self._drop_idle(lambda container: container.machine is self)
 
     def _drop_lost(self) -> None:
         """Note which sandboxes have lost their engine, and drop those that were idle."""
         with self._group.changed:
             for container in self._containers:
                 container.lost = container.lost or container.hung_up()
-        self._group.drop(lambda container: isinstance(container, _Container) and container.lost)
+        self._drop_idle(lambda container: container.lost)
+
+    def _drop_idle(self, is_lost: Callable[[_Container], bool]) -> None:
+        """Close the idle sandboxes of ours for which a function returns true."""
+        self._group.events.drop(
+            lambda sandbox: isinstance(sandbox, _Container) and is_lost(sandbox)
+        )
 
     # -- images
 
@@ -364,5 +367,3 @@ class Host:
             thread.join(_NOTICE_TIMEOUT * 10)
         if self.engine is not None:
             self.engine.close(answers=self.up)
-        if self.link is not None:
-            self.link.close()

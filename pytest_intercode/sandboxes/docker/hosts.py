@@ -9,9 +9,8 @@ act in different ones.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,14 +23,16 @@ from pytest_intercode.errors import (
     InfrastructureError,
     SandboxError,
 )
-from pytest_intercode.sandboxes.docker.address import Link, find_address, link_failure
+from pytest_intercode.sandboxes.backend import BackendEvents
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.engine import runtime_problem
-from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Drop, Host
+from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Host, HostGroup
 from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
-from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 
 __all__ = ["DockerHosts", "check_hosts"]
 
@@ -56,7 +57,7 @@ def check_hosts(
     def ask(host: DockerHost) -> Mapping[str, Any] | str:
         try:
             address = find_address(host.name)
-            with contextlib.closing(Link(address)) as link, link_failure(link):
+            with contextlib.closing(Link(address)) as link, link.explained_failures():
                 facts: Mapping[str, Any] = link.probe.info()
                 problem = runtime_problem(facts, runtime) if runtime else ""
                 if registry and not problem:
@@ -100,62 +101,24 @@ def _kind(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('OSType') or 'linux'}/{names.get(machine, machine)}"
 
 
-class DockerHosts:
+class DockerHosts(HostGroup):
     """All hosts of a run: a launcher of sandboxes, and the images that they start from.
 
     Args:
-        hosts: the hosts, at least one.
-        runtime: what sandboxes are started with; None for the engines' own.
-        base_images: replacements of base images.
-        progress: called with a line where a host is lost, and for each slow step.
-        registry: where images are looked for before they are built, and pushed to.
-        building: called with a line for each slow step of an image's, in a thread of its own; by
-            default ``progress``.
-        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
-        drop: closes the idle sandboxes for which a function returns true; the pool's.
-
-    Attributes:
-        runtime: what sandboxes are started with.
-        base_images: replacements of base images.
-        verbosity: what is reported of builds.
-        registry: where images are looked for first.
-        hosts: the hosts.
-        changed: guards what is known of all hosts; notified of every change.
-        closed: the run is over.
-        drop: see above.
-        lost_at: when the last host was lost.
+        settings: where sandboxes come from, with one host at least.
+        events: what is notified.
 
     Raises:
         InfrastructureError: none of them answers.
         ConfigurationError: there is no such context.
     """
 
-    def __init__(
-        self,
-        hosts: Sequence[DockerHost],
-        *,
-        runtime: str | None = None,
-        base_images: Mapping[str, str] | None = None,
-        progress: Callable[[str], None] | None = None,
-        registry: str | None = None,
-        building: Callable[[str], None] | None = None,
-        verbosity: int = 0,
-        drop: Drop = lambda lost: None,
-    ) -> None:
-        self.runtime = runtime
-        self.verbosity = verbosity
-        self._building = building or progress
-        self.base_images = dict(base_images or {})
-        self.registry = registry
-        self._progress = progress
-        self.changed = threading.Condition(threading.RLock())
-        self.closed = threading.Event()
-        self.drop = drop
-        self.lost_at = time.monotonic()
+    def __init__(self, settings: SandboxSettings, events: BackendEvents) -> None:
+        super().__init__(settings, events)
         self._sources: dict[str, ImageSource] = {}
         self._pinned: dict[str, str] = {}
         self._process = MakingProcess()
-        self.hosts = [Host(self, host) for host in hosts]
+        self.hosts = [Host(self, host) for host in settings.hosts]
         try:
             self._connect()
         except BaseException:
@@ -187,16 +150,6 @@ class DockerHosts:
         """How many starts at the same time are good for all hosts together."""
         return sum(host.engine.starters for host in self.hosts if host.engine is not None)
 
-    def report(self, line: str) -> None:
-        """Show a line of progress."""
-        if self._progress is not None and not self.closed.is_set():
-            self._progress(line)
-
-    def report_building(self, line: str) -> None:
-        """Show a line of an image's progress."""
-        if self._building is not None and not self.closed.is_set():
-            self._building(line)
-
     # -- sandboxes
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
@@ -213,6 +166,7 @@ class DockerHosts:
             try:
                 container = host.launch(spec)
             except SandboxError as error:
+                # A host that is gone is left out from now on: another one is tried, or waited for.
                 if host.probe():
                     failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:
@@ -237,6 +191,7 @@ class DockerHosts:
         with self.changed:
             while not self.closed.is_set():
                 candidates = [host for host in suited if host.up and host not in failures]
+                # Hosts whose starts fail are left out, unless there are no others.
                 current_time = time.monotonic()
                 fresh = [
                     host for host in candidates if host.cooldown_until <= current_time
@@ -249,6 +204,7 @@ class DockerHosts:
                     least_loaded.starting += 1
                     return least_loaded
                 if candidates:
+                    # The image is on its way, unless none of them can have it.
                     refusing = [host.refused_images.get(spec.image) for host in fresh]
                     if all(refusing):
                         if failures:
@@ -268,11 +224,7 @@ class DockerHosts:
     # -- images
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image, made on the first host that answers and can make it.
-
-        Raises:
-            ImageError: it cannot be built or found there.
-        """
+        """Return the name of an image, made on the first host that answers and can make it."""
         failed: dict[Host, InfrastructureError] = {}
         while True:
             host = self._choose_builder(failed)
@@ -353,7 +305,8 @@ class DockerHosts:
         if layers_of(host.engine.api, image) == donor_layers:
             return
         pinned = self.pinned(image)
-        if self.registry and host.images is not None and pinned.startswith(f"{self.registry}/"):
+        registry = self.settings.registry
+        if registry and host.images is not None and pinned.startswith(f"{registry}/"):
             try:
                 host.images.take(image, pinned)
             except ImageError as error:
@@ -365,7 +318,7 @@ class DockerHosts:
                 host.images.resolve(source)
             if layers_of(host.engine.api, image) == donor_layers:
                 return
-        if self.verbosity >= 0:
+        if self.settings.verbosity >= 0:
             self.report_building(
                 f"copying {image} from {donors[0].name} to {host.name} (first use)"
             )

@@ -17,11 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.archives import add_entry
 from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.build import add_file, build_context, copied_modes, one_builder
-from pytest_intercode.sandboxes.docker.errors import plain
+from pytest_intercode.sandboxes.build import (
+    build_context,
+    copied_modes,
+    describe_build,
+    one_builder,
+    read_dockerfile,
+)
+from pytest_intercode.sandboxes.docker.errors import client_errors, plain
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
     Registry,
@@ -30,11 +37,12 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images", "copy_image", "layers_of"]
+__all__ = ["DockerImages", "copy_image", "layers_of"]
 
 _REPOSITORY = "pytest-intercode"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -68,7 +76,7 @@ class _Recipe:
     purpose: str = ""
 
 
-class Images:
+class DockerImages:
     """Finds or builds the images that tasks name, from several threads at the same time.
 
     No lock is held while an image is built or pulled but that of this one image, which processes
@@ -76,25 +84,23 @@ class Images:
 
     Args:
         api: the engine's client.
-        replacements: base images to use instead of others (``--intercode-base-image``).
+        settings: which base images are replaced, the registry where our images are looked for
+            first and pushed to, and what of builds is reported.
         progress: called with one line for each slow step, so that a person sees it move.
-        registry: where our images are looked for first, and pushed to
-            (``--intercode-registry``).
-        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
     """
 
     def __init__(
         self,
         api: APIClient,
-        replacements: Mapping[str, str] | None = None,
+        settings: SandboxSettings | None = None,
         progress: Callable[[str], None] | None = None,
-        registry: str | None = None,
-        verbosity: int = 0,
     ) -> None:
+        settings = settings or SandboxSettings()
         self._api = api
-        self._replacements = dict(replacements or {})
+        self._replacements = settings.base_images
         self._progress = progress or (lambda line: None)
-        self._verbosity = verbosity
+        self._verbosity = settings.verbosity
+        registry = settings.registry
         self.registry = Registry(api, registry, self._report) if registry else None
         self._pinned: dict[str, str] = {}
         self._identities: dict[str, str] = {}
@@ -106,27 +112,27 @@ class Images:
             self._progress(line)
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
-        """Return the name of an image that is there, building it first if need be.
-
-        Args:
-            source: where the image comes from.
-            purpose: the task that needs it, for messages.
-
-        Raises:
-            ImageError: it cannot be built or found.
-        """
-        return self._find_or_build(source, purpose)
+        """Return the name of an image that is there, pulling or building it first if need be."""
+        if source.layers:
+            base = self.resolve(replace(source, layers=()), purpose)
+            return self._add_layers(base, source.layers, purpose)
+        if source.image:
+            name = self._replacements.get(source.image, source.image)
+            try:
+                self._ensure(name, "image", name, source.image)
+                return name
+            except ImageError:
+                if source.dockerfile is None:
+                    raise
+                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+        return self._provide_from_dockerfile(source, purpose)
 
     def stop_builds(self) -> None:
-        """End the builds and pulls that are under way; none is begun afterwards."""
+        """End the builds and pulls that are under way."""
         self._transfers.stop()
 
     def pinned(self, name: str) -> str:
-        """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
-
-        Args:
-            name: what :meth:`resolve` returned.
-        """
+        """Return what names an image in its registry permanently, or nothing."""
         if name not in self._pinned:  # without the lock, which is held while images are built
             self._pinned[name] = self._find_digest(name)
         return self._pinned[name]
@@ -157,26 +163,12 @@ class Images:
 
     def _inspect(self, name: str) -> Mapping[str, Any]:
         """Return what the engine says of an image; nothing if it does not."""
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
-
-        with contextlib.suppress(DockerException, RequestException):
+        with contextlib.suppress(*client_errors()):
             return _image_info(self._api, name)
         return {}
 
-    def _find_or_build(self, source: ImageSource, purpose: str) -> str:
-        if source.layers:
-            base = self._find_or_build(replace(source, layers=()), purpose)
-            return self._add_layers(base, source.layers, purpose)
-        if source.image:
-            name = self._replacements.get(source.image, source.image)
-            try:
-                self._ensure(name, "image", name, source.image)
-                return name
-            except ImageError:
-                if source.dockerfile is None:
-                    raise
-                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+    def _provide_from_dockerfile(self, source: ImageSource, purpose: str) -> str:
+        """Return the name of the image that a Dockerfile makes."""
         recipe = self._recipe(source, purpose)
         if not reads_context(recipe.text):
             # Equal Dockerfiles are one image then, whatever is in the folders next to them.
@@ -218,10 +210,10 @@ class Images:
         lines = [f"FROM {base}", *(f"ADD {index}.tar /" for index in range(len(layers)))]
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as context:
-            add_file(context, "Dockerfile", "\n".join(lines).encode())
+            add_entry(context, "Dockerfile", "\n".join(lines).encode())
             for number, layer in enumerate(layers):
                 try:
-                    add_file(context, f"{number}.tar", layer.read_bytes())
+                    add_entry(context, f"{number}.tar", layer.read_bytes())
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
@@ -296,10 +288,7 @@ class Images:
         """Return what an image is built by, with other base images where they are replaced."""
         dockerfile, text = source.dockerfile, source.text
         assert dockerfile is not None, "an image comes from a Dockerfile or has a name"
-        try:
-            text = text or dockerfile.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
+        text = text or read_dockerfile(dockerfile)
         standing = find_substitutes(
             text, self._replacements, lambda name: bool(_image_info(self._api, name))
         )
@@ -337,8 +326,7 @@ class Images:
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
         with self._transfers.begin():
-            origin = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
-            self._report(f"building {tag} {origin} (first use)")
+            self._report(describe_build(tag, recipe.dockerfile, recipe.purpose))
             failure, last = _run_build(
                 self._api, recipe, context, content, tag, lambda line: self._report(line, 1)
             )
@@ -356,9 +344,6 @@ def _run_build(
     report_step: Callable[[str], None],
 ) -> tuple[str, Iterable[str]]:
     """Have an image built; return why it cannot be, if so, and the last lines of the build."""
-    from docker.errors import APIError
-    from requests.exceptions import RequestException
-
     name = recipe.dockerfile.name
     last: deque[str] = deque(maxlen=_LAST_LINES)
     failure = ""
@@ -384,7 +369,7 @@ def _run_build(
                 if step:
                     report_step(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
             failure = failure or str(event.get("error") or "")
-    except (APIError, RequestException) as error:
+    except client_errors() as error:
         failure = plain(error)
     return failure, last
 

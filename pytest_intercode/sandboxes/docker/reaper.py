@@ -5,8 +5,8 @@ is for what that cannot cover: a container that was created and never started, o
 another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
 client writes a byte to it, and a pipe that just closes means that the client died.
 
-Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE [ADDRESS]``; the address, in
-JSON, is that of an engine which the environment does not name.
+Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE ADDRESS``; the address is
+the engine's, in JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ __all__ = ["Reaper", "remove_container", "remove_volumes"]
 
 _DISMISSAL = b"."
 _EXIT_TIMEOUT = 0.1  # seconds in which one that was killed is surely gone
+_REMOVAL_TIMEOUT = 30.0  # seconds for all that is left to be removed
+_LOOK_INTERVAL = 0.3  # seconds
+_CLEAN_LOOKS = 3  # in a row that find nothing, until there is nothing
 
 
 class Reaper:
@@ -37,13 +40,12 @@ class Reaper:
 
     Args:
         label: the label of what is to be removed, with its value.
-        address: where the engine is; None for the one that the environment names.
+        address: where the engine is.
     """
 
-    def __init__(self, label: str, address: Address | None = None) -> None:
-        self._command = [sys.executable, "-m", __name__, label]
-        if address is not None:
-            self._command.append(json.dumps(address.to_json()))
+    def __init__(self, label: str, address: Address) -> None:
+        words = json.dumps(address.to_json())
+        self._command = [sys.executable, "-m", __name__, label, words]
         self._process = self._start()
         close_in_children(self)
 
@@ -84,37 +86,35 @@ class Reaper:
             self._process.wait()
 
 
-def main(label: str, address: str = "") -> None:
+def main(label: str, address: str) -> None:
     """Wait for the client's end; remove every container with the label, until there is none."""
     if sys.stdin.buffer.read(1) == _DISMISSAL:
         return
-    import docker
-    from docker.errors import DockerException
-
+    # Only now: in most runs there is nothing to remove.
     from pytest_intercode.errors import EngineUnavailable
-    from pytest_intercode.sandboxes.docker.address import Address, Link
+    from pytest_intercode.sandboxes.docker.address import Address
+    from pytest_intercode.sandboxes.docker.errors import client_errors
+    from pytest_intercode.sandboxes.docker.link import Link
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + _REMOVAL_TIMEOUT
     clean = 0
     link: Link | None = None
-    while clean < 3 and time.monotonic() < deadline:
-        with contextlib.suppress(DockerException, OSError, EngineUnavailable):
-            if address:
-                link = link or Link(Address.from_json(json.loads(address)))
-                link.renew()
-            api = link.api if link else docker.from_env(timeout=20).api
-            rows = api.containers(all=True, filters={"label": label})
+    while clean < _CLEAN_LOOKS and time.monotonic() < deadline:
+        with contextlib.suppress(*client_errors(OSError, EngineUnavailable)):
+            link = link or Link(Address.from_json(json.loads(address)))
+            link.renew()
+            rows = link.api.containers(all=True, filters={"label": label})
             count = 0
             for row in rows:
                 try:
-                    count += remove_container(api, row["Id"])
-                except DockerException:
+                    count += remove_container(link.api, row["Id"])
+                except client_errors():
                     count += 1  # it stays, and is removed the next time
             if not count:
-                remove_volumes(api, label)
+                remove_volumes(link.api, label)
             # A start that was under way when the client died shows up a little later.
             clean = clean + 1 if not count else 0
-        time.sleep(0.3)
+        time.sleep(_LOOK_INTERVAL)
     if link is not None:
         link.close()
 
@@ -144,10 +144,10 @@ def remove_container(api: APIClient, container_id: str) -> bool:
 
 def remove_volumes(api: APIClient, label: str) -> None:
     """Remove the volumes with a label, as far as no container has them."""
-    from docker.errors import DockerException
+    from pytest_intercode.sandboxes.docker.errors import client_errors
 
     for volume in api.volumes(filters={"label": label}).get("Volumes") or []:
-        with contextlib.suppress(DockerException):
+        with contextlib.suppress(*client_errors()):
             api.remove_volume(volume["Name"], force=True)
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.docker.errors import plain
+from pytest_intercode.sandboxes.docker.errors import client_errors, plain
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -79,15 +79,12 @@ def pull(
 
 def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield what the engine says while it works; an error may come first, or in the midst of it."""
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
-
     try:
         for event in ask():
             if event.get("error"):
                 raise _registry_error(" ".join(str(event["error"]).split()))
             yield event
-    except (DockerException, RequestException) as error:
+    except client_errors() as error:
         raise _registry_error(plain(error)) from None
 
 
@@ -245,12 +242,9 @@ class Registry:
         self._call(lambda: self._api.tag(name, repository, tag, force=True))
 
     def _call(self, ask: Callable[[], Any]) -> Any:
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
-
         try:
             return ask()
-        except (DockerException, RequestException) as error:
+        except client_errors() as error:
             raise RegistryError(plain(error)) from None
 
     def _pin(self, image_info: dict[str, Any], digest: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.docker.errors import client_errors
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 
 if TYPE_CHECKING:
@@ -80,15 +81,12 @@ class Relay:
             ).start()
 
     def _serve(self, near: socket.socket) -> None:
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
-
         with contextlib.closing(near):
             try:
                 command = ["perl", "-e", _CARRIER, self._inside]
                 process = self._api.exec_create(self._container_id, command, stdin=True)
                 far = AttachedStreams(self._api.exec_start(process["Id"], socket=True))
-            except (DockerException, RequestException, OSError):
+            except client_errors(OSError):
                 return  # who is connected sees the end, and asks the sandbox why
             with contextlib.closing(far), contextlib.suppress(OSError, SandboxError):
                 _carry(near, far)

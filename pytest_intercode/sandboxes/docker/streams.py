@@ -76,6 +76,7 @@ class AttachedStreams:
                 poll.register(self._socket, events)
             except ValueError as error:  # another thread closed it just now
                 raise ChannelClosed("the sandbox has ended") from error
+            # Rounded up: less than a millisecond would else be no wait, again and again.
             ready = poll.poll(max(0, int(timeout * 1000 + 0.999)))
             if not ready:
                 return []

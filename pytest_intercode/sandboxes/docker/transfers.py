@@ -43,6 +43,8 @@ class Transfers:
         Raises:
             ImageError: the run is over.
         """
+        # The SDK keeps a stream's response to itself. Its HTTP library passes each one to hooks,
+        # in the thread that asked, which is how those of this transfer are known.
         thread = threading.get_ident()
         responses: list[Response] = []
 
@@ -74,5 +76,6 @@ class Transfers:
             self.stopped = True
             responses = list(self._responses)
         for response in responses:
+            # As the SDK does it: it shuts the socket down, which wakes the thread that reads.
             with contextlib.suppress(Exception):  # it may have ended meanwhile
                 CancellableStream(iter(()), response).close()

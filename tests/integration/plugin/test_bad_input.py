@@ -743,7 +743,8 @@ def test_no_engine_ends_the_run_once(
     )
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    message = "no Docker engine answers at tcp://127.0.0.1:1. Start it (*), or set DOCKER_HOST; *"
+    message = "no Docker engine answers at tcp://127.0.0.1:1: Connection refused. "
+    message += "Start it (*), or set DOCKER_HOST; *"
     result.stdout.fnmatch_lines([f"infrastructure error: {message}", f"!*{message} !*"])
     result.stdout.no_fnmatch_line("*engine.py*")
 
@@ -758,7 +759,8 @@ def test_no_engine_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     )
     assert result.ret != 0
     assert 1 <= result.parseoutcomes()["errors"] <= 3
-    result.stdout.fnmatch_lines(["*no Docker engine answers at unix:///nowhere.sock.*"])
+    line = "*no Docker engine answers at unix:///nowhere.sock: No such file or directory. *"
+    result.stdout.fnmatch_lines([line])
 
 
 @pytest.mark.usefixtures("needs_docker")

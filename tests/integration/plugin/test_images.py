@@ -97,7 +97,7 @@ class Slow:
     """A Dockerfile whose build goes on until it is let go."""
 
     def __init__(self) -> None:
-        self.api = connect()
+        self.api = connect().api
         self.mark = secrets.token_hex(8)
         wait = f"RUN : {self.mark}; until [ -e /go ]; do sleep 0.05; done"
         self.text = f"FROM {_BASE}\n{wait}\n"

@@ -79,6 +79,54 @@ def test_a_package_that_cannot_be_loaded(
     assert "\n" not in str(raised.value)
 
 
+MISTAKES = """
+from pytest_intercode.sandboxes.protocol import Execution
+from pytest_intercode.testing import BackendUnderTest, SandboxContract
+import pytest
+
+
+class Sandbox:
+    starters = 1
+
+    def launch(self, spec):
+        return self
+
+    def run(self, action, timeout):
+        return Execution(b"wrong", 5, "", 0, "/", "itself", False, 0.1)
+
+    def close(self):
+        pass
+
+
+class TestUnnamed(SandboxContract):
+    pass
+
+
+class TestMissing(SandboxContract):
+    backend = "podmann"
+
+
+class TestWrong(SandboxContract):
+    @pytest.fixture
+    def under_test(self):
+        return BackendUnderTest(Sandbox(), "image")
+"""
+
+
+def test_a_failing_contract_says_what_is_wrong(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MISTAKES)
+    result = pytester.runpytest_subprocess("-k", "test_input_is_empty", "-n0")
+    result.assert_outcomes(failed=1, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            'TestUnnamed does not name its backend: give it `backend = "NAME"`',
+            "the backend 'podmann' does not start: * 'podmann' is not installed; allowed are *",
+            "E * assert 'wrong' == *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*/choice.py*")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_example_keeps_the_contract(installed: Path, tmp_path: Path, bash_image: str) -> None:

@@ -15,7 +15,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import EngineUnavailable, ImageError
 from pytest_intercode.sandboxes.bubblewrap import process
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-from pytest_intercode.sandboxes.bubblewrap.images import Images
+from pytest_intercode.sandboxes.bubblewrap.images import Systems
 from pytest_intercode.sandboxes.choice import Choice, choose
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
@@ -149,17 +149,17 @@ def test_image_of_a_root_file_system(tmp_path: Path) -> None:
         Path(tmp_path, name, "usr/bin").mkdir(parents=True)
         Path(tmp_path, name, "usr/bin/bash").touch()
     bash = ImageSource(dockerfile=DOCKERFILES / "bash.Dockerfile")
-    assert Images(DOCKERFILES, tmp_path).resolve(bash) == str(tmp_path / "bash")
-    assert Images(DOCKERFILES, tmp_path / "python").resolve(bash) == str(tmp_path / "python")
+    assert Systems(DOCKERFILES, tmp_path).resolve(bash) == str(tmp_path / "bash")
+    assert Systems(DOCKERFILES, tmp_path / "python").resolve(bash) == str(tmp_path / "python")
     with pytest.raises(ImageError, match="neither it nor ctf in it is an unpacked root file"):
-        Images(DOCKERFILES, tmp_path).resolve(
+        Systems(DOCKERFILES, tmp_path).resolve(
             ImageSource(dockerfile=DOCKERFILES / "ctf.Dockerfile")
         )
 
 
 def test_image_of_the_host(tmp_path: Path) -> None:
     said: list[str] = []
-    systems = Images(DOCKERFILES, progress=said.append)
+    systems = Systems(DOCKERFILES, progress=said.append)
     bash = ImageSource(dockerfile=DOCKERFILES / "bash.Dockerfile")
     assert [systems.resolve(bash) for _ in range(2)] == [HOST] * 2
     assert len(said) <= 1  # what this machine lacks is told once

@@ -26,13 +26,14 @@ from pytest_intercode.cli import main
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.errors import ConfigurationError, SandboxError
-from pytest_intercode.sandboxes.docker.address import Link, find_address
+from pytest_intercode.sandboxes.backend import BackendEvents
+from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.hosts import DockerHosts, check_hosts
 from pytest_intercode.sandboxes.docker.images import layers_of
-from pytest_intercode.sandboxes.hosts import parse_host
+from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.settings import SandboxSettings, parse_host
 from tests.conftest import PIDS, pids_of, results
 from tests.support.backends import SOURCE
 from tests.support.image_registry import ImageRegistry
@@ -213,7 +214,9 @@ def test_a_sandbox_of_another_machine(
         assert said.startswith(b"a tool"), said
         assert b"Read-only file system" in said
         if way == "ssh":
-            tunnel = hosts_of(provider).hosts[1].link._tunnel  # type: ignore[union-attr]
+            engine = hosts_of(provider).hosts[1].engine
+            assert engine is not None
+            tunnel = engine.link._tunnel
             assert tunnel is not None
             assert tunnel._process is not None
             pid = tunnel._process.pid
@@ -377,7 +380,8 @@ def test_a_registry_carries_images_from_host_to_host(
     hosts = [parse_host("default"), parse_host(second.url)]
     check_hosts(hosts, None, OPTION, where)
     lines: list[str] = []
-    made = DockerHosts(hosts, progress=lines.append, registry=where)
+    settings = SandboxSettings(docker_hosts=hosts, registry=where)
+    made = DockerHosts(settings, BackendEvents(lines.append, lines.append))
     try:
         sources = []
         for name in ("one", "two"):

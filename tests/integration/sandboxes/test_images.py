@@ -17,7 +17,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, SandboxError
 from pytest_intercode.sandboxes.build import copied_modes, one_builder
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.images import (
     ImageNotReady,
     ImageWait,
@@ -31,8 +31,9 @@ _BASE = "debian:bookworm-slim"
 _SOON = 60.0  # seconds
 
 
-def images(engine: DockerEngine, **replacements: str) -> Images:
-    return Images(engine.api, {name.replace("_", ":"): to for name, to in replacements.items()})
+def images(engine: DockerEngine, **replacements: str) -> DockerImages:
+    base_images = {name.replace("_", ":"): to for name, to in replacements.items()}
+    return DockerImages(engine.api, SandboxSettings(base_images=base_images))
 
 
 def variables(engine: DockerEngine, name: str) -> list[str]:
@@ -163,7 +164,7 @@ def test_equal_dockerfiles_that_copy_nothing_are_one_build(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
     lines: list[str] = []
-    made = Images(docker_engine.api, progress=lines.append)
+    made = DockerImages(docker_engine.api, progress=lines.append)
     text = f"FROM {_BASE}\nENV D={secrets.token_hex(4)}\nRUN [ ! -e /task.toml ]\n"
     sources = folders(tmp_path, text)
     assert sources[1].dockerfile is not None
@@ -177,7 +178,7 @@ def test_equal_dockerfiles_that_copy_nothing_are_one_build(
 def test_dockerfiles_that_copy_are_built_for_each_folder(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
-    made = Images(docker_engine.api)
+    made = DockerImages(docker_engine.api)
     text = f"FROM {_BASE}\nCOPY task.toml /\n"
     assert len(set(map(made.resolve, folders(tmp_path, text)))) == 3
 
@@ -187,7 +188,7 @@ def test_triggers_of_a_base_read_the_context(docker_engine: DockerEngine, tmp_pa
     source = ImageSource(
         dockerfile=dockerfile(tmp_path, f"FROM {_BASE}\nONBUILD COPY task.toml /\n")
     )
-    made = Images(docker_engine.api)
+    made = DockerImages(docker_engine.api)
     docker_engine.api.tag(made.resolve(source), "pytest-intercode-test/onbuild", base.split(":")[1])
     try:
         names = list(map(made.resolve, folders(tmp_path, f"FROM {base}\nENV X=1\n")))
@@ -199,7 +200,7 @@ def test_triggers_of_a_base_read_the_context(docker_engine: DockerEngine, tmp_pa
 def test_times_and_modes_of_a_context_do_not_matter(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
-    made = Images(docker_engine.api)
+    made = DockerImages(docker_engine.api)
     path = dockerfile(tmp_path, f"FROM {_BASE}\nCOPY a /\n")
     file = tmp_path / "a"
     file.write_text("a")
@@ -215,7 +216,7 @@ def test_times_and_modes_of_a_context_do_not_matter(
 
 def test_what_cannot_be_had_is_tried_once(docker_engine: DockerEngine, tmp_path: Path) -> None:
     lines: list[str] = []
-    made = Images(docker_engine.api, progress=lines.append)
+    made = DockerImages(docker_engine.api, progress=lines.append)
     for number in range(3):
         folder = tmp_path / f"missing-{number}"
         folder.mkdir()

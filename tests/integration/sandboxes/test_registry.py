@@ -22,7 +22,7 @@ from docker.errors import ImageNotFound
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ConfigurationError, ImageError
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.docker.registry import CONTENT_LABEL, Registry
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -50,12 +50,12 @@ def source(docker_api: docker.APIClient, tmp_path: Path) -> Iterator[ImageSource
     forget(docker_api)
 
 
-class Machine(Images):
+class Machine(DockerImages):
     """What one machine's process knows, with the lines that it showed."""
 
     def __init__(self, api: docker.APIClient, where: str) -> None:
         self.lines: list[str] = []
-        super().__init__(api, progress=self.lines.append, registry=where)
+        super().__init__(api, SandboxSettings(registry=where), self.lines.append)
 
     def did(self, word: str) -> int:
         return sum(line.startswith(f"{word} ") for line in self.lines)
@@ -127,8 +127,8 @@ def test_what_one_machine_built_another_pulls(
 def test_what_is_on_the_machine_is_pushed_and_not_built_again(
     docker_api: docker.APIClient, registry: ImageRegistry, source: ImageSource
 ) -> None:
-    name = Images(docker_api).resolve(source)
-    assert Images(docker_api).pinned(name) == ""
+    name = DockerImages(docker_api).resolve(source)
+    assert DockerImages(docker_api).pinned(name) == ""
     machine = Machine(docker_api, registry.where)
     assert machine.resolve(source) == name
     assert (machine.did("building"), machine.did("pushing")) == (0, 1)
@@ -171,14 +171,14 @@ def test_the_later_of_two_builders_takes_what_the_earlier_pushed(
     assert len(registry.tags()) == 1
 
 
-def machine_content(machine: Images, source: ImageSource) -> str:
+def machine_content(machine: DockerImages, source: ImageSource) -> str:
     """Return the hash that an image has, from another engine's point of view."""
     found: list[str] = []
 
     class Asked(Exception):
         pass
 
-    class Only(Images):
+    class Only(DockerImages):
         def _provide(self, label: str, content: str, build: object) -> str:
             found.append(content)
             raise Asked

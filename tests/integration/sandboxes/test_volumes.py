@@ -14,7 +14,7 @@ import pytest
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import Entry, SandboxSpec
@@ -34,7 +34,7 @@ HEALTHCHECK --interval=1s CMD touch /checked /t/checked
 def sandbox(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[AttachedSandbox]:
     path = tmp_path / "Dockerfile"
     path.write_text(_IMAGE)
-    image = Images(docker_engine.api).resolve(ImageSource(dockerfile=path))
+    image = DockerImages(docker_engine.api).resolve(ImageSource(dockerfile=path))
     box = docker_engine.launch(SandboxSpec(image))
     yield box
     box.close()

@@ -24,7 +24,7 @@ from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.results.files import read_results
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.suites.loader import load_suite
 from tests.integration.suites.test_bundled_python import WRONG
 from tests.integration.suites.test_bundled_sql import mistaken
@@ -108,7 +108,7 @@ def trees(docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory)
     api = docker_engine.api
     for name in ("bash", "python", "ctf"):
         dockerfile = bundled_folder("dockerfiles") / f"{name}.Dockerfile"
-        image = Images(api).resolve(ImageSource(dockerfile=dockerfile))
+        image = DockerImages(api).resolve(ImageSource(dockerfile=dockerfile))
         (folder / name).mkdir()
         container = api.create_container(image, ["true"])["Id"]
         try:

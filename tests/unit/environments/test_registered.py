@@ -22,7 +22,7 @@ from pytest_intercode.environments.registry import (
     register_environment,
 )
 from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
-from pytest_intercode.sandboxes.bubblewrap.images import Images
+from pytest_intercode.sandboxes.bubblewrap.images import Systems
 from pytest_intercode.sandboxes.protocol import HOST
 from pytest_intercode.suites.catalogue import bundled_tasks
 from pytest_intercode.suites.loader import load_suite
@@ -150,7 +150,7 @@ RUN apt-get update \\
 def test_packages_that_the_host_has_need_no_image(tmp_path: Path) -> None:
     path = tmp_path / "own.Dockerfile"
     path.write_text(PLAIN.replace("PACKAGE", "bash"))
-    assert Images(tmp_path / "ours").resolve(ImageSource(dockerfile=path)) == HOST
+    assert Systems(tmp_path / "ours").resolve(ImageSource(dockerfile=path)) == HOST
 
 
 @pytest.mark.skipif(not Path("/var/lib/dpkg/status").is_file(), reason="this is no Debian")
@@ -160,7 +160,7 @@ def test_packages_that_the_host_lacks(tmp_path: Path) -> None:
     with pytest.raises(
         ImageError, match=r"own\.Dockerfile installs: apt-get install no-such-packa"
     ):
-        Images(tmp_path / "ours").resolve(ImageSource(dockerfile=path))
+        Systems(tmp_path / "ours").resolve(ImageSource(dockerfile=path))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_whatever_else_is_done_needs_an_image(more: str, tmp_path: Path) -> None
     path = tmp_path / "own.Dockerfile"
     path.write_text(f"{PLAIN.replace('PACKAGE', 'bash')}{more}\n")
     with pytest.raises(ImageError, match="is made by Docker; for bubblewrap, unpack"):
-        Images(tmp_path / "ours").resolve(ImageSource(dockerfile=path))
+        Systems(tmp_path / "ours").resolve(ImageSource(dockerfile=path))
 
 
 # -- an installed package

@@ -16,18 +16,17 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.sandboxes.docker import address as module
-from pytest_intercode.sandboxes.docker.address import (
-    Address,
-    Link,
-    find_address,
-)
-from pytest_intercode.sandboxes.hosts import DockerHost, parse_host
+from pytest_intercode.sandboxes.docker import errors, link
+from pytest_intercode.sandboxes.docker.address import Address, find_address
+from pytest_intercode.sandboxes.docker.backend import DockerBackend
+from pytest_intercode.sandboxes.docker.engine import connect
+from pytest_intercode.sandboxes.docker.link import Link
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings, parse_host
 
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
 
@@ -88,11 +87,11 @@ def write_context(name: str, host: object, *, certificates: str = "", skip: bool
 
 def test_contexts_lead_to_their_hosts() -> None:
     write_context("big", "ssh://ada@big")
-    assert find_address("big") == Address("big", "ssh://ada@big")
+    assert find_address("big") == Address("big", "ssh://ada@big", context="big")
     tls = write_context("safe", "tcp://safe:2376", certificates="ca cert key")
     files = (str(tls / "ca.pem"), str(tls / "cert.pem"), str(tls / "key.pem"))
     safe = find_address("safe")
-    assert safe == Address("safe", "tcp://safe:2376", files)
+    assert safe == Address("safe", "tcp://safe:2376", files, context="safe")
     assert Address.from_json(json.loads(json.dumps(safe.to_json()))) == safe
     write_context("lax", "tcp://safe:2376", certificates="ca cert key", skip=True)
     assert not find_address("lax").verify
@@ -135,6 +134,64 @@ def test_the_environment_names_the_certificates(
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     assert find_address("tcp://there:2376").verify
     assert not find_address("unix:///there").certificates
+
+
+# -- the engine that nobody names
+
+
+def use_context(name: str) -> None:
+    folder = Path(os.environ["DOCKER_CONFIG"])
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"currentContext": name}))
+
+
+def test_the_engine_is_that_of_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Address("", "unix:///var/run/docker.sock")
+    assert find_address() == usual
+    write_context("big", "ssh://ada@big")
+    write_context("small", "unix:///run/small.sock")
+    assert find_address() == usual
+    use_context("big")
+    assert find_address() == Address("", "ssh://ada@big", context="big")
+    assert find_address("default") == Address("default", usual.url)
+    monkeypatch.setenv("DOCKER_CONTEXT", "small")
+    assert find_address() == Address("", "unix:///run/small.sock", context="small")
+    assert str(DockerBackend(SandboxSettings())) == "docker on small"
+    monkeypatch.setenv("DOCKER_CONTEXT", "default")
+    assert find_address() == usual
+    monkeypatch.setenv("DOCKER_CONTEXT", "small")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
+    assert find_address() == Address("", "tcp://127.0.0.1:2375")
+    assert str(DockerBackend(SandboxSettings())) == "docker"
+
+
+def test_a_current_context_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_context("big", "ssh://ada@big")
+    use_context("bgi")
+    message = r"current context is 'bgi', and there is no such Docker context in .*: default, big\."
+    with pytest.raises(ConfigurationError, match=message):
+        connect()
+    assert "current context is 'bgi'" in DockerBackend(SandboxSettings()).problem()
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/small.sock")
+    assert find_address().url == "unix:///run/small.sock"
+    monkeypatch.delenv("DOCKER_HOST")
+    config = Path(os.environ["DOCKER_CONFIG"], "config.json")
+    for text in ("{", "[]"):
+        config.write_text(text)
+        with pytest.raises(ConfigurationError, match=r"config\.json cannot be read: .*DOCKER_HOST"):
+            find_address()
+
+
+def test_a_folder_of_contexts_next_to_the_tests_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "task"
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    write_context("big", "tcp://elsewhere:2375")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigurationError, match="there is no such Docker context"):
+        find_address("big")
 
 
 # -- engines that are of no use
@@ -196,13 +253,17 @@ def test_an_engine_that_is_too_old(listen: Listen) -> None:
 
 
 def test_an_engine_that_does_not_answer(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.2)
+    for module in (errors, link):
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", 0.2)
     assert said_of(listen(b"")) == "no answer within 0.2 seconds"
 
 
-def test_nobody_is_there(listen: Listen, tmp_path: Path) -> None:
+def test_nobody_is_there(listen: Listen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     there = f"unix://{tmp_path}/none.sock"
     assert said_of(there) == "no Docker engine answers there: No such file or directory"
+    monkeypatch.setenv("DOCKER_HOST", there)
+    with pytest.raises(EngineUnavailable, match=f"answers at {there}: No such file or directory. "):
+        connect()
     hangs_up = listen(b"\r\n")
     assert said_of(hangs_up).startswith("no Docker engine answers there: ")
 
@@ -222,6 +283,9 @@ def test_tls_that_does_not_match(
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path / "client"))
     assert said_of(plain).startswith("TLS: the engine speaks none there")
+    monkeypatch.setenv("DOCKER_HOST", plain)
+    with pytest.raises(EngineUnavailable, match=f"the Docker engine at {plain}: TLS: the engine s"):
+        connect()
     (tmp_path / "client" / "key.pem").write_text("no key")
     assert said_of(plain).endswith("client/key.pem is none, or the two do not match")
 
