@@ -41,16 +41,16 @@ BY_NAME = ("datasets", "gate", "growth", "paper", "runtimes")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is named; return the exit status: 0, or 1 if a part could not be measured."""
     parser = _parser()
-    given = parser.parse_args(arguments)
-    names = given.part or [name for name in PARTS if name not in BY_NAME]
+    options = parser.parse_args(arguments)
+    names = options.part or [name for name in PARTS if name not in BY_NAME]
     try:
-        _check(names, given.markdown, given.plot)
+        _check(names, options.markdown, options.plot)
     except ValueError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    known = facts()
-    if given.quick:
-        known.append("quick: the numbers mean nothing")
+    notes = facts()
+    if options.quick:
+        notes.append("quick: the numbers mean nothing")
     parts: dict[str, Part] = {}
     took: dict[str, float] = {}
     failed = False
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {PARTS[name]}", file=sys.stderr, flush=True)
         began = time.monotonic()
         try:
-            parts[name] = _measure(name, Scale(given.quick))
+            parts[name] = _measure(name, Scale(options.quick))
         except Unavailable as reason:
             parts[name] = Part(PARTS[name], notes=[f"Not measured: {reason}"])
         except Exception as error:  # the other parts are worth having
@@ -66,16 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
             parts[name] = Part(PARTS[name], notes=[f"Failed: {type(error).__name__}"])
         took[name] = time.monotonic() - began
-    spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
-    known.append(f"measured in {duration(sum(took.values()))}: {spent}")
+    durations = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
+    notes.append(f"measured in {duration(sum(took.values()))}: {durations}")
     tables = list(parts.values())
     sys.stderr.flush()
-    print("\n".join([*known, "", aligned(tables), "", verdict(parts)]))
-    if given.markdown:
-        put_between(given.markdown, f"{markdown(tables, known)}\n\n{verdict(parts)}")
-    if given.plot:
+    print("\n".join([*notes, "", aligned(tables), "", verdict(parts)]))
+    if options.markdown:
+        put_between(options.markdown, f"{markdown(tables, notes)}\n\n{verdict(parts)}")
+    if options.plot:
         panels = [panel for part in tables for panel in part.panels]
-        given.plot.write_text(svg(panels, f"{known[0]}. {known[2]}."), encoding="utf-8")
+        options.plot.write_text(svg(panels, f"{notes[0]}. {notes[2]}."), encoding="utf-8")
     return 1 if failed else 0
 
 
@@ -83,16 +83,16 @@ def verdict(parts: Mapping[str, Part]) -> str:
     """Say how many bounds are kept, and which are not."""
     judged = [(name, row) for name, part in parts.items() for row in part.rows if row.bound]
     missed = [f"{name}: {row.what}" for name, row in judged if not row.met]
-    met = f"{len(judged) - len(missed)} of {len(judged)} bounds are met."
-    return f"{met} Not met: {'; '.join(missed)}." if missed else met
+    sentence = f"{len(judged) - len(missed)} of {len(judged)} bounds are met."
+    return f"{sentence} Not met: {'; '.join(missed)}." if missed else sentence
 
 
 def _parser() -> argparse.ArgumentParser:
-    listed = "\n".join(f"  {name:16}{what}" for name, what in PARTS.items())
+    part_lines = "\n".join(f"  {name:16}{description}" for name, description in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure pytest-intercode side by side with what it stands on.",
-        epilog=f"parts:\n{listed}",
+        epilog=f"parts:\n{part_lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("part", nargs="*", help="what to measure; all by default")

@@ -84,8 +84,8 @@ def measure(scale: Scale) -> Part:
             part.rows.append(against(name, ours, "command line `docker exec`", theirs))
     if "open" in runs:
         ours, theirs = times["docker :"], times["open :"]
-        what = "an open `docker exec -i bash`"
-        part.rows.append(against("`:` on docker", ours, what, theirs, OPEN_BOUND))
+        comparison = "an open `docker exec -i bash`"
+        part.rows.append(against("`:` on docker", ours, comparison, theirs, OPEN_BOUND))
     if "bubblewrap" in runs:
         for action in ACTIONS:
             ours, theirs = times[f"bubblewrap {action}"], times[f"bare {action}"]

@@ -98,9 +98,9 @@ class BareContainers:
         Returns:
             Its status and its output.
         """
-        made = self._api.exec_create(name, command, workdir=folder)
-        output = self._api.exec_start(made["Id"])
-        return int(self._api.exec_inspect(made["Id"])["ExitCode"]), output
+        execution = self._api.exec_create(name, command, workdir=folder)
+        output = self._api.exec_start(execution["Id"])
+        return int(self._api.exec_inspect(execution["Id"])["ExitCode"]), output
 
     def schedule(self, episodes: int, *, concurrency: int, thinking: float) -> float:
         """Return the seconds of episodes that have two containers each, and only think.
@@ -142,8 +142,8 @@ class BareContainers:
             f"began=$(date +%s%N)\n({script}\n) 2>&1 | cat >/dev/null\n"
             "echo $(($(date +%s%N) - began))"
         )
-        made = self._api.exec_create(name, ["bash", "-c", whole], environment=dict(variables))
-        return int(self._api.exec_start(made["Id"])) / 1e9
+        execution = self._api.exec_create(name, ["bash", "-c", whole], environment=dict(variables))
+        return int(self._api.exec_start(execution["Id"])) / 1e9
 
     def put(self, name: str, archive: bytes) -> None:
         """Unpack an archive at a container's root."""
@@ -182,18 +182,18 @@ def bare_shell(command: Sequence[str] = ("bash",)) -> Iterator[Callable[[str], b
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, cwd="/"
     ) as shell:
-        given, said = shell.stdin, shell.stdout
-        assert given is not None
-        assert said is not None
+        shell_input, shell_output = shell.stdin, shell.stdout
+        assert shell_input is not None
+        assert shell_output is not None
 
         def run(line: str) -> bytes:
             marker = secrets.token_hex(8)
-            given.write(f"{line}\necho {marker} $?\n".encode())
-            given.flush()
+            shell_input.write(f"{line}\necho {marker} $?\n".encode())
+            shell_input.flush()
             printed = b""
-            while not (read := said.readline()).startswith(marker.encode()):
-                assert read, "the shell has ended"
-                printed += read
+            while not (line_read := shell_output.readline()).startswith(marker.encode()):
+                assert line_read, "the shell has ended"
+                printed += line_read
             return printed
 
         try:

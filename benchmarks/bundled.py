@@ -30,14 +30,14 @@ def measure(scale: Scale) -> Part:
         left_out = [f"--deselect={name}" for name in first.failed]
 
         def tries(backend: str, count: int) -> float:
-            some = (f"--intercode-limit={scale.pick(SOME, 2)}", f"--intercode-repeat={count}")
-            return folder.pytest(*WHAT, *some, f"--intercode-sandbox={backend}", *left_out).loop
+            options = (f"--intercode-limit={scale.pick(SOME, 2)}", f"--intercode-repeat={count}")
+            return folder.pytest(*WHAT, *options, f"--intercode-sandbox={backend}", *left_out).loop
 
         def run(backend: str) -> float:
-            done = folder.pytest(*WHAT, *limit, f"--intercode-sandbox={backend}", *left_out)
-            assert done.passed == first.passed, (backend, done.passed, first.passed)
-            wholes[backend].append(done.whole)
-            return done.loop
+            finished = folder.pytest(*WHAT, *limit, f"--intercode-sandbox={backend}", *left_out)
+            assert finished.passed == first.passed, (backend, finished.passed, first.passed)
+            wholes[backend].append(finished.whole)
+            return finished.loop
 
         times = in_turn(
             {"docker": lambda: run("docker"), "bubblewrap": lambda: run("bubblewrap")},
@@ -59,7 +59,9 @@ def measure(scale: Scale) -> Part:
             Bound("at most", 1 / 5),
         )
     )
-    whole = {backend: sorted(taken)[len(taken) // 2] for backend, taken in wholes.items()}
+    whole = {
+        backend: sorted(durations)[len(durations) // 2] for backend, durations in wholes.items()
+    }
     part.rows.append(
         against(
             "the whole process, with pytest's start and end",
@@ -71,11 +73,11 @@ def measure(scale: Scale) -> Part:
     part.rows += [
         against(
             f"{TRIES} tries at each of {scale.pick(SOME, 2)} tasks on {backend}, the run loop",
-            taken["more"],
+            durations["more"],
             f"{TRIES} times one try",
-            TRIES * taken["once"],
+            TRIES * durations["once"],
         )
-        for backend, taken in repeated.items()
+        for backend, durations in repeated.items()
     ]
     if first.failed:
         part.notes.append(

@@ -64,8 +64,8 @@ class Clock:
 def _memory(what: str) -> int:
     """Return the process's resident memory in bytes, now or at its highest; no children's."""
     status = Path("/proc/self/status").read_text()
-    found = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
+    return int(match[1]) * 1024 if match else 0
 
 
 def pytest_configure(config: pytest.Config) -> None:

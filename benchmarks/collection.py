@@ -53,9 +53,9 @@ def task_rows(folder: Path, count: int) -> None:
 def pytest_process(folder: Path, *arguments: str) -> float:
     """Return how many seconds a pytest process takes."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    known = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    variables = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     return seconds(
         lambda: subprocess.run(
-            command, cwd=folder, env=known, check=True, stdout=subprocess.DEVNULL
+            command, cwd=folder, env=variables, check=True, stdout=subprocess.DEVNULL
         )
     )

@@ -96,19 +96,19 @@ def measure(scale: Scale) -> Part:
                         if (backend, ms, concurrency) == ("docker", *JUDGED):
                             bare.append(engine_alone(episodes))
     cells = {
-        key: Cell(*key, episodes=plan[key[1]][key[2]], runs=tuple(taken))
-        for key, taken in runs.items()
+        key: Cell(*key, episodes=plan[key[1]][key[2]], runs=tuple(durations))
+        for key, durations in runs.items()
     }
     rows = [_row(cells, cell) for cell in sorted(cells.values(), key=_order)]
     if bare:
         ms, concurrency = JUDGED
-        ours, theirs = cells["docker", ms, concurrency].loop, statistics.median(bare)
-        what = f"docker, {ms} ms a turn, concurrency {concurrency}"
-        rows.append(against(what, ours, "bare containers in the same order", theirs, ENGINE))
+        product, reference = cells["docker", ms, concurrency].loop, statistics.median(bare)
+        title = f"docker, {ms} ms a turn, concurrency {concurrency}"
+        rows.append(against(title, product, "bare containers in the same order", reference, ENGINE))
     slow = max(plan)
-    most, least = max(plan[slow]), min(plan[0])
+    highest, least = max(plan[slow]), min(plan[0])
     rows += [
-        _memory(cells[backend, slow, most], cells[backend, 0, least]) for backend in backends()
+        _memory(cells[backend, slow, highest], cells[backend, 0, least]) for backend in backends()
     ]
     notes = [
         "The ideal is thinking alone: rounds of episodes x turns x thought. Whole: the process, "
@@ -131,33 +131,35 @@ def _order(cell: Cell) -> tuple[int, int, int]:
 
 def _row(cells: Cells, cell: Cell) -> Row:
     per_second = f"{cell.episodes / cell.loop:.3g}/s"
-    ours = f"{cell.episodes} in {duration(cell.loop)}, {per_second} (whole: {duration(cell.whole)})"
-    what = f"{cell.backend}, {cell.ms} ms a turn, concurrency {cell.concurrency}"
+    measured = (
+        f"{cell.episodes} in {duration(cell.loop)}, {per_second} (whole: {duration(cell.whole)})"
+    )
+    title = f"{cell.backend}, {cell.ms} ms a turn, concurrency {cell.concurrency}"
     if cell.ms:
         bound = BOUNDS[cell.backend] if (cell.ms, cell.concurrency) == JUDGED else None
         ideal = f"ideal: {duration(cell.ideal)}"
-        return Row(what, ours, ideal, cell.loop / cell.ideal, bound)
+        return Row(title, measured, ideal, cell.loop / cell.ideal, bound)
     one = cells[cell.backend, 0, 1]
     if cell is one:
-        return Row(what, ours)
+        return Row(title, measured)
     ratio = cell.loop / cell.episodes / (one.loop / one.episodes)
-    return Row(what, ours, f"at concurrency 1: {duration(one.loop)}", ratio)
+    return Row(title, measured, f"at concurrency 1: {duration(one.loop)}", ratio)
 
 
 def _memory(many: Cell, one: Cell) -> Row:
-    each = (many.peak - one.peak) / (many.concurrency - one.concurrency)
+    bytes_each = (many.peak - one.peak) / (many.concurrency - one.concurrency)
     return Row(
         f"memory of an episode more at the same time, {many.backend}",
-        f"{each / 1e6:.2f} MB",
+        f"{bytes_each / 1e6:.2f} MB",
         f"the process: {one.peak / 1e6:.0f} MB with {one.concurrency}, "
         f"{many.peak / 1e6:.0f} MB with {many.concurrency} at a time",
         bound=MEMORY,
-        value=each,
+        value=bytes_each,
     )
 
 
 def _panels(cells: Cells) -> list[Panel]:
-    over = Panel(
+    thought_panel = Panel(
         "Run loop over ideal (1 is thinking alone)",
         "episodes at a time",
         "run time / thinking alone",
@@ -165,7 +167,7 @@ def _panels(cells: Cells) -> list[Panel]:
         y_log=True,
     )
     speed = Panel("Speed", "episodes at a time", "episodes per second", x_log=True, y_log=True)
-    each = Panel(
+    engine_panel = Panel(
         "What an episode adds to the thinking",
         "episodes at a time",
         "milliseconds per episode",
@@ -175,18 +177,18 @@ def _panels(cells: Cells) -> list[Panel]:
     agents = sorted({cell.ms for cell in cells.values()})
     for colour, ms in enumerate(agents):
         for backend in backends():
-            drawn = sorted(
+            levels = sorted(
                 (c for c in cells.values() if (c.backend, c.ms) == (backend, ms)),
                 key=lambda cell: cell.concurrency,
             )
             name, dashed = f"{backend}, {ms} ms agent", backend == "bubblewrap"
             if ms:
-                points = tuple((c.concurrency, c.loop / c.ideal) for c in drawn)
-                over.lines.append(Line(name, points, colour, dashed))
+                points = tuple((c.concurrency, c.loop / c.ideal) for c in levels)
+                thought_panel.lines.append(Line(name, points, colour, dashed))
             points = tuple(
-                (c.concurrency, max(0.1, (c.loop - c.ideal) * 1000 / c.episodes)) for c in drawn
+                (c.concurrency, max(0.1, (c.loop - c.ideal) * 1000 / c.episodes)) for c in levels
             )
-            each.lines.append(Line(name, points, colour, dashed))
-            points = tuple((c.concurrency, c.episodes / c.loop) for c in drawn)
+            engine_panel.lines.append(Line(name, points, colour, dashed))
+            points = tuple((c.concurrency, c.episodes / c.loop) for c in levels)
             speed.lines.append(Line(name, points, colour, dashed))
-    return [over, each, speed]
+    return [thought_panel, engine_panel, speed]

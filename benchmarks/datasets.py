@@ -86,13 +86,13 @@ def _spider(scale: Scale, data: Path, part: Part) -> None:
         connection: Any = pymysql.connect(unix_socket=str(shared / "mysql.sock"), user="root")
         stack.callback(connection.close)
         empty_tests(folder.path, len(tasks))
-        what = ("--intercode-dataset=spider", f"--intercode-data={data}")
-        which = ("--intercode-agent=oracle", f"--intercode-limit={len(tasks)}")
+        options = ("--intercode-dataset=spider", f"--intercode-data={data}")
+        selection = ("--intercode-agent=oracle", f"--intercode-limit={len(tasks)}")
         times = in_turn(
             {
                 "golds": lambda: seconds(lambda: _each_gold_twice(connection, tasks)),
                 "empty": lambda: pytest_process(folder.path, "test_empty.py", "-p", "no:intercode"),
-                "ours": lambda: pytest_process(folder.path, *what, *which),
+                "ours": lambda: pytest_process(folder.path, *options, *selection),
             },
             scale.pick(5, 1),
         )

@@ -80,10 +80,10 @@ def judged(
     for _ in range(runs):
         old, new = {}, {}
         for task in range(tasks):
-            was = chance(random)
-            now = change(was, random)
-            old[task] = [random.random() < was for _ in range(before or repeats)]
-            new[task] = [random.random() < now for _ in range(repeats)]
+            old_chance = chance(random)
+            new_chance = change(old_chance, random)
+            old[task] = [random.random() < old_chance for _ in range(before or repeats)]
+            new[task] = [random.random() < new_chance for _ in range(repeats)]
         counts[paired_test(old, new, level=LEVEL, smallest=DROP).kind] += 1
     return {kind: counts[kind] / runs for kind in get_args(Kind)}
 
@@ -92,23 +92,23 @@ def measure(scale: Scale) -> Part:
     """Simulate runs without a change, and runs with a drop of 10 points."""
     runs = scale.pick(1000, 20)
     part = Part(f"comparing two runs of {_TASKS} tasks, {runs:,} times")
-    for repeats, before in ((1, 0), (3, 0), (3, 1)):
-        tries = _tries(repeats, before)
+    for repeats, runs_before in ((1, 0), (3, 0), (3, 1)):
+        tries = _tries(repeats, runs_before)
         scale.say(f"nothing changed, {tries}")
         for seed, (name, chance) in enumerate(MIXES.items()):
-            found = judged(seed, runs, repeats=repeats, before=before, chance=chance)
-            part.rows.append(_false_alarms(f"false alarms, {tries}, {name}", found, runs))
+            judgement = judged(seed, runs, repeats=repeats, before=runs_before, chance=chance)
+            part.rows.append(_false_alarms(f"false alarms, {tries}, {name}", judgement, runs))
     for repeats in (1, 3):
         scale.say(f"10 points less, {_tries(repeats)}")
         for seed, (name, drop) in enumerate(DROPS.items()):
-            found = judged(
+            judgement = judged(
                 seed,
                 runs,
                 repeats=repeats,
                 chance=_middling,
                 change=lambda chance, random, drop=drop: drop(chance, DROP, random),  # type: ignore[misc]
             )
-            part.rows += _found(f"{_tries(repeats)}, {name}", found, repeats, runs)
+            part.rows += _found(f"{_tries(repeats)}, {name}", judgement, repeats, runs)
     part.notes = [
         f"False alarms: regressions and improvements together, at a level of {LEVEL:g}. Bounds "
         f"that are at most allow three standard errors of {runs:,} simulations.",
@@ -123,8 +123,8 @@ def _middling(random: Random) -> float:
 
 
 def _tries(repeats: int, before: int = 0) -> str:
-    told = "1 try" if repeats == 1 else f"{repeats} tries"
-    return f"{before} before and {told} after" if before else told
+    text = "1 try" if repeats == 1 else f"{repeats} tries"
+    return f"{before} before and {text} after" if before else text
 
 
 def _false_alarms(what: str, found: Mapping[Kind, float], runs: int) -> Row:

@@ -57,9 +57,9 @@ def scripted_server() -> Iterator[str]:
 def request(path: str, stream: bool) -> bytes:
     """Return a request of a usual size."""
     text = "A sentence of instructions, as long prompts have many. " * (SIZE // 56)
-    said = [{"role": "user", "content": text}]
+    messages = [{"role": "user", "content": text}]
     key = "input" if path.endswith("responses") else "messages"
-    return json.dumps({"model": "m", key: said, "stream": stream}).encode()
+    return json.dumps({"model": "m", key: messages, "stream": stream}).encode()
 
 
 def asking(
@@ -117,10 +117,10 @@ def measure(scale: Scale) -> Part:
                     scale.pick(15, 2),
                 )
                 ours, direct = times["gateway"], times["direct"]
-                what = "first byte of a stream" if stream else "an answer in one piece"
+                title = "first byte of a stream" if stream else "an answer in one piece"
                 part.rows.append(
                     Row(
-                        f"{what}, {api}",
+                        f"{title}, {api}",
                         duration(ours),
                         f"direct: {duration(direct)}",
                         ours / direct,

@@ -69,8 +69,8 @@ def _by_concurrency(scale: Scale, part: Part) -> None:
                 scale.say(f"{backend}, {level} at a time: {rates[-1]:.3g}/s of {limits[-1]:.3g}/s")
         for level, rate, limit in zip(levels, rates, limits, strict=True):
             bound = LIMIT if backend == "docker" and level >= THREADS else None
-            what, most = f"{backend}, {level} at a time, no thought", f"bare: {limit:.3g}/s"
-            part.rows.append(Row(what, f"{rate:.3g}/s", most, rate / limit, bound))
+            title, highest = f"{backend}, {level} at a time, no thought", f"bare: {limit:.3g}/s"
+            part.rows.append(Row(title, f"{rate:.3g}/s", highest, rate / limit, bound))
         for name, values, dashed in ((backend, rates, False), (f"{backend}, bare", limits, True)):
             points = tuple(zip(map(float, levels), values, strict=True))
             panel.lines.append(Line(name, points, colour, dashed))
@@ -108,12 +108,15 @@ def _by_tasks(scale: Scale, part: Part) -> None:
             times.append((size, run.processor / size))
             scale.say(f"{size:,} tasks in {duration(run.loop)}")
     usual = times[1][1]
-    for tasks, each in times:
-        ours, reference = f"{each * 1e3:.2f} ms each", f"{times[1][0]:,.0f}: {usual * 1e3:.2f} ms"
+    for tasks, mean in times:
+        measured, reference = (
+            f"{mean * 1e3:.2f} ms each",
+            f"{times[1][0]:,.0f}: {usual * 1e3:.2f} ms",
+        )
         bound = STEADY if tasks == sizes[-1] else None
         what = f"processor's time of {tasks:,.0f} tasks in one run, pretended"
-        part.rows.append(Row(what, ours, reference, each / usual, bound))
-    line = Line("pytest's process", tuple((size, each * 1e3) for size, each in times))
+        part.rows.append(Row(what, measured, reference, mean / usual, bound))
+    line = Line("pytest's process", tuple((size, mean * 1e3) for size, mean in times))
     flat = Line("linear growth", tuple((size, usual * 1e3) for size, _ in times), 1, True)
     title, y_label = "Tasks in one run (pretended)", "milliseconds of processor per task"
     part.panels.append(Panel(title, "tasks", y_label, [line, flat], True))
@@ -126,16 +129,16 @@ def _collections(scale: Scale, part: Part) -> None:
         least = _collected(folder.path, 1)
         for size in sizes:  # whole processes: of a thousand tasks, most is pytest's start
             most = _collected(folder.path, size)
-            (empty, of_empty), (ours, of_ours) = (
+            (empty, of_empty), (product, of_ours) = (
                 (took, (peak - low) / size)
                 for (took, peak), (_, low) in zip(most, least, strict=True)
             )
-            ratios.append((size, ours / empty))
-            scale.say(f"collecting {size:,}: {duration(ours)}, empty tests {duration(empty)}")
+            ratios.append((size, product / empty))
+            scale.say(f"collecting {size:,}: {duration(product)}, empty tests {duration(empty)}")
             twice, a_task = (TWICE, A_TASK) if size == sizes[-1] else (None, None)
-            theirs = f"as many empty tests: {duration(empty)}"
+            reference = f"as many empty tests: {duration(empty)}"
             what = f"collecting {size:,} tasks"
-            part.rows.append(Row(what, duration(ours), theirs, ours / empty, twice))
+            part.rows.append(Row(what, duration(product), reference, product / empty, twice))
             memory = f"{of_ours / 1e3:.1f} KB a task", f"an empty test: {of_empty / 1e3:.1f} KB"
             part.rows.append(Row("their memory", *memory, bound=a_task, value=of_ours - of_empty))
     line = Line("ours / empty tests", tuple(ratios))
@@ -155,9 +158,11 @@ def _process(folder: Path, *arguments: str) -> tuple[float, int]:
     """Collect; return the seconds of processor and the highest memory in bytes."""
     command = [*plain_pytest(), "--co", *arguments]
     environment = {**os.environ, "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as begun:
-        _, status, used = os.wait4(begun.pid, 0)
-        begun.returncode = os.waitstatus_to_exitcode(status)
-    if begun.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {begun.returncode}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, resources = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return resources.ru_utime + resources.ru_stime, resources.ru_maxrss * 1024

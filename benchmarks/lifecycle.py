@@ -39,9 +39,9 @@ def episodes(provider: SandboxProvider, count: int) -> float:
     def one_after_another() -> None:
         for _ in range(count):
             first, _ = environment.reset(task=TASK)
-            done = run_episode(make_oracle(TASK), environment, first)
+            record = run_episode(make_oracle(TASK), environment, first)
             environment.close()
-            assert done.solved, done.headline
+            assert record.solved, record.headline
 
     return seconds(one_after_another) / count
 
@@ -82,7 +82,7 @@ def measure(scale: Scale) -> Part:
     count = scale.pick(8, 1)
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(bare_containers())
-        before = bare.sandboxes()
+        sandboxes_before = bare.sandboxes()
         works: dict[str, Callable[[], float]] = {}
         for backend in backends():
             provider = stack.enter_context(
@@ -91,13 +91,13 @@ def measure(scale: Scale) -> Part:
             episodes(provider, 1)
 
             def work(provider: SandboxProvider = provider) -> float:
-                settled(bare, before)
+                settled(bare, sandboxes_before)
                 return episodes(provider, count)
 
             works[backend] = work
 
         def cycle(disabled: bool) -> float:
-            settled(bare, before)
+            settled(bare, sandboxes_before)
             return bare.cycles(count, disabled=disabled) / count
 
         if "bubblewrap" in works:
@@ -107,16 +107,20 @@ def measure(scale: Scale) -> Part:
         works["disabled"] = lambda: cycle(disabled=True)
         works["none"] = lambda: cycle(disabled=False)
         times = in_turn(works, scale.pick(7, 1))
-    ours, bare_cycle = times["docker"], "a bare container cycle"
+    product, bare_cycle = times["docker"], "a bare container cycle"
     for kind, name in (("disabled", "networking disabled"), ("none", "network mode `none`")):
         part.rows.append(
-            against("an episode on docker", ours, f"{bare_cycle}, {name}", times[kind])
+            against("an episode on docker", product, f"{bare_cycle}, {name}", times[kind])
         )
     if "bubblewrap" in times:
-        theirs, bound = times["bubblewrap"], Bound("at most", 1 / 8)
-        part.rows.append(against("an episode on bubblewrap", theirs, "on docker", ours, bound))
-        ours, theirs, bound = times["sandbox"], times["bare bwrap"], Bound("at most", 2)
+        reference, bound = times["bubblewrap"], Bound("at most", 1 / 8)
         part.rows.append(
-            against("a sandbox on bubblewrap", ours, "a bare `bwrap` with bash", theirs, bound)
+            against("an episode on bubblewrap", reference, "on docker", product, bound)
+        )
+        product, reference, bound = times["sandbox"], times["bare bwrap"], Bound("at most", 2)
+        part.rows.append(
+            against(
+                "a sandbox on bubblewrap", product, "a bare `bwrap` with bash", reference, bound
+            )
         )
     return part

@@ -29,10 +29,12 @@ def measure(scale: Scale) -> Part:
         run = thinking(folder, backend, episodes=episodes, concurrency=CONCURRENCY, ms=0)
     fifth = episodes // 5
     early, late = (
-        statistics.median(open_ for at, _, open_ in run.samples if low < at <= low + fifth)
+        statistics.median(
+            open_ for seconds, _, open_ in run.samples if low < seconds <= low + fifth
+        )
         for low in (fifth, episodes - fifth)
     )
-    each, processor = growth(run), run.processor / episodes
+    grown, processor = growth(run), run.processor / episodes
     rows = [
         Row(
             "processor's time of pytest's process, for each episode",
@@ -43,10 +45,10 @@ def measure(scale: Scale) -> Part:
         ),
         Row(
             "memory, for each episode that is done",
-            f"{each / 1e3:+.1f} KB",
+            f"{grown / 1e3:+.1f} KB",
             f"an empty test: {growth(empty) / 1e3:+.1f} KB",
             bound=Bound("at most", 8e3, "8 KB"),
-            value=each,
+            value=grown,
         ),
         Row(
             f"open descriptors in the last {fifth} (median)",
@@ -66,8 +68,15 @@ def measure(scale: Scale) -> Part:
         "episodes done",
         "MB of memory; open descriptors",
         [
-            Line("memory (MB)", tuple((at, memory / 1e6) for at, memory, _ in run.samples)),
-            Line("open descriptors", tuple((at, open_) for at, _, open_ in run.samples), 1, True),
+            Line(
+                "memory (MB)", tuple((seconds, memory / 1e6) for seconds, memory, _ in run.samples)
+            ),
+            Line(
+                "open descriptors",
+                tuple((seconds, open_) for seconds, _, open_ in run.samples),
+                1,
+                True,
+            ),
         ],
     )
     title = f"{episodes} episodes in one run, {CONCURRENCY} at a time on {backend}"
@@ -78,5 +87,5 @@ def growth(run: Run) -> float:
     """Return the bytes that an item adds to the process, after the first fifth of a run."""
     settled = run.samples[len(run.samples) // 5 :]
     return statistics.linear_regression(
-        [at for at, _, _ in settled], [memory for _, memory, _ in settled]
+        [seconds for seconds, _, _ in settled], [memory for _, memory, _ in settled]
     ).slope

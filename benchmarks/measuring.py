@@ -54,8 +54,8 @@ def in_turn(works: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, 
         works: measures by name; each returns what it measured.
         rounds: how often each is taken.
     """
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    durations: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            taken[name].append(work())
-    return {name: statistics.median(values) for name, values in taken.items()}
+            durations[name].append(work())
+    return {name: statistics.median(values) for name, values in durations.items()}

@@ -78,8 +78,8 @@ class Chain:
         self._shell(self._gold, RESET)
         self._own(self._gold, ";".join(task.gold))
         sides = self._agent, self._gold
-        mine, theirs = (parse_status(self._shell(side, STATUS)) for side in sides)
-        for path, code in set(mine) & set(theirs):
+        agent, gold = (parse_status(self._shell(side, STATUS)) for side in sides)
+        for path, code in set(agent) & set(gold):
             if code in ("A", "??", "C"):
                 command = f"md5sum {path}" if "." in path else f"md5deep -r {path}"
                 for side in sides:
@@ -153,8 +153,8 @@ def measure(scale: Scale) -> Part:
     data, recordings = (Path(name or "").resolve() for name in names)
     recording = recordings / "bash_fs1_gpt-4.json.gz"
     count = scale.pick(20, 2)
-    asked = data_folder(data, "INTERCODE_DATA")
-    tasks = dataset_tasks(DATASET, asked, DATASET)[:count]
+    data_source = data_folder(data, "INTERCODE_DATA")
+    tasks = dataset_tasks(DATASET, data_source, DATASET)[:count]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         bare = stack.enter_context(bare_containers())
@@ -187,8 +187,8 @@ def measure(scale: Scale) -> Part:
     for backend in backends():
         for many in AT_A_TIME:
             name, bound = named(backend, many), Bound("at most", BOUNDS[backend])
-            what = f"{count} episodes, {steps} actions, {name}"
-            row = against(what, times[name], "InterCode's execs", times["chain"], bound)
+            title = f"{count} episodes, {steps} actions, {name}"
+            row = against(title, times[name], "InterCode's execs", times["chain"], bound)
             part.rows.append(row)
     part.notes.append(
         "The limits of this machine: of the chain, the actions and gold take "

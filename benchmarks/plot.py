@@ -97,9 +97,9 @@ def svg(panels: Sequence[Panel], caption: str) -> str:
         panels: what is drawn; those without a point are left out.
         caption: one line about all of them.
     """
-    drawn = [panel for panel in panels if any(line.points for line in panel.lines)]
-    columns = min(COLUMNS, max(1, len(drawn)))
-    rows = math.ceil(len(drawn) / columns)
+    shown_panels = [panel for panel in panels if any(line.points for line in panel.lines)]
+    columns = min(COLUMNS, max(1, len(shown_panels)))
+    rows = math.ceil(len(shown_panels) / columns)
     width, height = columns * WIDTH, rows * HEIGHT + 24
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -108,7 +108,7 @@ def svg(panels: Sequence[Panel], caption: str) -> str:
         f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{width}" height="{height}" rx="8"/>',
     ]
-    for number, panel in enumerate(drawn):
+    for number, panel in enumerate(shown_panels):
         row, column = divmod(number, columns)
         parts.append(f'<g transform="translate({column * WIDTH} {row * HEIGHT})">')
         parts += _panel(panel)
@@ -125,11 +125,11 @@ def _panel(panel: Panel) -> Iterable[str]:
     across = Axis(x_ticks[0], x_ticks[-1] or 1, LEFT, WIDTH - RIGHT, panel.x_log)
     if across.low == across.high:
         across = Axis(across.low, across.high * 2, LEFT, WIDTH - RIGHT, panel.x_log)
-    up = Axis(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP, panel.y_log)
+    vertical = Axis(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP, panel.y_log)
     yield _text(LEFT, 24, panel.title, "title")
     for tick in y_ticks:
-        yield _rule("grid", LEFT, up.at(tick), WIDTH - RIGHT, up.at(tick))
-        yield _text(LEFT - 8, up.at(tick) + 4, f"{tick:g}", anchor="end")
+        yield _rule("grid", LEFT, vertical.at(tick), WIDTH - RIGHT, vertical.at(tick))
+        yield _text(LEFT - 8, vertical.at(tick) + 4, f"{tick:g}", anchor="end")
     for tick in x_ticks:
         yield _rule("axis", across.at(tick), HEIGHT - BOTTOM, across.at(tick), HEIGHT - BOTTOM + 5)
         short = f"{tick / 1000:g}k" if tick >= 10_000 else f"{tick:g}"  # or the last is cut off
@@ -142,7 +142,7 @@ def _panel(panel: Panel) -> Iterable[str]:
     upright = _text(16, turned, panel.y_label, anchor="middle")
     yield f'<g transform="rotate(-90 16 {turned})">{upright}</g>'
     for number, line in enumerate(panel.lines):
-        yield from _line(line, across, up)
+        yield from _line(line, across, vertical)
         yield from _key(line, number)
 
 
@@ -196,6 +196,8 @@ def _log_ticks(low: float, high: float) -> list[float]:
         for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for factor in (1, 2, 5)
     ]
-    first = max((at for at, number in enumerate(numbers) if number <= low), default=0)
-    last = min((at for at, number in enumerate(numbers) if number >= high), default=len(numbers))
+    first = max((index for index, number in enumerate(numbers) if number <= low), default=0)
+    last = min(
+        (index for index, number in enumerate(numbers) if number >= high), default=len(numbers)
+    )
     return numbers[first : max(last, first + 1) + 1]

@@ -73,28 +73,32 @@ class Folder:
         """
         clock = self.path / "clock.json"
         clock.unlink(missing_ok=True)
-        known = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-        paths = [str(ROOT), *filter(None, [known.get("PYTHONPATH")])]
-        known |= {"BENCHMARK_CLOCK": str(clock), "PYTHONPATH": os.pathsep.join(paths)}
-        known["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        variables = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        paths = [str(ROOT), *filter(None, [variables.get("PYTHONPATH")])]
+        variables |= {"BENCHMARK_CLOCK": str(clock), "PYTHONPATH": os.pathsep.join(paths)}
+        variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         command = [*plain_pytest(), "-p", "benchmarks.clock", *arguments]
         began = time.monotonic()
-        done = subprocess.run(command, cwd=self.path, env=known, capture_output=True, text=True)
-        ended = time.monotonic()
-        if not clock.exists() or done.returncode not in ((0, 1) if failures else (0,)):
-            said = (done.stdout + done.stderr).strip().splitlines()[-15:]
-            raise RuntimeError("\n".join([f"{' '.join(command)} failed:", *said]))
-        told = json.loads(clock.read_text())
+        finished = subprocess.run(
+            command, cwd=self.path, env=variables, capture_output=True, text=True
+        )
+        end = time.monotonic()
+        if not clock.exists() or finished.returncode not in ((0, 1) if failures else (0,)):
+            last_lines = (finished.stdout + finished.stderr).strip().splitlines()[-15:]
+            raise RuntimeError("\n".join([f"{' '.join(command)} failed:", *last_lines]))
+        measurements = json.loads(clock.read_text())
         return Run(
-            whole=ended - began,
-            start=told["loop_began"] - began,
-            loop=told["loop_ended"] - told["loop_began"],
-            closing=told["closed"] - told["loop_ended"],
-            processor=told["processor"],
-            peak=told["peak"],
-            passed=told["passed"],
-            failed=tuple(told["failed"]),
-            samples=tuple((at, memory, open_) for at, memory, open_ in told["samples"]),
+            whole=end - began,
+            start=measurements["loop_began"] - began,
+            loop=measurements["loop_ended"] - measurements["loop_began"],
+            closing=measurements["closed"] - measurements["loop_ended"],
+            processor=measurements["processor"],
+            peak=measurements["peak"],
+            passed=measurements["passed"],
+            failed=tuple(measurements["failed"]),
+            samples=tuple(
+                (seconds, memory, open_) for seconds, memory, open_ in measurements["samples"]
+            ),
         )
 
 

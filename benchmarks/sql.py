@@ -79,13 +79,13 @@ def compare(
                 {"ours": lambda: each(environment.step), "raw": lambda: each(raw)},
                 scale.pick(11, 2),
             )
-            ours, theirs = times["ours"], times["raw"]
+            product, reference = times["ours"], times["raw"]
             rows.append(
                 Row(
                     f"{name}, {database.engine}",
-                    f"{1 / ours:,.0f}/s ({duration(ours)})",
-                    f"{driver}: {1 / theirs:,.0f}/s ({duration(theirs)})",
-                    ours / theirs,
+                    f"{1 / product:,.0f}/s ({duration(product)})",
+                    f"{driver}: {1 / reference:,.0f}/s ({duration(reference)})",
+                    product / reference,
                 )
             )
     return rows

@@ -18,14 +18,14 @@ def measure(scale: Scale) -> Part:
         for _ in range(scale.pick(15, 2)):
             without = pytest_process(folder.path, "-p", "no:intercode")
             pairs.append((pytest_process(folder.path), without))
-    ours, plain = (statistics.median(times) for times in zip(*pairs, strict=True))
-    more = statistics.median(with_ - without for with_, without in pairs)
+    product, plain = (statistics.median(times) for times in zip(*pairs, strict=True))
+    difference = statistics.median(with_ - without for with_, without in pairs)
     row = Row(
         "a pytest run that does not use the plugin",
-        f"{duration(ours)} ({more * 1000:+.1f} ms, pair by pair)",
+        f"{duration(product)} ({difference * 1000:+.1f} ms, pair by pair)",
         f"the same without the plugin: {duration(plain)}",
-        ours / plain,
+        product / plain,
         Bound("at most", 0.015, "15 ms more"),
-        value=more,
+        value=difference,
     )
     return Part("start-up", [row])

@@ -48,9 +48,9 @@ def noted_actions() -> Iterator[list[float]]:
     run = AttachedSandbox.run
 
     def noting(sandbox: AttachedSandbox, action: str, timeout: float) -> Execution:
-        done: Execution = run(sandbox, action, timeout)
-        noted.append(done.seconds)
-        return done
+        execution: Execution = run(sandbox, action, timeout)
+        noted.append(execution.seconds)
+        return execution
 
     with mock.patch.object(AttachedSandbox, "run", noting):
         yield noted
@@ -62,9 +62,9 @@ def episode(provider: SandboxProvider, task: Task) -> tuple[float, float]:
 
     def play() -> None:
         first, _ = environment.reset(task=task)
-        done = run_episode(make_oracle(task), environment, first)
+        record = run_episode(make_oracle(task), environment, first)
         environment.close()
-        assert done.solved, done.headline
+        assert record.solved, record.headline
 
     with noted_actions() as noted:
         whole = seconds(play)
@@ -85,34 +85,34 @@ def own_commands(bare: BareContainers, specs: list[SandboxSpec], task: Task) -> 
         variables |= sentinels.variables
     gold = "\n".join([f"cd {task.workdir}", *gold_actions(task)])
     agents, verifiers = specs
-    taken = 0.0
+    seconds = 0.0
     with bare.lent(agents) as container:
-        taken += bare.timed(container, gold, {})
+        seconds += bare.timed(container, gold, {})
     with bare.lent(verifiers) as container:
         bare.timed(container, gold, {})  # the end state
         bare.put(container, pack_files(files, task.workdir, 0.0))
-        taken += bare.timed(container, f"cd {task.workdir}\n{command}", variables)
-    return taken
+        seconds += bare.timed(container, f"cd {task.workdir}\n{command}", variables)
+    return seconds
 
 
 def measure(scale: Scale) -> Part:
     """Measure episodes, their commands and containers."""
     needs("docker")
     part = Part("an episode of swe on docker, with gold, nothing started ahead")
-    known = {task.id: task for task in bundled_tasks("swe", "")}
-    tasks = [known[name] for name in scale.pick(TASKS, TASKS[:1])]
+    tasks_by_id = {task.id: task for task in bundled_tasks("swe", "")}
+    tasks = [tasks_by_id[name] for name in scale.pick(TASKS, TASKS[:1])]
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(bare_containers())
         provider = stack.enter_context(
             contextlib.closing(SandboxProvider(SandboxSettings("docker")))
         )
-        before = bare.sandboxes()
+        sandboxes_before = bare.sandboxes()
         count = scale.pick(2, 1)
         inside: dict[str, float] = {}
         works: dict[str, Callable[[], float]] = {}
 
         def cycle() -> float:
-            settled(bare, before)
+            settled(bare, sandboxes_before)
             return bare.cycles(count) / count
 
         for task in tasks:
@@ -120,12 +120,12 @@ def measure(scale: Scale) -> Part:
             episode(provider, task)  # its image is made
 
             def rest(task: Task = task) -> float:
-                settled(bare, before)
+                settled(bare, sandboxes_before)
                 whole, inside[task.id] = episode(provider, task)
                 return whole - inside[task.id]
 
             def own(task: Task = task, specs: list[SandboxSpec] = specs) -> float:
-                settled(bare, before)
+                settled(bare, sandboxes_before)
                 return own_commands(bare, specs, task)
 
             works[f"{task.id} cycle"] = cycle  # just before, as the machine's load changes
@@ -134,12 +134,12 @@ def measure(scale: Scale) -> Part:
             works[f"{task.id} own"] = own
         times = in_turn(works, scale.pick(9, 1))
     for task in tasks:
-        ours, taken = times[f"{task.id} rest"], times[f"{task.id} inside"]
-        what = f"{task.id}: an episode less its own commands ({duration(taken)})"
+        product, durations = times[f"{task.id} rest"], times[f"{task.id} inside"]
+        title = f"{task.id}: an episode less its own commands ({duration(durations)})"
         one = times[f"{task.id} cycle"]
         bound = Bound("at most", MOST)
-        part.rows.append(against(what, ours, "a bare container cycle", one, bound))
-        what = f"{task.id}: its own commands"
+        part.rows.append(against(title, product, "a bare container cycle", one, bound))
+        title = f"{task.id}: its own commands"
         own_time = times[f"{task.id} own"]
-        part.rows.append(against(what, taken, "in bare containers", own_time))
+        part.rows.append(against(title, durations, "in bare containers", own_time))
     return part

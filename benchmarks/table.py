@@ -76,9 +76,9 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as it is shown."""
-        shown = "" if self.ratio is None else ratio(self.ratio)
-        met = {None: "", True: "yes", False: "NO"}[self.met]
-        return self.what, self.ours, self.against, shown, str(self.bound or ""), met
+        ratio_text = "" if self.ratio is None else ratio(self.ratio)
+        verdict = {None: "", True: "yes", False: "NO"}[self.met]
+        return self.what, self.ours, self.against, ratio_text, str(self.bound or ""), verdict
 
 
 @dataclass
@@ -133,14 +133,14 @@ def aligned(parts: Iterable[Part]) -> str:
         lines += ["", part.heading, *(row.cells() for row in part.rows)]
         lines += [f"  {note}" for note in part.notes]
     cells = [line for line in lines if isinstance(line, tuple)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(HEADINGS))]
-    shown = []
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADINGS))]
+    rows = []
     for line in lines:
         if isinstance(line, tuple):
             pairs = zip(line, widths, strict=True)
             line = "  ".join(cell.ljust(width) for cell, width in pairs).rstrip()
-        shown.append(line)
-    return "\n".join(shown)
+        rows.append(line)
+    return "\n".join(rows)
 
 
 def markdown(parts: Iterable[Part], facts: Iterable[str]) -> str:

@@ -142,7 +142,7 @@ class AgentFactory:
         readonly: folders of this machine that its sandboxes read, and so gold's: pairs of a path
             here and a path inside.
         scratch: folders in memory that they have, and that are not graded.
-        environments: the environments that it can play; empty for all.
+        needs_shell: it plays only where actions are commands of a shell.
         make_with: keyword arguments to agent, for a class that is given more of them for each
             episode; None for all others.
     """
@@ -155,5 +155,5 @@ class AgentFactory:
     close: Callable[[], None] = lambda: None
     readonly: tuple[tuple[str, str], ...] = ()
     scratch: tuple[str, ...] = ()
-    environments: tuple[str, ...] = ()
+    needs_shell: bool = False
     make_with: Callable[[Mapping[str, object]], Agent] | None = None

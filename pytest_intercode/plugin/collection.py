@@ -23,7 +23,7 @@ __all__ = ["BundledSuites", "Suite", "parametrize"]
 
 
 class Suite(pytest.Module):
-    """A suite of tasks: a file of the user's, or one of ours that has no file in the project."""
+    """A suite of tasks: a file of the user's, or a bundled one without a file in the project."""
 
     env: str | None = None
 

@@ -37,7 +37,7 @@ _GROUP = pytest.StashKey[Hashable | None]()
 
 
 class ItemOrder:
-    """Knows what is next. Whoever uses it from several threads guards it.
+    """Knows what is next. Its users guard it where they are in several threads.
 
     Args:
         config: pytest's.
@@ -172,7 +172,7 @@ def _find_group(item: pytest.Item) -> Hashable | None:
         if made_by == _OUR_FIXTURES or (name in parameters and made_by.startswith("_pytest.")):
             continue
         if name.startswith("intercode_"):
-            return None  # the user's in place of ours
+            return None  # the user's, which replaces ours
         if last.scope == "function":
             if marks or made_by not in _plugins(item.config):
                 return None

@@ -17,7 +17,7 @@ from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
-from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.registry import builtin_kinds, environment_class, kind_of
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
 from pytest_intercode.plugin.collection import BundledSuites
@@ -233,16 +233,18 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
 
 def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> None:
     """Refuse tasks of environments that an agent cannot play."""
-    playable = factory.environments
+    if not factory.needs_shell:
+        return
     tasks = [
         task
         for item in items
         if (task := task_of(item)) is not None and item.get_closest_marker("skip") is None
     ]
-    unplayable = sorted({task.env for task in tasks if playable and task.env not in playable})
+    unplayable = sorted(env for env in {task.env for task in tasks} if not kind_of(env).has_shell)
     if unplayable:
         count = sum(task.env in unplayable for task in tasks)
         names = " and ".join(unplayable)
+        playable = [kind.name for kind in builtin_kinds() if kind.has_shell]
         raise pytest.UsageError(
             f"--intercode-agent={factory.name}: it needs a shell, which {names} does not have "
             f"({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "

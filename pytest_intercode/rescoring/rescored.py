@@ -254,7 +254,7 @@ def _rescored_record(
     )
     if is_ours(record):
         return new
-    return replace(  # from now on it is one of ours, and has what ours have
+    return replace(  # from now on it has what the records of our own runs have
         new,
         state=state_of(record, task_of(record)),
         profile=target,

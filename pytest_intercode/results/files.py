@@ -142,7 +142,7 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
-        # A line of ours, and not InterCode's indented file.
+        # A line of our own format, and not InterCode's indented file.
         if isinstance(error, json.JSONDecodeError) or text.lstrip().startswith('{"'):
             return list(_parse_lines(path, io.StringIO(text, newline="\n"), warn))
         raise ConfigurationError(f"{path}: not JSON: {json_problem(error)}") from None

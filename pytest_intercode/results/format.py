@@ -110,7 +110,7 @@ class _Column(NamedTuple):
             row[self.key] = self.write(value)
 
     def read_from(self, line: Any) -> Any:
-        """Return the value that a line has; null stands for the default."""
+        """Return the value that a line has; null means the default."""
         value = self.getter(line)
         return self.default if value is None else value
 

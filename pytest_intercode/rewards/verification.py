@@ -172,11 +172,11 @@ def _tampering(run: TestRun, statuses: Statuses) -> str:
     for name, right in ((run.passes, True), (run.fails, False)):
         verdicts = {status in _PASSED for test, status in statuses.items() if name in test}
         if name and not verdicts:
-            return "a test of ours that was run as well is not in them"
+            return "one of our own tests, which ran as well, is not in them"
         if name and verdicts != {right}:
-            return f"a test of ours that must {'pass' if right else 'fail'} did not"
+            return f"one of our own tests, which must {'pass' if right else 'fail'}, did not"
     if run.fails and run.status == 0:
-        return "a test of ours must fail, and the run ended with status 0"
+        return "one of our own tests must fail, and the run ended with status 0"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What is next, the sandboxes of it, and the records on their way to whoever takes them.
+"""What is next, the sandboxes of it, and the records on their way out.
 
 Shared by the executors' owners: concurrent items of pytest, streams of rollouts, and the nodes of
 a cluster have the same look-ahead.
@@ -134,7 +134,7 @@ class RecordQueue:
         changed: its lock guards the queue and all that decides whether a record will come; it is
             notified of every change.
         closed: nothing is put in or taken out any more.
-        error: what whoever takes a record meets once there is none left.
+        error: raised for those that ask for a record when none will come any more.
         asking: how many threads and coroutines wait for a record.
     """
 
@@ -206,14 +206,14 @@ class RecordQueue:
         return None
 
     def close(self) -> None:
-        """Drop what waits, and wake whoever does."""
+        """Drop what waits, and wake all that wait for it."""
         with self.changed:
             self.closed = True
             self._records.clear()
             self.notify()
 
     def notify(self) -> None:
-        """Wake whoever waits for a change, with the lock held."""
+        """Wake all that wait for a change, with the lock held."""
         self.changed.notify_all()
         wakers, self._wakers = self._wakers, []
         for loop, future in wakers:

@@ -46,8 +46,8 @@ class Playback(Observer):
     With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, on a
     cluster, and for async consumers, an executor runs them: a thread of its own takes the tasks,
     which may be slow to come, and submits an episode whenever there is room for it. Also the
-    executor's observer. Whoever takes the executor's lock and the queue's takes the executor's
-    first.
+    executor's observer. Where both locks are needed, the executor's is taken before the
+    queue's.
 
     Attributes:
         resources: what is closed with it.

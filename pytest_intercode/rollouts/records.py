@@ -2,8 +2,8 @@
 
 - The episode (:func:`played_record`): what the agent did, and how it was graded.
 - The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind.
-- The spec (:class:`RecordBuilder`): the task, the agent and the item, whoever ran it. On a cluster
-  the driver's own spec counts, so a node cannot return a record of another task.
+- The spec (:class:`RecordBuilder`): the task, the agent and the item, by every executor. On a
+  cluster the driver's own spec counts, so a node cannot return a record of another task.
 - A file's line has what the run adds to it (the item's place, the shard): ``results/format.py``.
 """
 
@@ -194,7 +194,7 @@ class RecordBuilder:
 
 
 def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
-    """Return the backend and the image of a task's sandboxes; empty where it needs none of ours.
+    """Return the backend and the image of a task's sandboxes; empty where it has none.
 
     Args:
         environment: the task's environment.

@@ -120,7 +120,7 @@ def run_rollouts(
         cluster: the nodes that episodes run on: an address as ``--intercode-cluster`` takes it, for
             the connection of this process, or a :class:`Cluster`. The agent has to be named.
         raise_infrastructure_errors: raise what broke and is neither the agent's nor the task's
-            fault, in place of its record.
+            fault, instead of returning its record.
 
     Returns:
         An iterator, also for ``async for``. Leaving its ``with`` (or ``async with``) cancels what
@@ -193,7 +193,7 @@ def _check_for_cluster(agent: object, provider: object, source: str) -> None:
     Raises:
         ConfigurationError: the agent is an object, or there is a provider.
     """
-    # Whoever trains on one machine does without the modules of the cluster.
+    # Training on one machine does not need the modules of the cluster.
     from pytest_intercode.rollouts.cluster.connection import check_agent
 
     check_agent(agent, source)

@@ -87,8 +87,8 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
 def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     """Return the backend of some settings; nothing of it is started.
 
-    ``auto`` is the one that a setting is for, else the first of ours that can be used here, else
-    the first. An added backend has to be asked for by its name.
+    ``auto`` is the one that a setting is for, else the first built-in one that can be used
+    here, else the first of all. An added backend has to be asked for by its name.
 
     Raises:
         ConfigurationError: there is none of this name, or its package cannot be used.

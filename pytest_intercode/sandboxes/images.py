@@ -82,7 +82,7 @@ class ImageWait:
         self._wake: Callable[[], None] = lambda: None
 
     def cancel(self) -> None:
-        """End the waiting, be it later, with a ``SandboxError``."""
+        """End the waiting, now or once it begins, with a ``SandboxError``."""
         self.cancelled = True
         self._wake()
 

@@ -59,8 +59,8 @@ class SandboxSpec:
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.
-        content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, be it
-            needed only later, and one of our commands that is run then.
+        content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, and one
+            of our commands that is run then; also where they are needed only later.
     """
 
     image: str

@@ -1,4 +1,4 @@
-"""What whoever makes sandboxes needs to know: one object, which can be sent as JSON.
+"""What is needed to make sandboxes: one object, which can be sent as JSON.
 
 Also how Docker's hosts and registries are written: a host is an address or the name of a context,
 with its slots; a registry has a host and a prefix.
@@ -54,7 +54,7 @@ class SandboxSettings:
 
     Attributes:
         backend: a backend's name, such as ``docker``, or ``auto`` for one that works here.
-        rootfs: what bubblewrap uses in place of images; None for the machine's own programs.
+        rootfs: what bubblewrap uses instead of images; None for the machine's own programs.
         base_images: replacements of base images, by name.
         runtime: the runtime that Docker starts sandboxes with; None for the engine's own.
         registry: where images are looked for before they are built, and pushed to.

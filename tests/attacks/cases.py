@@ -198,7 +198,7 @@ class Case(_Model):
     @field_validator("actions", mode="before")
     @classmethod
     def _plain_actions(cls, value: Any) -> Any:
-        return [{"do": each} if isinstance(each, str) else each for each in value]
+        return [{"do": action} if isinstance(action, str) else action for action in value]
 
     @field_validator("expect", "paper", mode="before")
     @classmethod
@@ -270,9 +270,9 @@ class Place:
 
     def limit(self, case: Case) -> str:
         """Return why the case does not hold here; empty if it has to."""
-        known = case.known_limit
-        here = {self.backend, self.profile, self.user}
-        return known.why if known is not None and here.issuperset(known.on) else ""
+        limits = case.known_limit
+        surroundings = {self.backend, self.profile, self.user}
+        return limits.why if limits is not None and surroundings.issuperset(limits.on) else ""
 
     def expected(self, case: Case) -> Expected:
         """Return what has to hold here."""

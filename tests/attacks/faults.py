@@ -137,9 +137,9 @@ def _mysql(scene: Scene) -> Any:
 
 
 def _signal_mysql(scene: Scene, name: str, then: str = "") -> None:
-    told = f"kill -{name} $(pidof mariadbd mysqld){then}"
-    status, said = _mysql(scene)._sandbox.admin(told, 10)
-    assert status == 0, said
+    command = f"kill -{name} $(pidof mariadbd mysqld){then}"
+    status, output = _mysql(scene)._sandbox.admin(command, 10)
+    assert status == 0, output
 
 
 @_fault
@@ -151,8 +151,8 @@ def kill_mysql(scene: Scene) -> None:
 @_fault
 def pause_mysql(scene: Scene) -> None:
     """SIGSTOP to it, and SIGCONT after three seconds."""
-    then = "; (sleep 3; kill -CONT $(pidof mariadbd mysqld)) </dev/null >/dev/null 2>&1 &"
-    _signal_mysql(scene, "STOP", then)
+    suffix = "; (sleep 3; kill -CONT $(pidof mariadbd mysqld)) </dev/null >/dev/null 2>&1 &"
+    _signal_mysql(scene, "STOP", suffix)
 
 
 @_fault
@@ -274,9 +274,9 @@ def replace_results(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 def _worker(process: subprocess.Popen[bytes]) -> psutil.Process:
     """Return the worker of pytest-xdist that waits for an action; the one with a starter."""
-    for each in psutil.Process(process.pid).children():
-        if any("exec(eval(sys.stdin.readline()))" in word for word in each.cmdline()):
-            return each
+    for child in psutil.Process(process.pid).children():
+        if any("exec(eval(sys.stdin.readline()))" in word for word in child.cmdline()):
+            return child
     raise AssertionError("there is no worker")
 
 
@@ -299,5 +299,5 @@ def stop_worker(process: subprocess.Popen[bytes], folder: Path) -> None:
 def forbid_namespaces(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Forbid user namespaces within the one that the run is in."""
     inside = ["nsenter", "--user", "--preserve-credentials", "--target", str(process.pid)]
-    told = "echo 0 > /proc/sys/user/max_user_namespaces"
-    subprocess.run([*inside, "sh", "-c", told], check=True)
+    command = "echo 0 > /proc/sys/user/max_user_namespaces"
+    subprocess.run([*inside, "sh", "-c", command], check=True)

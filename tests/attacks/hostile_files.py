@@ -90,9 +90,9 @@ def bomb_archive(path: Path) -> None:
 def repeating_archive(path: Path) -> None:
     """A million empty files in a few kilobytes."""
     block = _member("same").tobuf() * 1000
-    with gzip.open(path, "wb", compresslevel=6) as out:
+    with gzip.open(path, "wb", compresslevel=6) as archive:
         for _ in range(1000):
-            out.write(block)
+            archive.write(block)
 
 
 @_file
@@ -114,10 +114,10 @@ def long_header_archive(path: Path) -> None:
     header[124:136] = b"%011o\0" % size
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
-    with gzip.open(path, "wb", compresslevel=1) as out:
-        out.write(bytes(header))
+    with gzip.open(path, "wb", compresslevel=1) as archive:
+        archive.write(bytes(header))
         for _ in range(size // 1024**2):
-            out.write(bytes(1024**2))
+            archive.write(bytes(1024**2))
 
 
 @_file
@@ -172,9 +172,9 @@ def large_yaml(path: Path) -> None:
 @_file
 def bomb_rows(path: Path) -> None:
     """Three gigabytes of blanks in three megabytes."""
-    with gzip.open(path, "wb", compresslevel=1) as out:
+    with gzip.open(path, "wb", compresslevel=1) as archive:
         for _ in range(3 * 64):
-            out.write(b" " * 16 * 1024**2)
+            archive.write(b" " * 16 * 1024**2)
 
 
 @_file

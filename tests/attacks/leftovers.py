@@ -58,38 +58,39 @@ class Leftovers:
 
     def _look(self) -> list[str]:
         threads = set(threading.enumerate()) - self._threads
-        found = [f"the thread {each.name}" for each in threads if not each.name.startswith("ray")]
-        found += [f"the process {each}" for each in _descendants() - self._children]
-        found += [f"a process of {word}" for word in self.words if processes_with(word)]
-        found += [f"the mount {line}" for line in new_mounts(self._mounts, self._folder)]
-        found += [f"the control group {each}" for each in _groups() - self._groups]
-        found += [f"the file {each}" for each in self._folder.iterdir()]
-        found += [f"the file {each}" for each in _shared() - self._shared]
+        lines = [f"the thread {item.name}" for item in threads if not item.name.startswith("ray")]
+        lines += [f"the process {item}" for item in _descendants() - self._children]
+        lines += [f"a process of {word}" for word in self.words if processes_with(word)]
+        lines += [f"the mount {line}" for line in new_mounts(self._mounts, self._folder)]
+        lines += [f"the control group {item}" for item in _groups() - self._groups]
+        lines += [f"the file {item}" for item in self._folder.iterdir()]
+        lines += [f"the file {item}" for item in _shared() - self._shared]
         for api, label in self._runs:
             with contextlib.suppress(DockerException, RequestException):
                 rows = existing(api, label)
-                found += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
-        return found
+                lines += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
+        return lines
 
     def wait(self, seconds: float = GONE) -> None:
         """Wait until nothing is left, and note what stays."""
-        until = time.monotonic() + seconds
-        while (found := self._look()) and time.monotonic() < until:
+        deadline = time.monotonic() + seconds
+        while (leftovers := self._look()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        self.found = found
+        self.found = leftovers
 
 
 @contextlib.contextmanager
 def looking_for_leftovers() -> Iterator[tuple[Leftovers, Path]]:
     """Give temporary files a folder of their own, and look for what is left in the end."""
-    before, folder = tempfile.tempdir, Path(tempfile.mkdtemp(prefix="attack-", dir="/tmp"))
+    temporary_folder = tempfile.tempdir
+    folder = Path(tempfile.mkdtemp(prefix="attack-", dir="/tmp"))
     tempfile.tempdir = str(folder)
     try:
         leftovers = Leftovers(folder)
         yield leftovers, folder
         leftovers.wait()
     finally:
-        tempfile.tempdir = before
+        tempfile.tempdir = temporary_folder
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -110,10 +111,10 @@ def _descendants() -> set[str]:
             if state != "Z":
                 pid = int(path.parent.name)
                 parents[pid], names[pid] = int(parent), name.partition("(")[2]
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return {f"{pid} {names[pid]}{_module(pid)}" for pid in ours if pid != os.getpid()}
+    family = {os.getpid()}
+    while children := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= children
+    return {f"{pid} {names[pid]}{_module(pid)}" for pid in family if pid != os.getpid()}
 
 
 def _module(pid: int) -> str:
@@ -127,22 +128,22 @@ def _module(pid: int) -> str:
 
 def _groups() -> set[str]:
     """Return the control groups that this process has made."""
-    mine = f".{os.getpid()}."
+    suffix = f".{os.getpid()}."
     return {
-        f"{above}/{name}"
-        for above, names, _ in os.walk(_GROUPS)  # others' come and go meanwhile
+        f"{parent}/{name}"
+        for parent, names, _ in os.walk(_GROUPS)  # others' come and go meanwhile
         for name in names
-        if name.startswith("pytest-intercode.") and mine in name
+        if name.startswith("pytest-intercode.") and suffix in name
     }
 
 
 def _shared() -> set[str]:
     """Return the files in shared memory that are ours."""
     folder = Path("/dev/shm")
-    mine = os.geteuid()
-    found = set()
-    for each in folder.iterdir() if folder.is_dir() else ():
+    user = os.geteuid()
+    paths = set()
+    for path in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):
-            if each.stat().st_uid == mine and "intercode" in each.name:
-                found.add(str(each))
-    return found
+            if path.stat().st_uid == user and "intercode" in path.name:
+                paths.add(str(path))
+    return paths

@@ -96,10 +96,10 @@ def play(area: Area, case: Case, place: Place, engine: SecondEngine | None = Non
     with looking_for_leftovers() as (leftovers, _):
         _play(area, case, place, leftovers, verdict, engine)
     verdict.seconds = time.monotonic() - began
-    found = [
-        each for each in leftovers.found if not (case.may_stay and re.search(case.may_stay, each))
+    lines = [
+        line for line in leftovers.found if not (case.may_stay and re.search(case.may_stay, line))
     ]
-    verdict.must(not found, f"left behind: {'; '.join(found[:5])}")
+    verdict.must(not lines, f"left behind: {'; '.join(lines[:5])}")
     return verdict
 
 
@@ -118,10 +118,13 @@ def _play(
             world.names = {name: [*lists] for name, lists in case.world.items()}
             stack.enter_context(world.entered())
         _play_in(area, case, place, leftovers, verdict, engine)
-        met = place.expected(case).meets
-        if world is not None and met is not None:
-            others = {address for address, _ in world.met} - set(met)
-            verdict.must(not others, f"connections were made to {', '.join(sorted(others))}")
+        expected_meetings = place.expected(case).meets
+        if world is not None and expected_meetings is not None:
+            other_addresses = {address for address, _ in world.met} - set(expected_meetings)
+            verdict.must(
+                not other_addresses,
+                f"connections were made to {', '.join(sorted(other_addresses))}",
+            )
 
 
 def _play_in(
@@ -180,34 +183,34 @@ def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict:
     verdict.seen = f"{record.outcome}, reward {record.reward:.3g}"
     if record.attempts:
         verdict.seen += f", {len(record.attempts)} retried"
-    why = f" ({record.reason})" if record.reason else ""
-    verdict.must(record.outcome in expected.outcome, f"it was {record.outcome}{why}")
+    reason = f" ({record.reason})" if record.reason else ""
+    verdict.must(record.outcome in expected.outcome, f"it was {record.outcome}{reason}")
     if expected.reward is not None:
         near = abs(record.reward - expected.reward) < 0.005
-        verdict.must(near, f"the reward was {record.reward:.3g}{why}")
+        verdict.must(near, f"the reward was {record.reward:.3g}{reason}")
     if expected.most is not None:
-        verdict.must(record.reward <= expected.most, f"the reward was {record.reward:.3g}{why}")
+        verdict.must(record.reward <= expected.most, f"the reward was {record.reward:.3g}{reason}")
     attempts = "; ".join(record.attempts)
     verdict.must(
         expected.attempts in (None, len(record.attempts)),
         f"{len(record.attempts)} attempts were made again ({attempts})",
     )
     verdict.must(seconds <= expected.seconds, f"it took {seconds:.1f} s")
-    seen = [turn.observation for turn in record.turns]
-    text = "\n".join([*seen, record.reason, record.detail, record.log])
+    observations = [turn.observation for turn in record.turns]
+    text = "\n".join([*observations, record.reason, record.detail, record.log])
     if expected.shows:
         verdict.must(
-            any(re.search(expected.shows, each) for each in seen),
-            f"no observation shows {expected.shows}: {[each[-300:] for each in seen]}",
+            any(re.search(expected.shows, observation) for observation in observations),
+            f"no observation shows {expected.shows}: {[text[-300:] for text in observations]}",
         )
     if expected.hides:
-        found = re.search(expected.hides, text)
-        verdict.must(found is None, f"the agent sees {found and found[0]!r}")
+        match = re.search(expected.hides, text)
+        verdict.must(match is None, f"the agent sees {match and match[0]!r}")
     for line in expected.refused:
-        named = line in record.refused_hosts
-        verdict.must(named, f"{line} is not named among {', '.join(record.refused_hosts)}")
+        is_named = line in record.refused_hosts
+        verdict.must(is_named, f"{line} is not named among {', '.join(record.refused_hosts)}")
     if expected.reason:
-        verdict.must(bool(re.search(expected.reason, record.reason)), f"the reason is{why}")
+        verdict.must(bool(re.search(expected.reason, record.reason)), f"the reason is{reason}")
 
 
 def _task(area: Area, case: Case | None = None) -> Task:
@@ -351,8 +354,10 @@ class _Neighbour:
         if record is None:
             verdict.problems.append("the neighbour has no record")
             return
-        said = f"{record.outcome}, reward {record.reward:.3g} ({record.reason})"
-        verdict.must(record.outcome == "solved" and record.reward == 1.0, f"the neighbour: {said}")
+        result = f"{record.outcome}, reward {record.reward:.3g} ({record.reason})"
+        verdict.must(
+            record.outcome == "solved" and record.reward == 1.0, f"the neighbour: {result}"
+        )
         reasons = "; ".join(record.attempts)
         verdict.must(not record.attempts, f"the neighbour was run again: {reasons}")
         slow = f"an action of the neighbour took {self._slowest:.1f} s"

@@ -34,17 +34,17 @@ def table(rows: Iterable[Row]) -> str:
         rows: the record; of several lines of one case in one place, the last counts.
     """
     last = {_key(row): row for row in rows}
-    seen = list(last.values())
-    good = sum(not row["problems"] for row in seen)
-    limits = sum(bool(row["limit"]) for row in seen)
-    lines = [f"{len(seen)} plays: {good} as expected, {limits} known limits, "]
-    lines[0] += f"{len(seen) - good - limits} failures."
+    results = list(last.values())
+    good = sum(not row["problems"] for row in results)
+    limits = sum(bool(row["limit"]) for row in results)
+    lines = [f"{len(results)} plays: {good} as expected, {limits} known limits, "]
+    lines[0] += f"{len(results) - good - limits} failures."
     for name, area in areas():
         lines += ["", f"### {area.title}", "", *_area(name, area, last)]
-    notes = {row["limit"]: None for row in seen if row["limit"]}
+    notes = {row["limit"]: None for row in results if row["limit"]}
     if notes:
         lines += ["", "### Known limits", ""]
-        lines += [f"- {_cell(_cases(why, seen))}: {_cell(why)}." for why in notes]
+        lines += [f"- {_cell(_cases(reason, results))}: {_cell(reason)}." for reason in notes]
     return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ def _place(
     name: str, case: Case, place: tuple[str, str], last: Mapping[tuple[str, ...], Row]
 ) -> str:
     """Return a cell: what was seen by each profile; the same by both is written once."""
-    said = {}
+    outcomes = {}
     for profile in ("strict", "paper"):
         row = last.get((name, case.id, *place, profile))
         if row is None:
@@ -81,29 +81,29 @@ def _place(
                 word += " (limit)"
             elif row["problems"]:
                 word = f"**fails**: {'; '.join(row['problems'])[:200]}"
-            said[profile] = _cell(word)
-    if not said:
+            outcomes[profile] = _cell(word)
+    if not outcomes:
         return ""
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{profile}: {word}" for profile, word in said.items())
+    if len(set(outcomes.values())) == 1:
+        return next(iter(outcomes.values()))
+    return "; ".join(f"{profile}: {word}" for profile, word in outcomes.items())
 
 
 def _cell(text: str) -> str:
     words = " ".join(str(text).split())
-    return "".join(f"\\{each}" if each in "|<>[]*_`\\" else each for each in words).replace(
-        "\\*\\*fails\\*\\*", "**fails**"
-    )
+    return "".join(
+        f"\\{character}" if character in "|<>[]*_`\\" else character for character in words
+    ).replace("\\*\\*fails\\*\\*", "**fails**")
 
 
 def main(record: Path, page: Path = PAGE) -> None:
     """Put the table of a record between the markers of the page."""
     rows = [json.loads(line) for line in record.read_text().splitlines()]
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, published, tail = rest.partition(END)
+    if not published:
         raise SystemExit(f"{page} lacks the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}")
+    page.write_text(f"{head}{BEGIN}\n\n{table(rows)}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -56,14 +56,14 @@ def _parameters() -> Iterator[object]:
 @pytest.fixture(scope="module")
 def obstacles() -> dict[str, str]:
     """Return why a backend cannot be used here."""
-    found = {"none": ""}
+    reasons = {"none": ""}
     for name, start in (("docker", connect), ("bubblewrap", Bubblewrap)):
         try:
             start().close()
-            found[name] = ""
+            reasons[name] = ""
         except EngineUnavailable as reason:
-            found[name] = str(reason)
-    return found
+            reasons[name] = str(reason)
+    return reasons
 
 
 def _skip_without_server() -> None:
@@ -77,21 +77,21 @@ def _skip_without_server() -> None:
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Callable[[], SecondEngine]]:
     """Return a function that returns the engine of our own, and makes it when it is first used."""
-    made: list[SecondEngine] = []
+    started: list[SecondEngine] = []
     bridge = Path("/sys/class/net/docker0/ifindex")  # of the machine's own engine
-    before = bridge.read_text() if bridge.exists() else ""
+    setting = bridge.read_text() if bridge.exists() else ""
 
     def engine() -> SecondEngine:
         image = faults.bash_image()
-        if not made:
-            made.append(SecondEngine(Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))))
-        made[0].load(image)
-        return made[0]
+        if not started:
+            started.append(SecondEngine(Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))))
+        started[0].load(image)
+        return started[0]
 
     yield engine
-    for each in made:
-        each.close()
-    assert (bridge.read_text() if bridge.exists() else "") == before
+    for second_engine in started:
+        second_engine.close()
+    assert (bridge.read_text() if bridge.exists() else "") == setting
 
 
 @pytest.mark.parametrize(("name", "area", "case", "place"), list(_parameters()))
@@ -121,7 +121,7 @@ def test_attack(
         monkeypatch.setenv("DOCKER_HOST", engine.url)
     verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place, engine)
     if engine is not None:
-        verdict.must(not (left := engine.containers()), f"left in the engine: {left}")
+        verdict.must(not (containers := engine.containers()), f"left in the engine: {containers}")
     gc.collect()  # what a case left open is of this test, and not of the next
     limit = place.limit(case)
     if RECORD:

@@ -41,29 +41,34 @@ def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
     chance = random.Random(arguments.seed)
     laboratory = Laboratory(folder, chance)
     lasts = {setting: laboratory.measure(setting) for setting in SETTINGS}
-    done: list[Disturbed] = []
-    while len(done) < arguments.count:
+    disturbances: list[Disturbed] = []
+    while len(disturbances) < arguments.count:
         setting, name = chance.choice(SETTINGS), chance.choice([*FAULTS, FEW_DESCRIPTORS])
         began = time.monotonic()
-        made = disturb(laboratory, setting, name, chance.uniform(0.1, 0.95) * lasts[setting])
-        if made is None:
+        disturbed = disturb(laboratory, setting, name, chance.uniform(0.1, 0.95) * lasts[setting])
+        if disturbed is None:
             continue
-        done.append(made)
-        said = "; ".join(made.problems) or f"held, {made.infrastructure_errors} failed"
-        said = f"{made.fault} at {made.after:.2f} s: {said} ({time.monotonic() - began:.0f} s)"
-        print(f"{len(done)}/{arguments.count} {said}", flush=True)
+        disturbances.append(disturbed)
+        text = "; ".join(disturbed.problems) or f"held, {disturbed.infrastructure_errors} failed"
+        seconds = time.monotonic() - began
+        text = f"{disturbed.fault} at {disturbed.after:.2f} s: {text} ({seconds:.0f} s)"
+        print(f"{len(disturbances)}/{arguments.count} {text}", flush=True)
     kinds, broke, failed = Counter[str](), Counter[str](), Counter[str]()
-    for made in done:
-        kind = made.fault.partition(" (")[0]
+    for disturbed in disturbances:
+        kind = disturbed.fault.partition(" (")[0]
         kinds[kind] += 1
-        broke[kind] += bool(made.problems)
-        failed[kind] += made.infrastructure_errors
+        broke[kind] += bool(disturbed.problems)
+        failed[kind] += disturbed.infrastructure_errors
     lines = [
         "| fault | made | did not hold | episodes to be run again |",
         "| --- | --- | --- | --- |",
         *(f"| {n} | {kinds[n]} | {broke[n]} | {failed[n]} |" for n in sorted(kinds)),
     ]
-    return [*lines, "", f"{len(done)} faults, seed {arguments.seed}: {broke.total()} did not hold."]
+    return [
+        *lines,
+        "",
+        f"{len(disturbances)} faults, seed {arguments.seed}: {broke.total()} did not hold.",
+    ]
 
 
 # Tasks that are told to be wrong there, and rightly: gold writes to /usr, which is the machine's.
@@ -89,22 +94,22 @@ def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
     for name in ("nl2bash", "mbpp") if data else ():
         xfail |= {task.id for task in dataset_tasks(name, data_folder(data, ""), "") if task.xfail}
         for backend, share in (("bubblewrap", 5), ("docker", 20)):
-            chosen = (f"--intercode-dataset={name}", -(-arguments.count // share))
-            games[backend, name, "oracle"] = chosen
-    asked = {tuple(each.split("-")) for each in arguments.game} or set(games)
-    if asked - games.keys():
+            options = (f"--intercode-dataset={name}", -(-arguments.count // share))
+            games[backend, name, "oracle"] = options
+    selected = {tuple(each.split("-")) for each in arguments.game} or set(games)
+    if selected - games.keys():
         raise SystemExit(f"--game: known are {', '.join(map('-'.join, games))}")
     rows = _published_rows() if arguments.publish else {}
     with busy(8):
-        for game in (each for each in games if each in asked):
+        for game in (each for each in games if each in selected):
             (backend, _, agent), (which, times) = game, games[game]
-            found = Verdicts()
+            counted = Verdicts()
             place = folder / "-".join(game)
             place.mkdir()
-            found.add(agent, play(place, agent, times, backend, which), xfail | _LACKING[backend])
-            false = len(found.false_failures) + len(found.false_passes)
-            rows[game] = (found.episodes, false, len(found.infrastructure))
-            print(*game, *rows[game], *found.wrong, sep="\n  ", flush=True)
+            counted.add(agent, play(place, agent, times, backend, which), xfail | _LACKING[backend])
+            false = len(counted.false_failures) + len(counted.false_passes)
+            rows[game] = (counted.episodes, false, len(counted.infrastructure))
+            print(*game, *rows[game], *counted.wrong, sep="\n  ", flush=True)
             if arguments.publish:
                 publish("verdicts", _verdict_lines(rows))
     return _verdict_lines(rows)
@@ -124,12 +129,12 @@ def _verdict_lines(rows: dict[tuple[str, ...], tuple[int, ...]]) -> list[str]:
 
 
 def _published_rows() -> dict[tuple[str, ...], tuple[int, ...]]:
-    found = re.findall(
+    matches = re.findall(
         r"^\| (bubblewrap|docker) \| (\w+) \| (oracle|idle) \| (\d+) \| (\d+) \| (\d+) \|$",
         PAGE.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
-    return {(a, b, c): (int(d), int(e), int(f)) for a, b, c, d, e, f in found}
+    return {(a, b, c): (int(d), int(e), int(f)) for a, b, c, d, e, f in matches}
 
 
 def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
@@ -143,12 +148,12 @@ def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
         place = folder / backend
         place.mkdir()
         began = time.monotonic()
-        held = long_run.run(place, backend, count, concurrency=16)
+        samples = long_run.run(place, backend, count, concurrency=16)
         seconds = time.monotonic() - began
         keys = ("kilobytes", "descriptors", "threads", "groups", "mounts", "files")
-        slopes = [long_run.slope(held, key) for key in keys]
-        said = " | ".join(f"{s.value:.4f} ({s.low:.4f} to {s.high:.4f})" for s in slopes)
-        lines.append(f"| {backend} | {count} | {seconds:.0f} | {said} |")
+        slopes = [long_run.slope(samples, key) for key in keys]
+        text = " | ".join(f"{s.value:.4f} ({s.low:.4f} to {s.high:.4f})" for s in slopes)
+        lines.append(f"| {backend} | {count} | {seconds:.0f} | {text} |")
         print(lines[-1], flush=True)
     return lines
 
@@ -162,29 +167,35 @@ def judge(folder: Path, arguments: argparse.Namespace) -> list[str]:
     )
     tasks = dataset_tasks("alfa", data_folder(None, ""), "judge")
     tasks = tasks[:: max(1, len(tasks) // arguments.count)][: arguments.count]
-    those = judge_test.pairs(tasks, arguments.seed)
+    judged_pairs = judge_test.pairs(tasks, arguments.seed)
     judges: dict[str, judge_test.Judged] = {}
     played: list[tuple[Task, EpisodeRecord]] = []
     try:
-        for number, (pair, judged, record) in enumerate(judge_test.judge(those, provider), 1):
+        for number, (pair, judged, record) in enumerate(
+            judge_test.judge(judged_pairs, provider), 1
+        ):
             if pair.equivalent and record is not None:
                 played.append((pair.task, record))
             for name, accepted in judged.items():
                 judges.setdefault(name, judge_test.Judged()).add(pair.equivalent, accepted)
                 if accepted != pair.equivalent:
-                    said = f"accepts {pair.command!r}" if accepted else "refuses its second command"
-                    print(f"{number}/{len(those)} {pair.task.id}: {name} {said}", flush=True)
+                    answer = (
+                        f"accepts {pair.command!r}" if accepted else "refuses its second command"
+                    )
+                    print(
+                        f"{number}/{len(judged_pairs)} {pair.task.id}: {name} {answer}", flush=True
+                    )
     finally:
         provider.close()
     count = f"{len(tasks)} equivalent pairs and as many shuffled ones (seed {arguments.seed})"
     machines = f": {arguments.machines}" if arguments.machines else ""
-    where = f"on {provider.choice.backend}{machines}"
+    place = f"on {provider.choice.backend}{machines}"
     crossed, fooled = judge_test.crossed(played)
     shares = ", ".join(f"`{name}` {each / crossed:.2%}" for name, each in fooled.items())
     return [
         *judge_test.table(judges),
         "",
-        f"{count}, {where}.",
+        f"{count}, {place}.",
         "",
         "What each second command printed, held against the gold of every other task of its "
         f"machine ({crossed:,} pairs that change no file): accepted are by {shares}.",

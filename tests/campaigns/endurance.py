@@ -80,11 +80,11 @@ def run(folder: Path, backend: str, episodes: int, concurrency: int = 8) -> list
         *("-p", "no:cacheprovider"),
     ]
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder / "tmp")}
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env=variables, capture_output=True, text=True, check=False
     )
-    if f"{episodes} passed" not in done.stdout:
-        raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
+    if f"{episodes} passed" not in process.stdout:
+        raise RuntimeError(process.stdout[-3000:] + process.stderr[-3000:])
     return [json.loads(line) for line in (folder / "held.jsonl").read_text().splitlines()]
 
 
@@ -141,8 +141,8 @@ def stream(backend: str, episodes: int, concurrency: int = 8) -> list[dict[str, 
     """
     command = [sys.executable, "-c", STREAM, backend, str(episodes), str(concurrency)]
     variables = {**os.environ, "MALLOC_ARENA_MAX": "1"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,9 @@ def slope(held: list[dict[str, int]], key: str) -> Slope:
         held: what :func:`run` returned.
         key: ``descriptors``, ``threads``, ``kilobytes``, ``groups``, ``mounts`` or ``files``.
     """
-    values = [(at * EVERY, each[key]) for at, each in enumerate(held, 1)][len(held) // 5 :]
+    values = [(index * EVERY, sample[key]) for index, sample in enumerate(held, 1)][
+        len(held) // 5 :
+    ]
     xs, ys = [float(x) for x, _ in values], [float(y) for _, y in values]
     line = statistics.linear_regression(xs, ys)
     rest = [y - line.slope * x - line.intercept for x, y in zip(xs, ys, strict=True)]

@@ -91,9 +91,9 @@ class EngineProxy:
             )
         finally:
             self._tasks.discard(task)
-            for each in (writer, engine_writer):
-                self._writers.discard(each)
-                each.transport.abort()
+            for stream in (writer, engine_writer):
+                self._writers.discard(stream)
+                stream.transport.abort()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

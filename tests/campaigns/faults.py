@@ -129,24 +129,27 @@ class Scene:
 
     def find(self, matches: Callable[[psutil.Process], bool]) -> psutil.Process | None:
         """Return one of the run's processes, by chance; None if there is none now."""
-        found = []
+        processes = []
         with contextlib.suppress(psutil.Error):
-            for each in self.process.children(recursive=True):
+            for child in self.process.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if matches(each):
-                        found.append(each)
-        return self.random.choice(found) if found else None
+                    if matches(child):
+                        processes.append(child)
+        return self.random.choice(processes) if processes else None
 
     def container(self) -> str | None:
         """Return one of the run's containers, by chance."""
-        found = _containers(self.pids)
-        return self.random.choice(found) if found else None
+        containers = _containers(self.pids)
+        return self.random.choice(containers) if containers else None
 
     @property
     def pids(self) -> set[int]:
         """The run's own processes."""
         with contextlib.suppress(psutil.Error):
-            return {self.process.pid, *(each.pid for each in self.process.children(recursive=True))}
+            return {
+                self.process.pid,
+                *(child.pid for child in self.process.children(recursive=True)),
+            }
         return {self.process.pid}
 
 
@@ -296,11 +299,11 @@ Rewards = dict[str, list[tuple[str, float]]]
 
 def rewards(path: Path) -> Rewards:
     """Return outcome and reward of each graded row, by task."""
-    found: Rewards = {}
+    rewards_by_task: Rewards = {}
     for record in read_records(path, _ignore) if path.exists() else ():
         if record.graded:
-            found.setdefault(record.task.id, []).append((record.outcome, record.reward))
-    return found
+            rewards_by_task.setdefault(record.task.id, []).append((record.outcome, record.reward))
+    return rewards_by_task
 
 
 @dataclass
@@ -322,13 +325,13 @@ class Laboratory:
         """Run undisturbed once, and return the seconds; the rewards are those of all others."""
         with self._project() as folder:
             began = time.monotonic()
-            said = _finish(_start(folder, setting, None))
+            output = _finish(_start(folder, setting, None))
             seconds = time.monotonic() - began
-            mine = rewards(folder / "results/r.jsonl")
-        self.expected = self.expected or mine
-        assert mine == self.expected, said
-        assert len(mine) == 12, said
-        assert len({reward for [(_, reward)] in mine.values()}) > 2, mine
+            measured = rewards(folder / "results/r.jsonl")
+        self.expected = self.expected or measured
+        assert measured == self.expected, output
+        assert len(measured) == 12, output
+        assert len({reward for [(_, reward)] in measured.values()}) > 2, measured
         return seconds
 
     @contextlib.contextmanager
@@ -348,8 +351,8 @@ class Laboratory:
         try:
             yield folder
         finally:
-            for each in mounted:
-                subprocess.run(["umount", "--lazy", str(each)], check=True)
+            for path in mounted:
+                subprocess.run(["umount", "--lazy", str(path)], check=True)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -383,9 +386,9 @@ def _finish(process: psutil.Popen) -> str:
     try:
         process.wait(_PATIENCE)
     except psutil.TimeoutExpired:
-        for each in (*process.children(recursive=True), process):
+        for member in (*process.children(recursive=True), process):
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                member.kill()
         process.wait()
         return f"it did not end within {_PATIENCE:g} s"
     return ""
@@ -414,7 +417,7 @@ def disturb(laboratory: Laboratory, setting: Setting, name: str, after: float) -
     Returns:
         What it came to; None if the run was over before, or has nothing that the fault is of.
     """
-    found = Disturbed(
+    disturbed = Disturbed(
         f"{name} ({setting.backend}, {setting.concurrency}, {setting.workers})", after
     )
     with contextlib.ExitStack() as stack:
@@ -435,32 +438,34 @@ def disturb(laboratory: Laboratory, setting: Setting, name: str, after: float) -
         problem = _finish(process)
         if not done:
             return None
-        found.problems.extend(filter(None, [problem]))
-        found.problems.extend(_left(folder, pids, mounted))
-        found.problems.extend(_errors(folder))
+        disturbed.problems.extend(filter(None, [problem]))
+        disturbed.problems.extend(_left(folder, pids, mounted))
+        disturbed.problems.extend(_errors(folder))
         path = folder / "results/r.jsonl"
         if not path.exists() and (folder / "results/elsewhere").exists():
             (folder / "results/elsewhere").rename(path)
-        found.problems.extend(_whole_rows(path))
-        found.infrastructure_errors = _infrastructure_errors(path)
+        disturbed.problems.extend(_whole_rows(path))
+        disturbed.infrastructure_errors = _infrastructure_errors(path)
         (folder / "jump").unlink(missing_ok=True)
         problem = _finish(_start(folder, setting, None, "--intercode-resume"))
-        found.problems.extend(f"resumed: {each}" for each in (problem, *_errors(folder)) if each)
+        disturbed.problems.extend(
+            f"resumed: {copied}" for copied in (problem, *_errors(folder)) if copied
+        )
         if rewards(path) != laboratory.expected:
-            found.problems.append(f"other rewards: {_differences(path, laboratory.expected)}")
-        if found.problems:
-            kept = laboratory.folder / f"kept-{laboratory._count}"
-            kept.mkdir()
-            for each in (path, folder / "printed"):
-                if each.exists():
-                    shutil.copy(each, kept)
-    return found
+            disturbed.problems.append(f"other rewards: {_differences(path, laboratory.expected)}")
+        if disturbed.problems:
+            kept_folder = laboratory.folder / f"kept-{laboratory._count}"
+            kept_folder.mkdir()
+            for copied in (path, folder / "printed"):
+                if copied.exists():
+                    shutil.copy(copied, kept_folder)
+    return disturbed
 
 
 def _differences(path: Path, expected: Rewards) -> dict[str, object]:
-    mine = rewards(path)
-    names = mine.keys() | expected.keys()
-    return {n: mine.get(n) for n in sorted(names) if mine.get(n) != expected.get(n)}
+    actual = rewards(path)
+    names = actual.keys() | expected.keys()
+    return {n: actual.get(n) for n in sorted(names) if actual.get(n) != expected.get(n)}
 
 
 def _ignore(_: str) -> None:
@@ -473,21 +478,21 @@ def _infrastructure_errors(path: Path) -> int:
 
 
 def _left(folder: Path, pids: set[int], mounted: set[str]) -> list[str]:
-    until = time.monotonic() + GONE
+    deadline = time.monotonic() + GONE
     while True:
-        left = [f"process {pid}" for pid in processes_with(str(folder))]
-        left += [f"container {name}" for name in _containers(pids)]
-        left += [f"mount {line}" for line in mounts() - mounted if str(folder) in line]
+        lines = [f"process {pid}" for pid in processes_with(str(folder))]
+        lines += [f"container {name}" for name in _containers(pids)]
+        lines += [f"mount {line}" for line in mounts() - mounted if str(folder) in line]
         # pytest's own folder of temporary files stays, as it does without us.
-        left += [f"file {f.name}" for f in (folder / "tmp").iterdir() if "pytest-of" not in f.name]
-        left += [
+        lines += [f"file {f.name}" for f in (folder / "tmp").iterdir() if "pytest-of" not in f.name]
+        lines += [
             f"control group {name}"
             for _, names, _ in os.walk("/sys/fs/cgroup")
             for name in names
             if name.startswith("pytest-intercode.") and any(f".{pid}." in name for pid in pids)
         ]
-        if not left or time.monotonic() > until:
-            return [f"left behind: {', '.join(left)}"] if left else []
+        if not lines or time.monotonic() > deadline:
+            return [f"left behind: {', '.join(lines)}"] if lines else []
         time.sleep(0.1)
 
 

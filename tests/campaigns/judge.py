@@ -61,17 +61,21 @@ def pairs(tasks: Sequence[Task], seed: int) -> list[Pair]:
     """
     chance = random.Random(seed)
     seconds = [str(task.metadata["gold2"]) for task in tasks]
-    own = [{*task.gold, second} for task, second in zip(tasks, seconds, strict=True)]
+    own_commands = [{*task.gold, second} for task, second in zip(tasks, seconds, strict=True)]
     order = list(range(len(tasks)))
-    while any(seconds[there] in own[here] for here, there in enumerate(order)):
+    while any(
+        seconds[other_index] in own_commands[index] for index, other_index in enumerate(order)
+    ):
         chance.shuffle(order)
-        for here in range(len(order)):
-            if seconds[order[here]] in own[here]:
-                there = chance.randrange(len(order))
-                order[here], order[there] = order[there], order[here]
-    same = [Pair(task, second, True) for task, second in zip(tasks, seconds, strict=True)]
-    other = [Pair(task, seconds[at], False) for task, at in zip(tasks, order, strict=True)]
-    return same + other
+        for index in range(len(order)):
+            if seconds[order[index]] in own_commands[index]:
+                other_index = chance.randrange(len(order))
+                order[index], order[other_index] = order[other_index], order[index]
+    equivalent = [Pair(task, second, True) for task, second in zip(tasks, seconds, strict=True)]
+    shuffled = [
+        Pair(task, seconds[position], False) for task, position in zip(tasks, order, strict=True)
+    ]
+    return equivalent + shuffled
 
 
 @dataclass
@@ -112,8 +116,8 @@ class Judged:
     @property
     def f1(self) -> float:
         """The harmonic mean of both."""
-        both = self.precision + self.recall
-        return 2 * self.precision * self.recall / both if both else 0.0
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
 
 
 def judge(
@@ -135,8 +139,8 @@ def judge(
         paper = _play(pair, "paper", provider)  # one at a time: its rewards depend on the order
         judged = {"paper": paper is not None and paper.reward >= 1.0}
         for name, options in _OPTIONS.items():
-            chosen = options(pair.task)
-            judged[name] = record is not None and _accepts(record, chosen)
+            reward_options = options(pair.task)
+            judged[name] = record is not None and _accepts(record, reward_options)
         yield pair, judged, record
 
 
@@ -164,8 +168,8 @@ def crossed(played: Sequence[tuple[Task, EpisodeRecord]]) -> tuple[int, Counter[
         if not any(side["touched"] or side["digest"] for side in sides):
             outputs[task.dataset].append((task, sides[0]["output"], sides[1]["output"]))
     count, accepted = 0, Counter[str]()
-    for those in outputs.values():
-        for (task, _, gold), (_, output, _) in itertools.permutations(those, 2):
+    for answers in outputs.values():
+        for (task, _, gold), (_, output, _) in itertools.permutations(answers, 2):
             count += 1
             for name, options in _OPTIONS.items():
                 state = BashState(output), BashState(gold)
@@ -199,9 +203,9 @@ def _play(pair: Pair, profile: Profile, provider: SandboxProvider) -> EpisodeRec
 def table(judges: dict[str, Judged]) -> list[str]:
     """Return the table of judges, the paper's below ours."""
     lines = ["| judge | precision | recall | F1 | wrong |", "| --- | --- | --- | --- | --- |"]
-    for name, each in judges.items():
-        numbers = f"{each.precision:.3f} | {each.recall:.3f} | {each.f1:.3f}"
-        lines.append(f"| `{name}` | {numbers} | {each.missed} refused, {each.fooled} accepted |")
+    for name, judge in judges.items():
+        numbers = f"{judge.precision:.3f} | {judge.recall:.3f} | {judge.f1:.3f}"
+        lines.append(f"| `{name}` | {numbers} | {judge.missed} refused, {judge.fooled} accepted |")
     for name, precision, recall, f1 in PAPER:
         lines.append(f"| {name}, in the paper | {precision:.2f} | {recall:.2f} | {f1:.2f} | |")
     return lines

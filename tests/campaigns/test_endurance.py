@@ -35,14 +35,14 @@ def check(folder: Path, held: list[dict[str, int]]) -> None:
 @pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("episodes", LENGTHS)
 def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> None:
-    held = run(tmp_path, "bubblewrap", episodes)
-    assert len(held) == episodes // 50
-    check(tmp_path, held)
+    samples = run(tmp_path, "bubblewrap", episodes)
+    assert len(samples) == episodes // 50
+    check(tmp_path, samples)
     assert not [line for line in mounts() if str(tmp_path) in line]
     deadline = time.monotonic() + 10
-    while (left := processes_with(str(tmp_path))) and time.monotonic() < deadline:
+    while (processes := processes_with(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left
+    assert not processes
     [process] = pids_of(tmp_path)
     names = (name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders)
     groups = [name for name in names if "intercode" in name and str(process) in name]
@@ -53,17 +53,17 @@ def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> No
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_stream_of_rollouts_holds_nothing_of_what_was_taken() -> None:
     """At most half a kilobyte an episode, of which each has an observation of 20 kilobytes."""
-    held = stream("bubblewrap", 1200)
-    assert len(held) == 24
-    last, first = held[-1], held[1]
-    assert last["descriptors"] <= first["descriptors"] + 8 * 8, held
-    assert last["threads"] <= first["threads"] + 8 * 3, held
-    assert slope(held, "objects").low < 0.5, held
-    assert slope(held[12:], "kilobytes").low < 0.5, held
+    samples = stream("bubblewrap", 1200)
+    assert len(samples) == 24
+    last, first = samples[-1], samples[1]
+    assert last["descriptors"] <= first["descriptors"] + 8 * 8, samples
+    assert last["threads"] <= first["threads"] + 8 * 3, samples
+    assert slope(samples, "objects").low < 0.5, samples
+    assert slope(samples[12:], "kilobytes").low < 0.5, samples
 
 
 @pytest.mark.slow
 def test_containers_of_a_long_run_are_gone(tmp_path: Path, docker_api: docker.APIClient) -> None:
-    held = run(tmp_path, "docker", 1000)
-    check(tmp_path, held)
+    samples = run(tmp_path, "docker", 1000)
+    check(tmp_path, samples)
     assert wait_until_gone(docker_api, pids_of(tmp_path)) == []

@@ -20,9 +20,9 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    made = Laboratory(tmp_path_factory.mktemp("faults"), random.Random(1))
-    made.measure(Setting("bubblewrap", 4, 0))
-    return made
+    laboratory_of_tests = Laboratory(tmp_path_factory.mktemp("faults"), random.Random(1))
+    laboratory_of_tests.measure(Setting("bubblewrap", 4, 0))
+    return laboratory_of_tests
 
 
 @pytest.mark.usefixtures("bubblewrap")
@@ -30,6 +30,6 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     "name", [*SHORT, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 )
 def test_nothing_is_lost_and_nothing_left(laboratory: Laboratory, name: str) -> None:
-    made = disturb(laboratory, Setting("bubblewrap", 2, 0), name, after=0.8)
-    assert made is not None, "the run had nothing for the fault to be of"
-    assert made.problems == []
+    disturbed = disturb(laboratory, Setting("bubblewrap", 2, 0), name, after=0.8)
+    assert disturbed is not None, "the run had nothing for the fault to be of"
+    assert disturbed.problems == []

@@ -47,14 +47,14 @@ class Verdicts:
         """
         for record in records:
             self.episodes += 1
-            said = f"{record.task.id}: {record.outcome}, {record.reason}"
+            line = f"{record.task.id}: {record.outcome}, {record.reason}"
             if record.outcome == "infrastructure-error":
-                self.infrastructure.append(said)
+                self.infrastructure.append(line)
             elif agent == "idle":
                 if record.outcome == "solved":
-                    self.false_passes.append(said)
+                    self.false_passes.append(line)
             elif record.outcome != "solved" and record.task.id not in xfail:
-                self.false_failures.append(said)
+                self.false_failures.append(line)
 
     @property
     def wrong(self) -> list[str]:
@@ -70,9 +70,9 @@ def busy(loops: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in started:
-            each.kill()
-            each.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def play(folder: Path, agent: str, times: int, backend: str, *options: str) -> list[EpisodeRecord]:
@@ -95,7 +95,7 @@ def play(folder: Path, agent: str, times: int, backend: str, *options: str) -> l
         *(f"--intercode-sandbox={backend}", "--tb=no", f"--intercode-repeat={times}"),
         *("--intercode-concurrency=8", "--intercode-results=r.jsonl", *options),
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if process.returncode not in (0, 1):
+        raise RuntimeError(f"{command}: {process.stdout[-3000:]}{process.stderr[-3000:]}")
     return read_records(folder / "r.jsonl")

@@ -35,6 +35,13 @@ def test_shows_the_example_as_it_is() -> None:
     assert lines < 100
 
 
+def test_shows_the_kind_of_an_installed_package() -> None:
+    """One that a test of whole runs has, ``tests/integration/plugin/test_installed_package.py``."""
+    [kind] = [body for language, _, body in BLOCKS if body.startswith("class PerlKind(")]
+    extension = ROOT / "tests" / "support" / "extension" / "intercode_extension"
+    assert kind in (extension / "perl.py").read_text()
+
+
 def masked(text: str) -> list[str]:
     """Return the lines without what is never the same: widths, and the seconds at their end."""
     lines = (" ".join(line.split()).strip("= ") for line in text.splitlines())

@@ -81,5 +81,5 @@ class _Stream(io.RawIOBase):
             if not chunk:
                 break
             self._rest += chunk
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return taken
+        part, self._rest = self._rest[:size], self._rest[size:]
+        return part

@@ -46,14 +46,14 @@ MODULES = {
 @cache
 def imports(path: Path) -> set[str]:
     """Return the dotted names of all that a module imports, ``a.b`` for ``from a import b``."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def top(name: str) -> str:
@@ -85,7 +85,9 @@ def ours(name: str) -> str | None:
 def graph() -> dict[str, set[str]]:
     """Return the modules of ours that each module imports, wherever the import stands."""
     return {
-        module: {found for name in imports(path) if (found := ours(name)) and found != module}
+        module: {
+            imported for name in imports(path) if (imported := ours(name)) and imported != module
+        }
         for module, path in MODULES.items()
     }
 
@@ -112,11 +114,14 @@ def _purpose(folder: str) -> str:
 
 
 def _uses(folder: str) -> list[str]:
-    used = {
-        top(found) for module, all_ in graph().items() if top(module) == folder for found in all_
+    imported_folders = {
+        top(imported)
+        for module, all_ in graph().items()
+        if top(module) == folder
+        for imported in all_
     }
     order = [name for names in LAYERS for name in names]
-    return [name for name in order if name in used - {folder, "errors"}]
+    return [name for name in order if name in imported_folders - {folder, "errors"}]
 
 
 def draw() -> str:
@@ -127,8 +132,8 @@ def draw() -> str:
         width = (_WIDTH - 2 * _LEFT - _GAP * (len(names) - 1)) / len(names)
         texts = {name: _texts(name, width) for name in names}
         height = 24 + 14 * max(map(len, texts.values()))
-        for at, name in enumerate(names):
-            boxes += _box(name, _LEFT + at * (width + _GAP), y, width, height, texts[name])
+        for row, name in enumerate(names):
+            boxes += _box(name, _LEFT + row * (width + _GAP), y, width, height, texts[name])
         y += height + _GAP
     return "\n".join(
         [
@@ -146,11 +151,11 @@ def draw() -> str:
 def _texts(name: str, width: float) -> list[tuple[str, str]]:
     """Return the lines below a folder's name, each with its colour."""
     uses = _uses(name)
-    below = f"imports {', '.join(uses)}" if uses else "imports nothing of ours"
+    note = f"imports {', '.join(uses)}" if uses else "imports nothing of ours"
     columns = int(width / 6.2)
     return [
         *((text, "#000") for text in textwrap.wrap(_purpose(name), columns)),
-        *((text, "#666") for text in textwrap.wrap(below, columns)),
+        *((text, "#666") for text in textwrap.wrap(note, columns)),
     ]
 
 

@@ -149,21 +149,21 @@ def is_keeper(process: psutil.Process) -> bool:
     """Whether a process is the first one of a bubblewrap's sandbox, which its forks are like."""
     try:
         parent = process.parent()
-        named = NAME_VARIABLE in process.environ()
-        return named and (parent is None or NAME_VARIABLE not in parent.environ())
+        has_name = NAME_VARIABLE in process.environ()
+        return has_name and (parent is None or NAME_VARIABLE not in parent.environ())
     except psutil.Error:
         return False
 
 
 def processes_with(word: str) -> list[int]:
     """Return the processes that have a word among their arguments or variables."""
-    found = []
+    pids = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                content = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
             except OSError:
                 continue
-            if word.encode() in told:
-                found.append(int(folder.name))
-    return found
+            if word.encode() in content:
+                pids.append(int(folder.name))
+    return pids

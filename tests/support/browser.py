@@ -117,9 +117,9 @@ class Browser:
         if self._session is not None:
             message["sessionId"] = self._session
         self._to.write(json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while True:
-            answer = self._receive(until)
+            answer = self._receive(deadline)
             if answer.get("id") == self._number:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 result: dict[str, Any] = answer["result"]
@@ -138,21 +138,21 @@ class Browser:
         return message
 
     def _note(self, message: dict[str, Any]) -> None:
-        method, said = message.get("method"), message.get("params", {})
+        method, params = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
-            address = said["request"]["url"]
+            address = params["request"]["url"]
             if address.partition("#")[0] != self._address:
-                self._asked[said["requestId"]] = address
-        elif method == "Network.loadingFailed" and said.get("blockedReason") == "csp":
-            self._asked.pop(said["requestId"], None)  # refused before it was sent
+                self._asked[params["requestId"]] = address
+        elif method == "Network.loadingFailed" and params.get("blockedReason") == "csp":
+            self._asked.pop(params["requestId"], None)  # refused before it was sent
         elif method == "Runtime.exceptionThrown":
-            self.problems.append(json.dumps(said["exceptionDetails"]))
-        elif method == "Log.entryAdded" and said["entry"]["level"] in ("warning", "error"):
-            self.problems.append(said["entry"]["text"])
-        elif method == "Runtime.consoleAPICalled" and said["type"] in ("warning", "error"):
-            self.problems.append(json.dumps(said["args"]))
+            self.problems.append(json.dumps(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
+            self.problems.append(params["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
+            self.problems.append(json.dumps(params["args"]))
         elif method == "Page.javascriptDialogOpening":
-            self.problems.append(f"a dialog: {said['message']}")
+            self.problems.append(f"a dialog: {params['message']}")
 
     # -- what tests do
 
@@ -160,7 +160,7 @@ class Browser:
     def requests(self) -> list[str]:
         """The addresses that the page asked for, its own left out."""
         self.evaluate("1")  # what happened until now is told first
-        return [each for each in self._asked.values() if each != "about:blank"]
+        return [url for url in self._asked.values() if url != "about:blank"]
 
     def forget(self) -> None:
         """Forget problems and requests."""
@@ -186,19 +186,19 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while not self.evaluate(f"Boolean({condition})"):
-            assert time.monotonic() < until, f"never came true: {condition}"
+            assert time.monotonic() < deadline, f"never came true: {condition}"
             time.sleep(0.02)
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, by their names in JavaScript."""
         for key in keys:
             code = _KEYS.get(key) or ord(key.upper())
-            what = {"key": key, "windowsVirtualKeyCode": code}
+            event = {"key": key, "windowsVirtualKeyCode": code}
             text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-            self.send("Input.dispatchKeyEvent", type="keyDown", **what, **text)
-            self.send("Input.dispatchKeyEvent", type="keyUp", **what)
+            self.send("Input.dispatchKeyEvent", type="keyDown", **event, **text)
+            self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of an element."""

@@ -62,7 +62,7 @@ def main(newest: int, numbers: dict[str, int]) -> dict[str, object]:
     """Return all answers."""
     skipped = {numbers[name] for name in (*ENDLESS, *CONDITIONAL) if name in numbers}
     bad = 2**64 - 1
-    found: dict[str, object] = {
+    answers: dict[str, object] = {
         "calls": {
             number: call(number, bad, bad, bad, bad, bad, bad)
             for number in range(newest + 40)
@@ -78,26 +78,29 @@ def main(newest: int, numbers: dict[str, int]) -> dict[str, object]:
                     numbers["socket"], family, kind, protocol
                 )
         os.closerange(3, 256)
-    found["sockets"] = sockets
+    answers["sockets"] = sockets
     pair = mmap.mmap(-1, 4096)
     place = ctypes.addressof(ctypes.c_char.from_buffer(pair))
-    found["pairs"] = [call(numbers["socketpair"], family, 1, 0, place) for family in range(50)]
+    answers["pairs"] = [call(numbers["socketpair"], family, 1, 0, place) for family in range(50)]
     flags = (0, *(1 << bit for bit in (17, *range(25, 31))))
-    found["clones"] = {
+    answers["clones"] = {
         flag: in_child(numbers["clone"], flag | signal.SIGCHLD, 0, 0, 0, 0) for flag in flags
     }
-    asked = (0xFFFFFFFF, 0, 8, 0x20000, 0x40000, 0x100000, 0x400000)
-    found["personalities"] = {value: in_child(numbers["personality"], value) for value in asked}
+    personalities = (0xFFFFFFFF, 0, 8, 0x20000, 0x40000, 0x100000, 0x400000)
+    answers["personalities"] = {
+        value: in_child(numbers["personality"], value) for value in personalities
+    }
     inner = os.openpty()[1]
     for name, request in (("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("TIOCSETD", 0x5423)):
-        found[name] = [
-            call(numbers["ioctl"], inner, each, place) for each in (request, request | 1 << 32)
+        answers[name] = [
+            call(numbers["ioctl"], inner, request_number, place)
+            for request_number in (request, request | 1 << 32)
         ]
-    found["TCGETS"] = call(numbers["ioctl"], inner, 0x5401, place)
+    answers["TCGETS"] = call(numbers["ioctl"], inner, 0x5401, place)
     if platform.machine() == "x86_64":
-        found["x32"] = in_child(1 << 30 | 39)
-        found["i386"] = {number: in_32_bits(number) for number in (20, 102, 359)}
-    return found
+        answers["x32"] = in_child(1 << 30 | 39)
+        answers["i386"] = {number: in_32_bits(number) for number in (20, 102, 359)}
+    return answers
 
 
 if __name__ == "__main__":

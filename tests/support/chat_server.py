@@ -126,14 +126,14 @@ class ChatServer:
             number = self._number
         if callable(self._script):
             try:
-                said = self._script(request)
+                reply = self._script(request)
             except Exception as error:
-                said = Reply(status=400, body=_error(f"the script raised {error!r}", "script"))
+                reply = Reply(status=400, body=_error(f"the script raised {error!r}", "script"))
         elif number > len(self._script):
-            said = Reply(status=400, body=_error("the script of the test is over", "script"))
+            reply = Reply(status=400, body=_error("the script of the test is over", "script"))
         else:
-            said = self._script[number - 1]
-        return Reply(text=said) if isinstance(said, str) else said
+            reply = self._script[number - 1]
+        return Reply(text=reply) if isinstance(reply, str) else reply
 
 
 class _Server(ThreadingHTTPServer):
@@ -237,12 +237,12 @@ def _completion(reply: Reply, model: str | None) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": name,
-                    "arguments": given if isinstance(given, str) else json.dumps(given),
+                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
                 },
             }
-            for number, (name, given) in enumerate(reply.calls, 1)
+            for number, (name, arguments) in enumerate(reply.calls, 1)
         ]
-    made: dict[str, Any] = {
+    completion: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
@@ -250,13 +250,13 @@ def _completion(reply: Reply, model: str | None) -> dict[str, Any]:
         "choices": [{"index": 0, "message": message, "finish_reason": reply.finish_reason}],
     }
     if reply.usage is not None:
-        sent, got = reply.usage
-        made["usage"] = {
-            "prompt_tokens": sent,
-            "completion_tokens": got,
-            "total_tokens": sent + got,
+        input_tokens, output_tokens = reply.usage
+        completion["usage"] = {
+            "prompt_tokens": input_tokens,
+            "completion_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
         }
-    return made
+    return completion
 
 
 def warm_up() -> None:

@@ -36,10 +36,10 @@ _STYLES = re.compile(r"\x1b\[[0-9;]*m")  # pytest's own colours
 
 def commands(log: str) -> list[str]:
     """Return the lines that command something, to a CI server or to a terminal."""
-    found = []
+    lines = []
     for line in _LINE_ENDS.split(log):
         plain = _STYLES.sub("", line)
-        shown = all(each.isprintable() or each == "\t" for each in plain)
-        if _COMMANDS.search(plain) or not shown:
-            found.append(line)
-    return found
+        is_printable = all(character.isprintable() or character == "\t" for character in plain)
+        if _COMMANDS.search(plain) or not is_printable:
+            lines.append(line)
+    return lines

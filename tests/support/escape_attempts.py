@@ -21,10 +21,10 @@ def sent(first: str, *headers: str) -> str:
 
 def connected(host: str, port: int, kind: int = socket.AF_INET) -> str:
     """Return what came of a connection."""
-    with socket.socket(kind) as tried:
-        tried.settimeout(1)
+    with socket.socket(kind) as connection:
+        connection.settimeout(1)
         try:
-            tried.connect((host, port))
+            connection.connect((host, port))
         except OSError as error:
             return error.strerror or str(error)
         return "connected"

@@ -27,10 +27,10 @@ _PATIENCE = 20.0
 
 def registry_program() -> str:
     """Return where the program is; the test is skipped where it is not."""
-    found = shutil.which("docker-registry") or (str(_UNPACKED) if _UNPACKED.exists() else "")
-    if not found:
+    program = shutil.which("docker-registry") or (str(_UNPACKED) if _UNPACKED.exists() else "")
+    if not program:
         pytest.skip("docker-registry is not installed: scripts/test --all unpacks it")
-    return found
+    return program
 
 
 class ImageRegistry:
@@ -97,8 +97,8 @@ class ImageRegistry:
     def _answers(self) -> bool:
         if self._network is not None:  # it is out of our reach
             check = ["nsenter", "--net", "-t", str(self._network), "ss", "-Hltn"]
-            said = subprocess.run(check, capture_output=True, text=True, check=True).stdout
-            return self.where in said
+            output = subprocess.run(check, capture_output=True, text=True, check=True).stdout
+            return self.where in output
         try:
             self._ask("/v2/")
         except URLError:
@@ -109,16 +109,16 @@ class ImageRegistry:
         pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         request = Request(f"http://{self.where}{path}", headers={"Authorization": f"Basic {pair}"})
         with urlopen(request, timeout=10) as answer:
-            found: dict[str, object] = json.load(answer)
-        return found
+            document: dict[str, object] = json.load(answer)
+        return document
 
     def tags(self, repository: str = "pytest-intercode") -> list[str]:
         """Return the tags of a repository."""
         try:
-            found = self._ask(f"/v2/{repository}/tags/list")["tags"]
+            names = self._ask(f"/v2/{repository}/tags/list")["tags"]
         except HTTPError:
             return []
-        return sorted(found) if isinstance(found, list) else []
+        return sorted(names) if isinstance(names, list) else []
 
     def write_credentials(self, folder: Path) -> None:
         """Write what ``docker login`` would, for ``DOCKER_CONFIG``."""
@@ -135,7 +135,7 @@ class ImageRegistry:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

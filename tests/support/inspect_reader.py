@@ -16,22 +16,22 @@ from typing import Any
 def read(path: str, again: str) -> dict[str, Any]:
     """Return what the package says of a log."""
     package: Any = import_module("inspect_ai.log")
-    found = package.read_eval_log(path)
-    first = found.samples[0]
-    package.write_eval_log(found, again)
+    log = package.read_eval_log(path)
+    first = log.samples[0]
+    package.write_eval_log(log, again)
     return {
-        "status": found.status,
-        "model": found.eval.model,
+        "status": log.status,
+        "model": log.eval.model,
         "metrics": {
             score.name: {name: metric.value for name, metric in score.metrics.items()}
-            for score in found.results.scores
+            for score in log.results.scores
         },
-        "samples": [_sample(each) for each in found.samples],
+        "samples": [_sample(sample) for sample in log.samples],
         "total in the head": package.read_eval_log(path, header_only=True).results.total_samples,
         "summaries": len(package.read_eval_log_sample_summaries(path)),
         "by its id": package.read_eval_log_sample(path, id=first.id, epoch=first.epoch).input,
-        "again": [_sample(each) for each in package.read_eval_log(again).samples],
-        "tables": _tables(found),
+        "again": [_sample(sample) for sample in package.read_eval_log(again).samples],
+        "tables": _tables(log),
     }
 
 

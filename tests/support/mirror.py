@@ -141,11 +141,11 @@ def turning(handler: Handler, content: bytes) -> None:
 @contextmanager
 def serving(content: Mapping[str, bytes]) -> Iterator[Server]:
     """Run a server on a thread."""
-    with Server(content) as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+    with Server(content) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield made
-        made.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 

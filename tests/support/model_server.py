@@ -125,21 +125,21 @@ class Request:
     @property
     def model(self) -> str:
         """The model that is asked."""
-        named = _GEMINI.match(self.path)
-        return named[1] if named else str(self.body.get("model"))
+        match = _GEMINI.match(self.path)
+        return match[1] if match else str(self.body.get("model"))
 
     @property
     def results(self) -> list[str]:
         """What tools have returned so far."""
-        found = []
+        outputs = []
         for item in self.body.get("input") or []:
             if isinstance(item, dict) and str(item.get("type")).endswith("_output"):
-                found.append(_text(item.get("output")))
+                outputs.append(_text(item.get("output")))
         for message in self.body.get("messages") or []:
             if message.get("role") == "tool":
-                found.append(_text(message.get("content")))
+                outputs.append(_text(message.get("content")))
             elif isinstance(message.get("content"), list):
-                found += [
+                outputs += [
                     _text(block.get("content"))
                     for block in message["content"]
                     if block.get("type") == "tool_result"
@@ -147,8 +147,8 @@ class Request:
         for content in self.body.get("contents") or []:
             for part in content["parts"]:
                 if "functionResponse" in part:
-                    found.append(json.dumps(part["functionResponse"]["response"]))
-        return found
+                    outputs.append(json.dumps(part["functionResponse"]["response"]))
+        return outputs
 
     @property
     def has_tools(self) -> bool:
@@ -235,17 +235,17 @@ class ModelServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         data = await _whole(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        got = Request(request.method, request.raw_path, headers, json.loads(data or b"{}"))
+        parsed = Request(request.method, request.raw_path, headers, json.loads(data or b"{}"))
         with self._lock:
-            self.requests.append(got)
-        path = got.path.partition("?")[0]
-        if got.method == "GET" and path == "/v1/models":
+            self.requests.append(parsed)
+        path = parsed.path.partition("?")[0]
+        if parsed.method == "GET" and path == "/v1/models":
             return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
         if path == "/v1/messages/count_tokens":
             return web.json_response({"input_tokens": 100})
-        if not got.api or got.method != "POST":
+        if not parsed.api or parsed.method != "POST":
             return web.json_response({"error": {"message": f"no {path} here"}}, status=404)
-        return await self._answer(request, got, self._step(got))
+        return await self._answer(request, parsed, self._step(parsed))
 
     def _step(self, request: Request) -> Step:
         if callable(self._script):
@@ -254,8 +254,8 @@ class ModelServer:
             except Exception as error:
                 step = Step(status=400, body={"error": {"message": f"the script: {error!r}"}})
         elif not request.has_tools and any(
-            isinstance(each, Command) or (isinstance(each, Step) and each.calls)
-            for each in self._script
+            isinstance(candidate, Command) or (isinstance(candidate, Step) and candidate.calls)
+            for candidate in self._script
         ):
             step = "a title"
         else:
@@ -331,18 +331,20 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
     if isinstance(call, Tool):
         return call
     for tool in request.body.get("tools") or []:
-        of = tool.get("function", tool)
-        schema = of.get("parameters") or of.get("input_schema") or {}
+        function = tool.get("function", tool)
+        schema = function.get("parameters") or function.get("input_schema") or {}
         properties = schema.get("properties", {})
         key = next((k for k in ("command", "cmd", "script") if k in properties), None)
-        if key is None or not _SHELL.search(str(of.get("name"))):
+        if key is None or not _SHELL.search(str(function.get("name"))):
             continue
         as_list = properties[key].get("type") == "array"
-        given: dict[str, Any] = {key: ["bash", "-lc", call.command] if as_list else call.command}
+        arguments: dict[str, Any] = {
+            key: ["bash", "-lc", call.command] if as_list else call.command
+        }
         for name in schema.get("required", []):  # a description, for one
-            if name not in given:
-                given[name] = _some(properties.get(name, {}))
-        return Tool(str(of["name"]), given)
+            if name not in arguments:
+                arguments[name] = _some(properties.get(name, {}))
+        return Tool(str(function["name"]), arguments)
     names = [str(tool.get("function", tool).get("name")) for tool in request.body.get("tools", [])]
     raise LookupError(f"the client offers no shell, only {names}")
 
@@ -379,7 +381,7 @@ def _chat(step: Step, calls: Calls, model: str) -> dict[str, Any]:
             }
             for number, tool in calls
         ]
-    made: dict[str, Any] = {
+    completion: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
@@ -394,13 +396,13 @@ def _chat(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         ],
     }
     if step.spent is not None:
-        made["usage"] = {
+        completion["usage"] = {
             "prompt_tokens": step.spent.input,
             "completion_tokens": step.spent.output,
             "total_tokens": step.spent.input + step.spent.output,
             "prompt_tokens_details": {"cached_tokens": step.spent.cached},
         }
-    return made
+    return completion
 
 
 def _responses(step: Step, calls: Calls, model: str) -> dict[str, Any]:
@@ -427,7 +429,7 @@ def _responses(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         }
         for number, tool in calls
     ]
-    made: dict[str, Any] = {
+    response: dict[str, Any] = {
         "id": "resp_1",
         "object": "response",
         "created_at": 1,
@@ -443,14 +445,14 @@ def _responses(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         "tools": [],
     }
     if step.spent is not None:
-        made["usage"] = {
+        response["usage"] = {
             "input_tokens": step.spent.input,
             "input_tokens_details": {"cached_tokens": step.spent.cached},
             "output_tokens": step.spent.output,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": step.spent.input + step.spent.output,
         }
-    return made
+    return response
 
 
 def _messages(step: Step, calls: Calls, model: str) -> dict[str, Any]:
@@ -459,7 +461,7 @@ def _messages(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         {"type": "tool_use", "id": f"toolu_{number}", "name": tool.name, "input": tool.arguments}
         for number, tool in calls
     ]
-    made: dict[str, Any] = {
+    message: dict[str, Any] = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -469,34 +471,34 @@ def _messages(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         "stop_sequence": None,
     }
     if step.spent is not None:
-        spent = step.spent
-        made["usage"] = {
-            "input_tokens": spent.input - spent.cached - spent.cache_write,
-            "cache_creation_input_tokens": spent.cache_write,
-            "cache_read_input_tokens": spent.cached,
-            "output_tokens": spent.output,
+        usage = step.spent
+        message["usage"] = {
+            "input_tokens": usage.input - usage.cached - usage.cache_write,
+            "cache_creation_input_tokens": usage.cache_write,
+            "cache_read_input_tokens": usage.cached,
+            "output_tokens": usage.output,
         }
-    return made
+    return message
 
 
 def _gemini(step: Step, calls: Calls, model: str) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": step.text}] if step.text else []
     parts += [{"functionCall": {"name": tool.name, "args": tool.arguments}} for _, tool in calls]
     content = {"role": "model", "parts": parts}
-    made: dict[str, Any] = {
+    response: dict[str, Any] = {
         "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
         "modelVersion": model,
     }
     if step.spent is not None:
         thoughts = step.spent.output // 2  # which are not in the candidates' number
-        made["usageMetadata"] = {
+        response["usageMetadata"] = {
             "promptTokenCount": step.spent.input,
             "cachedContentTokenCount": step.spent.cached,
             "candidatesTokenCount": step.spent.output - thoughts,
             "thoughtsTokenCount": thoughts,
             "totalTokenCount": step.spent.input + step.spent.output,
         }
-    return made
+    return response
 
 
 # -- the same as streams
@@ -519,7 +521,7 @@ async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> Asy
 def _pieces(text: str) -> list[str]:
     """Return a text in a few pieces."""
     size = max(1, -(-len(text) // 3))
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict[str, Any]]:
@@ -529,8 +531,8 @@ def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in _pieces(step.text)]
     for index, call in enumerate(choice["message"].get("tool_calls", ())):
-        named = {**call["function"], "arguments": ""}
-        deltas.append({"tool_calls": [{**call, "index": index, "function": named}]})
+        function = {**call["function"], "arguments": ""}
+        deltas.append({"tool_calls": [{**call, "index": index, "function": function}]})
         deltas += [
             {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
             for piece in _pieces(call["function"]["arguments"])
@@ -551,25 +553,30 @@ def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict
 
 
 def _responses_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    first = {**whole, "status": "in_progress", "output": [], "usage": None}
     events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
+        {"type": "response.created", "response": first},
+        {"type": "response.in_progress", "response": first},
     ]
     for index, item in enumerate(whole["output"]):
-        at = {"output_index": index, "item_id": item["id"]}
+        position = {"output_index": index, "item_id": item["id"]}
         if item["type"] == "message":
             part = item["content"][0]
             empty = {**part, "text": ""}
             inner = [
-                {"type": "response.content_part.added", "content_index": 0, "part": empty, **at},
+                {
+                    "type": "response.content_part.added",
+                    "content_index": 0,
+                    "part": empty,
+                    **position,
+                },
                 *(
                     {
                         "type": "response.output_text.delta",
                         "content_index": 0,
                         "delta": piece,
                         "logprobs": [],
-                        **at,
+                        **position,
                     }
                     for piece in _pieces(part["text"])
                 ),
@@ -578,14 +585,19 @@ def _responses_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "content_index": 0,
                     "text": part["text"],
                     "logprobs": [],
-                    **at,
+                    **position,
                 },
-                {"type": "response.content_part.done", "content_index": 0, "part": part, **at},
+                {
+                    "type": "response.content_part.done",
+                    "content_index": 0,
+                    "part": part,
+                    **position,
+                },
             ]
             start = {**item, "status": "in_progress", "content": []}
         else:
             inner = [
-                {"type": "response.function_call_arguments.delta", "delta": piece, **at}
+                {"type": "response.function_call_arguments.delta", "delta": piece, **position}
                 for piece in _pieces(item["arguments"])
             ]
             inner.append(
@@ -593,7 +605,7 @@ def _responses_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "type": "response.function_call_arguments.done",
                     "arguments": item["arguments"],
                     "name": item["name"],
-                    **at,
+                    **position,
                 }
             )
             start = {**item, "status": "in_progress", "arguments": ""}
@@ -637,9 +649,9 @@ def main() -> None:
     parser.add_argument("command", nargs="*", help="what the model wants run, one by one")
     parser.add_argument("--say", default="done", help="its last answer")
     parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    script = [*map(Command, given.command), given.say]
-    with ModelServer(script, port=given.port) as server:
+    options = parser.parse_args()
+    script = [*map(Command, options.command), options.say]
+    with ModelServer(script, port=options.port) as server:
         print(server.url, flush=True)
         with open(0, encoding="utf-8") as waiting:
             waiting.read()

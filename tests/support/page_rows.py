@@ -40,13 +40,13 @@ def end_state(env: str, solved: bool, number: int) -> dict[str, Any]:
     output = f"{number}\n" if solved else "12\nno such file\n"
     if env == "bash":
         file = {"type": "f", "mode": 0o644, "uid": 0, "gid": 0, "content": "ab" * 32}
-        other = {**file, "content": "cd" * 32}
+        changed = {**file, "content": "cd" * 32}
         entries = {"/work/out.txt": file}
         return {
             "agent": {
                 "output": output,
                 "digest": "",
-                "entries": entries if solved else {"/work/out.txt": other},
+                "entries": entries if solved else {"/work/out.txt": changed},
                 "before": {"/work/out.txt": None},
                 "touched": ["/work/out.txt"],
             },
@@ -61,8 +61,8 @@ def end_state(env: str, solved: bool, number: int) -> dict[str, Any]:
         }
     if env == "sql":
         gold = {"width": 2, "runs": [[[[1, "Ada"], [2, "Bo"]], []]], "ordered": False}
-        mine = gold if solved else {**gold, "runs": [[[[1, "Ada"], [3, None]], []]]}
-        return {"agent": {**mine, "problem": ""}, "gold": gold, "digested": False}
+        agent = gold if solved else {**gold, "runs": [[[[1, "Ada"], [3, None]], []]]}
+        return {"agent": {**agent, "problem": ""}, "gold": gold, "digested": False}
     if env == "python":
         return {"tests": ["", "" if solved else "returned 41, not 42", ""]}
     return {
@@ -82,7 +82,7 @@ def episode(
     executed = [rng.random() < 0.85 for _ in range(turns)]
     outcome = "solved" if solved else rng.choice(FAILURES)
     reward = 1.0 if solved else rng.choice((0.0, 0.0, 0.25, 0.33, 0.5, 0.67, 0.9))
-    used = {"requests": turns, "input_tokens": 900 * turns, "output_tokens": 40, "cost": 0.002}
+    usage = {"requests": turns, "input_tokens": 900 * turns, "output_tokens": 40, "cost": 0.002}
     return {
         "environment": f"ic_{env}",
         "dataset": env,
@@ -110,7 +110,7 @@ def episode(
         "turn_seconds": [0.0101] * turns,
         "turn_parts": [{}] * (turns - 1) + [{"output": reward}],
         "turn_agent_seconds": [0.25] * turns,
-        "usage": used,
+        "usage": usage,
         "suite": f"{env}-suite",
         "hardness": HARDNESS[hard],
         "tags": [TAGS[number % 6]],
@@ -144,24 +144,30 @@ def placed(rows: list[dict[str, Any]], hosts: int, *, lanes: int = 8) -> list[di
     rng = random.Random(9)
     free = [[1_700_000_000.0] * lanes for _ in range(hosts)]
     for number, row in enumerate(rows):
-        mine = free[number % hosts]
-        lane = mine.index(min(mine))
+        lanes_free = free[number % hosts]
+        lane = lanes_free.index(min(lanes_free))
         prepare = rng.uniform(0.05, 1.0)
         row["host"] = f"node-{number % hosts}"
-        began, seconds = mine[lane] + prepare, row["seconds"]
+        began, seconds = lanes_free[lane] + prepare, row["seconds"]
         row["phases"] = {
-            "start": [mine[lane], prepare],
+            "start": [lanes_free[lane], prepare],
             "agent": [began, 0.7 * seconds],
             "carry": [began + 0.7 * seconds, 0.1 * seconds],
             "tests": [began + 0.8 * seconds, 0.2 * seconds],
         }
-        mine[lane] += prepare + row["seconds"] + 0.05
+        lanes_free[lane] += prepare + row["seconds"] + 0.05
     return rows
 
 
 def index_of(page: Path) -> dict[str, Any]:
     """What the script of a page reads."""
-    found = re.search(r'id="index">([^<]+)<', page.read_text("utf-8"))
-    assert found is not None
-    index: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    match = re.search(r'id="index">([^<]+)<', page.read_text("utf-8"))
+    assert match is not None
+    index: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(match[1])))
     return index
+
+
+def blocks_of(page: Path) -> list[list[dict[str, Any]]]:
+    """Return the trajectories that a page has, in blocks."""
+    blocks = re.findall(r'id="block-\d+">([^<]+)<', page.read_text("utf-8"))
+    return [json.loads(gzip.decompress(base64.b64decode(block))) for block in blocks]

@@ -133,16 +133,16 @@ class ClusterApart(RayCluster):
 
     def _inside(self) -> int:
         """Return the first process of the second node's namespaces."""
-        found: list[int] = []
+        pids: list[int] = []
 
         def there() -> bool:
-            found[:] = [each.pid for each in psutil.Process(self.apart.pid).children()]
-            return bool(found) and os.stat(f"/proc/{found[0]}/ns/net") != os.stat(  # noqa: PTH116
+            pids[:] = [child.pid for child in psutil.Process(self.apart.pid).children()]
+            return bool(pids) and os.stat(f"/proc/{pids[0]}/ns/net") != os.stat(  # noqa: PTH116
                 "/proc/self/ns/net"
             )
 
         self._wait(there)
-        return found[0]
+        return pids[0]
 
     def _plug_in(self) -> None:
         self._pid = self._inside()
@@ -181,9 +181,9 @@ class ClusterApart(RayCluster):
         for started in filter(None, (getattr(self, "process", None), self.apart)):
             with contextlib.suppress(psutil.Error):
                 first = psutil.Process(started.pid)
-                for each in [first, *first.children(recursive=True)]:
+                for process in [first, *first.children(recursive=True)]:
                     with contextlib.suppress(psutil.Error):
-                        each.kill()
+                        process.kill()
             started.wait()
             if started.stdin is not None:
                 started.stdin.close()
@@ -193,9 +193,9 @@ class ClusterApart(RayCluster):
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 

@@ -45,15 +45,15 @@ def linked_packages(folder: Path, *names: str) -> Path:
         names: the packages.
     """
     packages = Path(pytest.__file__).parents[1]
-    wanted, done = list(names), set[str]()
-    while wanted:
-        name = wanted.pop()
-        if name in done:
+    pending, linked = list(names), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in linked:
             continue
-        done.add(name)
-        for each in map(Requirement, requires(name) or ()):
-            if each.marker is None or each.marker.evaluate({"extra": ""}):
-                wanted.append(each.name)
+        linked.add(name)
+        for requirement in map(Requirement, requires(name) or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                pending.append(requirement.name)
         for top in {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}:
             if not (folder / top).exists():
                 (folder / top).symlink_to(packages / top)
@@ -114,10 +114,13 @@ class RayCluster:
         self._folder = tempfile.mkdtemp(prefix="ic-test-", dir="/tmp")
         token = secrets.token_hex(32)
         self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-        ours = {"RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        variables = {"RAY_memory_monitor_refresh_ms": "0", "RAY_USAGE_STATS_ENABLED": "0"}
         # A dead raylet is noticed within seconds here, and in a quarter of a minute by default.
-        ours |= {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4"}
-        ours |= {"RAY_health_check_initial_delay_ms": "0"}
+        variables |= {
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_failure_threshold": "4",
+        }
+        variables |= {"RAY_health_check_initial_delay_ms": "0"}
         self.process = subprocess.Popen(
             [
                 *(PYTHON, "-m", "pytest_intercode.rollouts.cluster.local"),
@@ -127,7 +130,7 @@ class RayCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, **self.variables, **ours},
+            env={**os.environ, **self.variables, **variables},
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -158,32 +161,32 @@ class RayCluster:
 
     def players(self) -> list[psutil.Process]:
         """Return the processes of ours on all nodes."""
-        return [each for each, name, _ in self._all() if name.startswith(NODE)]
+        return [process for process, name, _ in self._all() if name.startswith(NODE)]
 
     def raylets(self) -> list[psutil.Process]:
         """Return the nodes' own processes; the first is the head's."""
-        return [each for each, _, program in self._all() if program == "raylet"]
+        return [process for process, _, program in self._all() if program == "raylet"]
 
     def services(self) -> list[psutil.Process]:
         """Return the processes that hold the cluster together."""
-        kept = ("raylet", "gcs_server")
-        return [each for each, _, program in self._all() if program in kept]
+        programs = ("raylet", "gcs_server")
+        return [process for process, _, program in self._all() if program in programs]
 
     def below(self) -> list[psutil.Process]:
         """Return all processes of the cluster."""
-        return [each for each, *_ in self._all()]
+        return [process for process, *_ in self._all()]
 
     def _all(self) -> list[tuple[psutil.Process, str, str]]:
         """Return the processes below ours, with their command lines and their programs."""
-        found = []
-        for each in psutil.Process(self.process.pid).children(recursive=True):
+        processes = []
+        for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                found.append((each, " ".join(each.cmdline()), Path(each.exe()).name))
-        return found
+                processes.append((child, " ".join(child.cmdline()), Path(child.exe()).name))
+        return processes
 
     def sandboxes(self) -> list[psutil.Process]:
         """Return the first processes of sandboxes on all nodes."""
-        return [each for each, *_ in self._all() if is_keeper(each)]
+        return [process for process, *_ in self._all() if is_keeper(process)]
 
     def close(self) -> None:
         """End it."""

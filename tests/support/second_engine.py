@@ -38,17 +38,19 @@ def make_certificates(folder: Path) -> None:
         subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
 
     openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
-    for name, more in (
+    for name, extensions in (
         ("engine", f"subjectAltName=IP:{_THERE}\nextendedKeyUsage=serverAuth"),
         ("client", "extendedKeyUsage=clientAuth"),
     ):
-        to = folder / name
-        to.mkdir()
-        (to / "more").write_text(more)
-        shutil.copy(folder / "ca.pem", to / "ca.pem")
-        openssl("req", *key, "-subj", f"/CN={name}", "-keyout", to / "key.pem", "-out", to / "csr")
-        by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", to / "more")
-        openssl("x509", "-req", "-in", to / "csr", *by, "-out", to / "cert.pem")
+        path = folder / name
+        path.mkdir()
+        (path / "more").write_text(extensions)
+        shutil.copy(folder / "ca.pem", path / "ca.pem")
+        openssl(
+            "req", *key, "-subj", f"/CN={name}", "-keyout", path / "key.pem", "-out", path / "csr"
+        )
+        signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", path / "more")
+        openssl("x509", "-req", "-in", path / "csr", *signer, "-out", path / "cert.pem")
 
 
 def existing(api: docker.APIClient, label: str = "") -> list[dict[str, Any]]:
@@ -137,9 +139,9 @@ class SecondEngine:
                 subprocess.run(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True
                 )
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while not self._answers():
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 end = (self._folder / "log").read_text()[-2000:]
                 raise RuntimeError(f"the second engine does not start: {end}")
             time.sleep(0.1)
@@ -168,10 +170,10 @@ class SecondEngine:
 
     def load(self, name: str) -> None:
         """Have an image of the machine's own engine, unless it is there by this name."""
-        with self._client() as mine, contextlib.closing(docker.APIClient()) as theirs:
-            wanted = theirs.inspect_image(name)["Id"]  # type: ignore[no-untyped-call]
-            if not any(row["Id"] == wanted for row in mine.images(name)):
-                mine.load_image(theirs.get_image(name))  # type: ignore[no-untyped-call]
+        with self._client() as client, contextlib.closing(docker.APIClient()) as source:
+            image_id = source.inspect_image(name)["Id"]  # type: ignore[no-untyped-call]
+            if not any(row["Id"] == image_id for row in client.images(name)):
+                client.load_image(source.get_image(name))  # type: ignore[no-untyped-call]
 
     def send(self, number: signal.Signals) -> None:
         """Send the daemon a signal."""
@@ -182,8 +184,8 @@ class SecondEngine:
         if not self._alive():
             return
         self.send(number)
-        until = time.monotonic() + _PATIENCE
-        while self._alive() and time.monotonic() < until:
+        deadline = time.monotonic() + _PATIENCE
+        while self._alive() and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def lose_socket(self) -> None:
@@ -199,14 +201,14 @@ class SecondEngine:
     def move_tag(self, name: str) -> None:
         """Let a name stand for another image, which has a file ``/moved``."""
         with self._client() as api:
-            made = api.create_container(
+            container = api.create_container(
                 name, ["bash", "-c", "echo moved > /etc/profile; touch /moved"]
             )
-            api.start(made)
-            api.wait(made)
+            api.start(container)
+            api.wait(container)
             repository, _, tag = name.rpartition(":")
-            api.commit(made, repository, tag)
-            api.remove_container(made, force=True)
+            api.commit(container, repository, tag)
+            api.remove_container(container, force=True)
 
     def remove_image(self, name: str) -> None:
         """Remove an image, as far as containers let it go."""
@@ -221,11 +223,11 @@ class SecondEngine:
             if not self._socket.exists():
                 self.end(signal.SIGTERM)
         self.start()
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             with self._client() as api:
                 rows = [f"{row['Id'][:12]} {row['State']}" for row in existing(api)]
-            if not rows or time.monotonic() > until:
+            if not rows or time.monotonic() > deadline:
                 return rows
             time.sleep(0.2)
 
@@ -238,11 +240,11 @@ class SecondEngine:
             subprocess.run(["ip", "link", "delete", self._cable], check=False, capture_output=True)
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         mounted = [line.split()[4] for line in lines]
-        for place in reversed([each for each in mounted if str(self._folder) in each]):
+        for place in reversed([path for path in mounted if str(self._folder) in path]):
             subprocess.run(["umount", "--lazy", place], check=False)
         name, top = self._folder.name, Path("/sys/fs/cgroup")
         groups = [*top.glob(name), *top.glob(f"*/{name}")]
-        groups += [each for group in groups for each in group.rglob("*") if each.is_dir()]
+        groups += [path for group in groups for path in group.rglob("*") if path.is_dir()]
         for group in sorted(groups, reverse=True):  # what is in a group before it
             with contextlib.suppress(OSError):
                 group.rmdir()

@@ -38,8 +38,8 @@ class SshServer:
             f"AuthorizedKeysFile {folder}/user.pub\nStrictModes no\nUsePAM no\n"
             "PermitRootLogin yes\n"
         )
-        known = (folder / "host.pub").read_text()
-        (folder / "known").write_text(f"[127.0.0.1]:{port} {known}")
+        host_key = (folder / "host.pub").read_text()
+        (folder / "known").write_text(f"[127.0.0.1]:{port} {host_key}")
         (folder / "client").write_text(
             f"Host *\n  IdentityFile {folder}/user\n  UserKnownHostsFile {folder}/known\n"
         )
@@ -51,13 +51,13 @@ class SshServer:
         command = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "server")]
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stderr=log)
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 return
             except OSError:
-                if time.monotonic() > until or self._process.poll() is not None:
+                if time.monotonic() > deadline or self._process.poll() is not None:
                     raise RuntimeError((folder / "log").read_text()) from None
                 time.sleep(0.05)
 

@@ -55,8 +55,8 @@ def obstacle() -> str:
 
 def _nameserver() -> str:
     with contextlib.suppress(OSError):
-        found = re.search(r"^nameserver\s+([0-9.]+)", Path("/etc/resolv.conf").read_text(), re.M)
-        return found[1] if found else ""
+        match = re.search(r"^nameserver\s+([0-9.]+)", Path("/etc/resolv.conf").read_text(), re.M)
+        return match[1] if match else ""
     return ""
 
 
@@ -77,8 +77,8 @@ class _Namespace:
         return self._thread.submit(work).result()
 
     def ip(self, *words: str) -> None:
-        for each in words:
-            self.do(lambda each=each: subprocess.run(["ip", *each.split()], check=True))  # type: ignore[misc]
+        for word in words:
+            self.do(lambda word=word: subprocess.run(["ip", *word.split()], check=True))  # type: ignore[misc]
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -117,7 +117,7 @@ class World:
             "addr add 10.77.0.2/24 dev theirs",
             "addr add 2a00:1450:77::2/64 dev theirs nodad",
             "link set theirs up",
-            *(f"addr add {each}/32 dev lo" for each in (GOOD, OTHER, PRIVATE, METADATA)),
+            *(f"addr add {address}/32 dev lo" for address in (GOOD, OTHER, PRIVATE, METADATA)),
             f"addr add {SIX}/128 dev lo nodad",
         )
         self._ours.ip("route add default via 10.77.0.2", "route add default via 2a00:1450:77::2")
@@ -151,13 +151,13 @@ class World:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Be on our side; with this thread, and what it starts."""
-        before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             _call("setns", self._ours.descriptor, _NEWNET)
             yield
         finally:
-            _call("setns", before, _NEWNET)
-            os.close(before)
+            _call("setns", namespace, _NEWNET)
+            os.close(namespace)
 
     def close(self) -> None:
         for server in self._servers:
@@ -189,26 +189,26 @@ class _Names(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         world: World = self.server.world  # type: ignore[attr-defined]
         query, back = self.request
-        labels, at = [], _QUESTION
-        while query[at]:
-            labels.append(query[at + 1 : at + 1 + query[at]].decode())
-            at += 1 + query[at]
-        name, question = ".".join(labels).lower(), query[_QUESTION : at + 5]
-        (kind,) = struct.unpack_from("!H", query, at + 1)
+        labels, offset = [], _QUESTION
+        while query[offset]:
+            labels.append(query[offset + 1 : offset + 1 + query[offset]].decode())
+            offset += 1 + query[offset]
+        name, question = ".".join(labels).lower(), query[_QUESTION : offset + 5]
+        (kind,) = struct.unpack_from("!H", query, offset + 1)
         answers = b""
         count = 0
-        known = world.names.get(name)
+        addresses = world.names.get(name)
         if kind == 1:
             world.asked.append(name)
-        for each in known[0] if known else []:
-            six = ":" in each
+        for address in addresses[0] if addresses else []:
+            six = ":" in address
             if kind == (28 if six else 1):
-                packed = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, each)
+                packed = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, address)
                 answers += struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(packed)) + packed
                 count += 1
-        if known and kind == 28 and len(known) > 1:  # asked for last
-            known.pop(0)
-        code = 0x8180 if known else 0x8183
+        if addresses and kind == 28 and len(addresses) > 1:  # asked for last
+            addresses.pop(0)
+        code = 0x8180 if addresses else 0x8183
         header = query[:2] + struct.pack("!5H", code, 1, count, 0, 0)
         back.sendto(header + question + answers, self.client_address)
 
@@ -237,15 +237,15 @@ class Http(_Met):
                 name, _, value = field.partition(":")
                 fields[name.lower()] = value.strip()
             body = self.rfile.read(int(fields.get("content-length", 0)))
-            status, more = "200 OK", ""
-            said = f"{self.place[0]}:{self.place[1]} {line[0]} {line[1]} for {fields.get('host')}"
-            said += f" with {len(body)} bytes\n"
+            status, location = "200 OK", ""
+            text = f"{self.place[0]}:{self.place[1]} {line[0]} {line[1]} for {fields.get('host')}"
+            text += f" with {len(body)} bytes\n"
             if line[1].startswith("/to/"):
-                status, more = "302 Found", f"Location: {line[1][4:]}\r\n"
+                status, location = "302 Found", f"Location: {line[1][4:]}\r\n"
             if line[1].startswith("/big/"):
-                said = "x" * int(line[1][5:])
-            head = f"HTTP/1.1 {status}\r\n{more}Content-Length: {len(said)}\r\n\r\n"
-            self.wfile.write((head + said).encode())
+                text = "x" * int(line[1][5:])
+            head = f"HTTP/1.1 {status}\r\n{location}Content-Length: {len(text)}\r\n\r\n"
+            self.wfile.write((head + text).encode())
             if fields.get("connection", "").lower() == "close":
                 return
 
@@ -276,11 +276,21 @@ class Tls(Http):
 
 def _certificate(context: ssl.SSLContext) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        key, made = f"{folder}/key", f"{folder}/made"
+        key, certificate = f"{folder}/key", f"{folder}/made"
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        words += ["-nodes", "-keyout", key, "-out", made, "-subj", "/CN=good.test", "-days", "2"]
+        words += [
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-subj",
+            "/CN=good.test",
+            "-days",
+            "2",
+        ]
         subprocess.run(words, check=True, capture_output=True)
-        context.load_cert_chain(made, key)
+        context.load_cert_chain(certificate, key)
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ class ChatClient:
         self._thread: LoopThread | None = None
         self._api: openai.AsyncOpenAI | None = None
         self._closed = False
-        self._reached = False  # the server has answered, be it with an error
+        self._reached = False  # the server has answered, if only with an error
         self._unreachable = False
 
     def start(self) -> None:

@@ -110,10 +110,11 @@ def find_blocks(text: str, env: str) -> list[Block]:
         text: what a model wrote.
         env: the environment's name, which says what a language may be called.
     """
-    return list(_find_fences(text)) or list(_find_one_liners(text, kind_of(env).labels))
+    labels = kind_of(env).labels
+    return list(_find_fences(text, labels)) or list(_find_one_liners(text, labels))
 
 
-def _find_fences(text: str) -> Iterator[Block]:
+def _find_fences(text: str, language: tuple[str, ...]) -> Iterator[Block]:
     position = 0
     never_at_start: set[str] = set()  # fences that no line begins with any more
     while (opening := _FENCE.search(text, position)) is not None:
@@ -135,7 +136,7 @@ def _find_fences(text: str) -> Iterator[Block]:
         lines = text[opening.end() + 1 : end].rstrip().split("\n")
         code = "\n".join(line.removeprefix(indent) for line in lines)
         if not code.strip() and rest.strip():  # the code is on the fence's own line
-            is_label = label.lower() in _known_labels()
+            is_label = label.lower() in language or label.lower() in _known_labels()
             code = rest.strip() if is_label else f"{label}{rest}"
             label = label if is_label else ""
         yield Block(label.lower(), code, opening.start(), closing is not None)

@@ -25,7 +25,7 @@ from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import text
-from pytest_intercode.environments.registry import builtin_kinds, kind_of
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
@@ -109,7 +109,7 @@ def make_factory(
         close=shared.close,
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
-        environments=tuple(kind.name for kind in builtin_kinds() if kind.has_shell),
+        needs_shell=True,
     )
 
 

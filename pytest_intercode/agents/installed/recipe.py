@@ -21,7 +21,7 @@ PLACEHOLDERS = {
     "home": "the agent's home, which is not graded",
     "answer": "the file for the answer",
     "gateway": "the gateway's address, http://127.0.0.1:PORT; OpenAI's routes are below /v1",
-    "token": "what is sent to the gateway in place of a key",
+    "token": "what is sent to the gateway instead of a key",
 }
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -90,7 +90,7 @@ def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path
     """Return a recipe with its short name and the folder that it is in.
 
     Args:
-        name: the name of one of ours, or the path of a YAML file.
+        name: the name of a built-in one, or the path of a YAML file.
         folder: where a relative path starts.
         option: what the user wrote, for messages.
 

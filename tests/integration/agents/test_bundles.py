@@ -92,3 +92,51 @@ def test_a_run_of_pytest_says_that_it_installs(recipe: Path, pytester: pytest.Py
         *("--intercode-agent=installed:mine.yaml", "--intercode-env=sql", "-q", "-k", "no-such")
     )
     assert selected.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+_SHELL = """\
+from pytest_intercode import Environment, EnvironmentKind, Observation, Reward, register_environment
+
+
+class FishKind(EnvironmentKind):
+    has_shell = True
+
+
+@register_environment
+class Fish(Environment):
+    name = "fish"
+    kind = FishKind
+
+    @classmethod
+    def sandboxes(cls, task, provider):
+        return []
+
+    def start(self, task):
+        pass
+
+    def execute(self, action):
+        return Observation("")
+
+    def grade(self, answer):
+        return Reward(0.0)
+
+    def stop(self):
+        pass
+
+    def interrupt(self):
+        pass
+"""
+
+
+def test_the_kind_says_where_there_is_a_shell(recipe: Path, pytester: pytest.Pytester) -> None:
+    """Also the kind of an environment that is not built in; this one has no sandbox to start in."""
+    shutil.copy(recipe, pytester.path)
+    pytester.makeconftest(_SHELL)
+    pytester.makefile(".yaml", suite="env: fish\ntasks: [{id: a, query: q, gold: g}]\n")
+    agent = "--intercode-agent=installed:mine.yaml"
+    run = pytester.runpytest_subprocess("suite.yaml", agent)
+    run.assert_outcomes(failed=1)
+    run.stdout.no_fnmatch_line("*needs a shell*")
+    pytester.makeconftest(_SHELL.replace("has_shell = True", "has_shell = False"))
+    run = pytester.runpytest_subprocess("suite.yaml", agent)
+    run.stderr.fnmatch_lines(["*needs a shell, which fish does not have (1 of 1 tasks); *"])

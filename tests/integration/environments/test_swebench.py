@@ -148,7 +148,7 @@ def test_ending_the_run_earns_nothing(
     cheat = f"cat >> calc.py <<'X'\nsaid = '''{_FORGED}'''\n{beside}\nX"
     play = Play(quick_provider, task, cheat)
     assert play.reward.value == 0.0
-    assert "not honest: a test of ours" in play.reward.reason
+    assert "not honest: one of our own tests" in play.reward.reason
 
 
 _SMITH = """\

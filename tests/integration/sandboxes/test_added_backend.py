@@ -16,6 +16,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.sandboxes import choice
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from tests.support.site_folder import install
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "backend-podman"
@@ -26,12 +27,7 @@ PAGE = (ROOT / "docs" / "backends.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the example is installed in."""
-    folder = tmp_path_factory.mktemp("installed")
-    source = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / "package")
-    options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target")
-    command = [sys.executable, "-m", "pip", "install", *options, str(folder), str(source)]
-    subprocess.run(command, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    return folder
+    return install(EXAMPLE, tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture
