@@ -17,7 +17,7 @@ from typing import Any
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.episode import Episode, reward_for_agent_fault
 from pytest_intercode.environments.kind import EnvironmentKind
@@ -52,10 +52,9 @@ class Environment(abc.ABC):
         description: what a model is shown of it: what lasts from action to action, and what is
             graded; by default the class's docstring.
         example: an action, for models.
-        in_order: whether an episode depends on those before it, so that a run takes them one at a
-            time and in order, whatever its concurrency.
-        kind: everything else about the environment: prompts, the audit's wrong answers, how its
-            end states are shown and exported.
+        in_order: an episode depends on those before it, so that they are played one by one.
+        fields: the class of the fields that its tasks have and others do not.
+        kind: everything else about it: prompts, wrong answers, how end states are shown.
         episode: what has happened in the episode: its turns, rewards and end.
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
@@ -73,6 +72,7 @@ class Environment(abc.ABC):
     description: str = ""
     example: str = ""
     in_order: bool = False
+    fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
 
     def __init__(

@@ -10,6 +10,7 @@ from pytest_intercode.core.archives import unpack_files
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.carrying import SURVEY, Programs, read_survey
 from pytest_intercode.environments.swe.commands import COMMAND_TIMEOUT, git_command, paths_of
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 
 __all__ = [
@@ -56,9 +57,10 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     Returns:
         None where there is no repository, or git cannot read it.
     """
-    if task.repository is None:
+    repository = repository_of(task)
+    if repository is None:
         return None
-    folder = task.repository.at
+    folder = repository.at
     command = _READ_INDEX.format(at=shlex.quote(folder), git=git_command(task), suffix=_COPY)
     status, output = sandbox.admin(command, COMMAND_TIMEOUT)
     if status:
@@ -74,8 +76,8 @@ def read_programs(sandbox: Sandbox, task: Task) -> Programs:
         SandboxError: it cannot be asked.
     """
     work = [posixpath.normpath(task.workdir)]
-    if task.repository is not None:
-        work.append(posixpath.normpath(task.repository.at))
+    if (repository := repository_of(task)) is not None:
+        work.append(posixpath.normpath(repository.at))
     command = f"workdir={shlex.quote(work[-1])}\n{SURVEY}"
     _, output = sandbox.admin(f"bash -c {shlex.quote(command)}", COMMAND_TIMEOUT)
     return read_survey(output, work)

@@ -22,6 +22,7 @@ from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
+from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
 from pytest_intercode.environments.swe.machine import (
@@ -84,7 +85,7 @@ class SweEnvironment(ShellEnvironment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the agent's sandbox; the repository is a layer of its image."""
-        repository = task.repository
+        repository = repository_of(task)
         if repository is not None and repository.source is not None:
             dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
             image = task.image or ImageSource(dockerfile=dockerfile)
@@ -147,12 +148,12 @@ class SweEnvironment(ShellEnvironment):
             return _Prepared(sandbox)
         self.prepare(sandbox, task)
         # A repository that is laid over an image brings history and sources, and no programs.
-        laid_over = task.repository is not None and task.repository.source is not None
-        first_state = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
-        if laid_over:
-            assert task.repository is not None
-            first_state = replace(first_state, repository=Repository(at=task.repository.at))
-        place = task.image if laid_over else sandbox.spec.image
+        first_state = replace(task, query="", gold=(), verification=None, steps=())
+        place: object = sandbox.spec.image
+        repository = repository_of(task)
+        if repository is not None and repository.source is not None:
+            fields = SweFields(Repository(at=repository.at))
+            first_state, place = replace(first_state, fields=fields), task.image
         name = f"programs {place} {digest(first_state)} {sandbox.spec.readonly}"
         programs = self.provider.share(name, lambda: read_programs(sandbox, task))
         return _Prepared(sandbox, index=read_index(sandbox, task), programs=programs)
