@@ -27,6 +27,7 @@ from benchmarks.table import Part, against
 from pytest_intercode.core.task import Limits, Task
 from pytest_intercode.databases.mysql.engine import image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import default_data
@@ -71,8 +72,7 @@ def _spider(scale: Scale, data: Path, part: Part) -> None:
         raise Unavailable("PyMySQL is not installed") from None
     suite = load_suite(bundled_folder("tasks") / "datasets" / "spider.yaml", data)
     tasks = suite.tasks[: scale.pick(len(suite.tasks), 20)]
-    database = tasks[0].database
-    assert database is not None
+    database = database_of(tasks[0])
     with contextlib.ExitStack() as stack:
         provider = stack.enter_context(
             contextlib.closing(SandboxProvider(SandboxSettings("docker")))
@@ -110,8 +110,7 @@ def _each_gold_twice(connection: Any, tasks: Sequence[Task]) -> None:
     import pymysql
 
     for task in tasks:
-        assert task.database is not None
-        connection.select_db(task.database.name)
+        connection.select_db(database_of(task).name)
         for _ in range(2):
             with connection.cursor() as cursor, contextlib.suppress(pymysql.err.MySQLError):
                 cursor.execute(task.gold[0])  # 19 golds fail on any server

@@ -22,6 +22,7 @@ from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.mysql.engine import image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -64,7 +65,7 @@ def compare(
     raw: Callable[[str], object],
 ) -> list[Row]:
     """Measure the statements through an episode and through the driver."""
-    task = Task("t", "Look.", ("SELECT 1",), "sql", "b", "b", database=database)
+    task = Task("t", "Look.", ("SELECT 1",), "sql", "b", "b", fields=SqlFields(database))
     environment = SqlEnvironment(provider, max_turns=1_000_000)
     environment.reset(task=task)
     count = scale.pick(100, 3)

@@ -32,8 +32,8 @@ from pytest_intercode.core.task import Repository as Repository
 from pytest_intercode.core.task import RewardOptions as RewardOptions
 from pytest_intercode.core.task import Step as Step
 from pytest_intercode.core.task import Task as Task
+from pytest_intercode.core.task import TaskFields as TaskFields
 from pytest_intercode.core.task import TaskView as TaskView
-from pytest_intercode.core.task import Test as Test
 from pytest_intercode.core.task import Verification as Verification
 from pytest_intercode.core.turn import Command as Command
 from pytest_intercode.core.turn import CommandResult as CommandResult
@@ -47,6 +47,8 @@ from pytest_intercode.core.usage import Budget as Budget
 from pytest_intercode.core.usage import Usage as Usage
 from pytest_intercode.environments.answer import Answer as Answer
 from pytest_intercode.environments.base import Environment as Environment
+from pytest_intercode.environments.fields import InterpreterFields as InterpreterFields
+from pytest_intercode.environments.fields import Test as Test
 from pytest_intercode.environments.interpreter import (
     InterpreterEnvironment as InterpreterEnvironment,
 )

@@ -160,7 +160,7 @@ class Auditor:
         """Yield a finding for each alternative of gold that does not run, or is not accepted."""
         if not self._checks & {"gold-runs", "gold-scores-1"}:
             return
-        for number, commands in enumerate(task.golds[1:], start=1):
+        for number, commands in enumerate(kind_of(task.env).golds(task)[1:], start=1):
             label = f"alternative {number}"
             try:
                 played = play(self._provider, task, Answer(commands))

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from pytest_intercode.core.task import CodeTest, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import leaves_of
 from pytest_intercode.environments.gold import attribute_to_gold
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.shell import ShellEnvironment, set_up
@@ -63,15 +64,16 @@ def unused_files(
 
 
 def _is_named(path: str, task: Task) -> bool:
-    """Whether the query, gold, the setup, the tests or another file name a file or its folder."""
-    tests = [test.code for test in task.tests if isinstance(test, CodeTest)]
-    texts = [task.query, *task.gold, *task.setup, *task.solution, *tests, task.test_setup]
+    """Whether the query, gold, the setup, tests or another file name a file or its folder."""
+    own_texts = [value for value in leaves_of(task.fields) if isinstance(value, str)]
+    texts = [task.query, *task.gold, *task.setup, *own_texts]
     for file_path, spec in task.files.items():
         if file_path != path:
             texts.append(spec.content.decode("utf-8", "replace") or spec.target)
     if any(posixpath.basename(path) in text for text in texts):
         return True
-    words = set(_WORD.findall(" ".join([task.query, *task.gold, *task.solution])))
+    actions = kind_of(task.env).file_actions(task)
+    words = set(_WORD.findall(" ".join([task.query, *task.gold, *actions])))
     return any(posixpath.basename(folder) in words for folder in _folders(path))
 
 

@@ -16,6 +16,7 @@ from pytest_intercode.core.patches import PatchError, read_patch
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.errors import InfrastructureError, TaskError
 from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -81,8 +82,9 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
     text = patch if patch.endswith("\n") else f"{patch}\n"
     spec = FileSpec("file", text.encode("utf-8", "surrogateescape"))
     with_patch = replace(task, files={**task.files, _FILE: spec})
-    assert task.repository is not None
-    answer = Answer(actions=(_build_apply_action(task.repository.at),))
+    repository = repository_of(task)
+    assert repository is not None
+    answer = Answer(actions=(_build_apply_action(repository.at),))
     try:
         played = play(provider, with_patch, answer, action_timeout=_APPLY_TIMEOUT)
     except (TaskError, InfrastructureError) as error:

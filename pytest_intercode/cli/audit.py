@@ -139,7 +139,7 @@ def _audit(
 
 def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
     """Name what the tasks ran on: a database's engine, or the backend of the sandboxes."""
-    engines = sorted({task.database.engine for task in tasks if task.database is not None})
+    engines = sorted({task.view().engine for task in tasks} - {""})
     return ", ".join({"mysql": "MySQL", "sqlite": "SQLite"}[name] for name in engines) or str(
         provider.choice.backend
     )

@@ -99,6 +99,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
         ConfigurationError: the tasks or predictions are wrong, or do not go together.
     """
     from pytest_intercode.auditing.predictions import GOLD, gold_predictions
+    from pytest_intercode.environments.swe.fields import repository_of
     from pytest_intercode.results.predictions import read_predictions
     from pytest_intercode.suites.catalogue import data_folder, named_tasks, with_network
 
@@ -113,7 +114,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
         permissions=permissions_of(options),
     )
     tasks = {task.id: with_network(task) if options.network else task for task in selection}
-    without = next((task for task in tasks.values() if task.repository is None), None)
+    without = next((task for task in tasks.values() if repository_of(task) is None), None)
     if without is not None:
         raise ConfigurationError(
             f"{option}: {without.source}: task {without.id!r} has no repository, so that no patch "

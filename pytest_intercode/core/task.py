@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-if TYPE_CHECKING:
-    pass
+from pytest_intercode.errors import SuiteError
 
 __all__ = [
     "FORMAT_NAMES",
     "Archive",
     "Artifact",
-    "CallTest",
-    "CodeTest",
     "Database",
     "FileSpec",
     "FormatName",
@@ -27,17 +24,17 @@ __all__ = [
     "ImageSource",
     "Limits",
     "Normaliser",
-    "ProgramTest",
     "Repository",
     "RewardOptions",
     "Step",
     "Task",
+    "TaskFields",
     "TaskView",
-    "Test",
     "Verification",
+    "in_suite",
 ]
 
-_NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}  # where suites hold the data as they are
+_Fields = TypeVar("_Fields", bound="TaskFields")
 
 
 @dataclass(frozen=True)
@@ -138,36 +135,6 @@ class Database:
     file: Path | None = None
     writes: bool | None = None
     optional: bool = False
-
-
-@dataclass(frozen=True)
-class CodeTest:
-    """Python statements that hold an ``assert``; they call what the agent submitted."""
-
-    code: str
-
-
-@dataclass(frozen=True)
-class ProgramTest:
-    """A whole program's input, and the output that it should have."""
-
-    __pydantic_config__ = _NO_OTHER_KEYS
-
-    input: str
-    output: str
-
-
-@dataclass(frozen=True)
-class CallTest:
-    """Arguments of one call, and the result that it should have; both are JSON values."""
-
-    __pydantic_config__ = _NO_OTHER_KEYS
-
-    arguments: tuple[Any, ...]
-    result: Any
-
-
-Test: TypeAlias = "CodeTest | ProgramTest | CallTest"
 
 
 @dataclass(frozen=True)
@@ -394,15 +361,61 @@ class TaskView:
 
 
 @dataclass(frozen=True)
+class TaskFields:
+    """The fields of a task that not every environment has; these are none.
+
+    An environment's own are a frozen dataclass that derives from this one; its kind names the
+    class. From the class come what suites and rows may say, how it is checked, what a task's digest
+    holds and what is sent to another machine. Each field has a default, and holds text, numbers,
+    paths, or tuples, mappings and frozen dataclasses of these. A path is that of a file or a folder
+    in the suite's folder. :func:`in_suite` says what else there is to say of a field.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    @classmethod
+    def of(cls: type[_Fields], task: Task) -> _Fields:
+        """Return a task's fields, as this class; its defaults for a task that was given none.
+
+        Raises:
+            SuiteError: the task has the fields of another environment.
+        """
+        if isinstance(task.fields, cls):
+            return task.fields
+        if type(task.fields) is TaskFields:
+            return cls()
+        raise SuiteError(
+            f"{task.source or 'a task of your own'}: task {task.id!r}: fields: {cls.__name__} are "
+            f"needed, found {type(task.fields).__name__}, which are for another environment"
+        )
+
+    def view(self) -> Mapping[str, str]:
+        """Return what of them an agent may see: fields of :class:`TaskView`."""
+        return {}
+
+
+def in_suite(form: Any = None, *, refusal: str = "", is_graded: bool = True) -> Mapping[str, Any]:
+    """Return the metadata of a field of :class:`TaskFields`.
+
+    Args:
+        form: the type that pydantic reads from a suite, if it is not the field's own: a validator
+            may make the value, or a method ``build`` that is given the suite's folder.
+        refusal: what is said where another environment's suite has the field; ``{env}`` is its
+            name. By default, whose field it is.
+        is_graded: the agent gets it, or is graded by it, so that it is part of the task's digest.
+    """
+    return {"form": form, "refusal": refusal, "is_graded": is_graded}
+
+
+@dataclass(frozen=True)
 class Task:
     """One task instance, gold included.
 
     Attributes:
         gold: the reference answer: commands or statements that are run in order in one session,
             or the flag of a ctf task.
-        alternatives: further reference answers of a bash task, each as good as gold. Each runs in a
-            sandbox of its own, and what the agent leaves has to be what one of them leaves, as a
-            whole. The paper profile knows gold alone.
+        fields: what tasks of its environment alone have. Those of a kind that are left out have
+            their defaults.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
         setup: commands run after the files are there and before the agent; each must exit with 0.
@@ -414,14 +427,7 @@ class Task:
         skip: why the task cannot be run here, or None.
         gold_skip: why its gold cannot be run here, though agents can play it; or None.
         needs_network: it cannot be run without a network.
-        database: the database of an sql task.
-        tests: the hidden tests of a python task.
-        test_setup: Python code that is run before each test.
-        entry: the function or class that the tests of a python task call; found in gold and the
-            tests where it is empty.
-        solution: commands that find the flag of a ctf task, for the suite's own tests.
-        repository: the repository of a swe task.
-        verification: how a swe task is graded.
+        verification: how it is graded by running something; None where that is not so.
         user: who the agent is in its sandbox; empty for the sandbox's own user.
         variables: environment variables of its sandbox, as pairs.
         steps: its parts, if it has several; then ``query`` and ``verification`` are the first's,
@@ -443,7 +449,7 @@ class Task:
     dataset: str
     hardness: str = ""
     tags: tuple[str, ...] = ()
-    alternatives: tuple[tuple[str, ...], ...] = ()
+    fields: TaskFields = field(default=TaskFields(), hash=False)
     files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
     archive: Archive | None = None
     setup: tuple[str, ...] = ()
@@ -458,12 +464,6 @@ class Task:
     skip: str | None = None
     gold_skip: str | None = None
     needs_network: bool = False
-    database: Database | None = None
-    tests: tuple[Test, ...] = field(default=(), hash=False)
-    test_setup: str = ""
-    entry: str = ""
-    solution: tuple[str, ...] = ()
-    repository: Repository | None = None
     verification: Verification | None = None
     user: str = ""
     variables: tuple[tuple[str, str], ...] = ()
@@ -474,11 +474,6 @@ class Task:
     decoys: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repeat: int = 1
-
-    @property
-    def golds(self) -> tuple[tuple[str, ...], ...]:
-        """Gold and its alternatives, without those that have the text of another."""
-        return tuple(dict.fromkeys((self.gold, *self.alternatives)))
 
     def view(self, max_turns: int | None = None) -> TaskView:
         """Return what the agent may see of this task."""
@@ -492,6 +487,5 @@ class Task:
             tags=self.tags,
             workdir=self.workdir,
             max_turns=self.max_turns if max_turns is None else max_turns,
-            engine=self.database.engine if self.database else "",
-            database=self.database.name if self.database else "",
+            **self.fields.view(),
         )

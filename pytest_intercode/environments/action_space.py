@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.sandboxes.images import ImageWait
@@ -78,6 +78,7 @@ class ActionSpace(abc.ABC):
         example: an action, for models.
         in_order: whether an episode depends on those before it, so that a run takes them one at a
             time and in order, whatever its concurrency.
+        fields: the class of the fields that its tasks have and others do not.
         kind: everything else about the environment: prompts, the audit's wrong answers, how its
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
@@ -91,6 +92,7 @@ class ActionSpace(abc.ABC):
     description: str = ""
     example: str = ""
     in_order: bool = False
+    fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
 
     def __init__(self, provider: SandboxProvider, action_timeout: float | None = None) -> None:

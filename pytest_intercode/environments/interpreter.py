@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import CodeTest, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import CodeTest, InterpreterFields
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment, text_of
 from pytest_intercode.errors import ConfigurationError, GoldError, MissingProgram
@@ -81,6 +82,7 @@ class InterpreterEnvironment(ShellEnvironment):
             asked of it.
     """
 
+    fields = InterpreterFields
     program: Sequence[str] = ()
     _reader = "interpreter"
 
@@ -138,8 +140,8 @@ class InterpreterEnvironment(ShellEnvironment):
     def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
         """Return what the tests print after gold, or gold itself where there are none."""
         prefix = f"{task.source}: task {task.id!r}"
-        printed = []
-        for code in (*task.gold, *_tests(task)):
+        tests, printed = _tests(task), []
+        for code in (*task.gold, *tests):
             execution = interpreter.run(code, self.action_timeout)
             on_this_machine = self.spec(task, self.provider).image == HOST
             if execution.status != 0 and on_this_machine and not interpreter.is_installed():
@@ -153,9 +155,9 @@ class InterpreterEnvironment(ShellEnvironment):
                     f"printed {text_of(execution)[-200:]!r}"
                 )
             printed.append(text_of(execution))
-        compared = printed[len(task.gold) :] if task.tests else printed[-1:]
+        compared = printed[len(task.gold) :] if tests else printed[-1:]
         if not all(compared):
-            problem = "a test prints nothing after gold" if task.tests else "gold prints nothing"
+            problem = "a test prints nothing after gold" if tests else "gold prints nothing"
             raise GoldError(f"{prefix}: {problem}, so nothing can be compared")
         return compared
 
@@ -184,13 +186,14 @@ def _tests(task: Task) -> list[str]:
     Raises:
         ConfigurationError: one of them is not source code.
     """
-    for test in task.tests:
+    tests = InterpreterFields.of(task).tests
+    for test in tests:
         if not isinstance(test, CodeTest):
             raise ConfigurationError(
                 f"{task.source}: task {task.id!r}: tests: a test of the env {task.env} is its "
                 "source, a string"
             )
-    return [test.code for test in task.tests if isinstance(test, CodeTest)]
+    return [test.code for test in tests if isinstance(test, CodeTest)]
 
 
 def _printed(execution: Execution | None) -> str | None:

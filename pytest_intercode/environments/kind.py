@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.answer import Answer
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from pytest_intercode.environments.sections import Section
 
 __all__ = ["EnvironmentKind", "Tool"]
+
+
+def _load(name: str) -> type[Any]:
+    """Return the class that ``module:class`` names."""
+    module, _, attribute = name.partition(":")
+    cls: type[Any] = getattr(import_module(module), attribute)
+    return cls
 
 
 class Tool(NamedTuple):
@@ -42,8 +51,8 @@ class EnvironmentKind:
     """One kind of environment.
 
     A class of an environment names its kind's class in ``kind``. What neither says comes from the
-    attributes ``language``, ``description`` and ``example`` of the environment's class, and from
-    its name.
+    attributes ``fields``, ``language``, ``description`` and ``example`` of the environment's class,
+    and from its name.
 
     Args:
         environment: the environment's class, if the kind has no ``profiles`` of its own.
@@ -54,8 +63,10 @@ class EnvironmentKind:
         profiles: the environment's class under each profile; text is ``module:class``, which is
             imported when it is needed.
         suite: the suite that is run where only the environment is named.
-        extra_fields: the fields of tasks that not every environment has, and this one does, of
-            ``alternatives``, ``database``, ``repository``, ``tests`` and ``verification``.
+        fields: the class of the fields that its tasks have and others do not; text is
+            ``module:class``, which is imported when it is needed. Suites, their messages, digests
+            and JSON go by it.
+        has_verification: tasks may say how they are graded by running something.
         published_rows: rows of its tasks may have the form of a bundled dataset, which their
             columns show.
         language: what actions are written in, for models.
@@ -90,7 +101,8 @@ class EnvironmentKind:
     name: str = ""
     profiles: Mapping[str, str | type[Any]] = {}
     suite: Path | None = None
-    extra_fields: tuple[str, ...] = ("tests", "verification", "repository")
+    fields: type[TaskFields] | str = TaskFields
+    has_verification: bool = True
     published_rows: bool = False
     language: str = ""
     labels: tuple[str, ...] = ()
@@ -124,6 +136,8 @@ class EnvironmentKind:
         if environment is not None:
             self.profiles = self.profiles or {environment.profile: environment}
             self.suite = self.suite or environment.suite
+            if self.fields is TaskFields:
+                self.fields = environment.fields
         self.environment = environment
         self.name = attribute("name") or name
         language = attribute("language")
@@ -137,11 +151,12 @@ class EnvironmentKind:
     def environment_class(self, profile: str) -> type[Any] | None:
         """Return the environment's class under a profile, or None."""
         cls = self.profiles.get(profile)
-        if isinstance(cls, str):
-            module, _, name = cls.partition(":")
-            loaded: type[Any] = getattr(import_module(module), name)
-            return loaded
-        return cls
+        return _load(cls) if isinstance(cls, str) else cls
+
+    @cached_property
+    def fields_class(self) -> type[TaskFields]:
+        """The class of the fields that its tasks have and others do not."""
+        return _load(self.fields) if isinstance(self.fields, str) else self.fields
 
     # -- tasks
 
@@ -155,6 +170,14 @@ class EnvironmentKind:
     def lacks_tests(self, task: Task) -> bool:
         """Whether a task cannot be graded, as its tests are missing."""
         return False
+
+    def golds(self, task: Task) -> tuple[tuple[str, ...], ...]:
+        """Return gold, and further reference answers that are as good."""
+        return (task.gold,)
+
+    def can_share_verifier(self, task: Task) -> bool:
+        """Whether its verification may run in the agent's own sandbox."""
+        return True
 
     def gold_answer(self, task: Task) -> Answer:
         """Return gold as an agent plays it."""
@@ -204,8 +227,7 @@ class EnvironmentKind:
     def data_of(self, task: Task) -> tuple[Any, ...]:
         """Return what a task is about: equal for tasks on the same data."""
         files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
-        sources = (task.archive, task.image, task.database, task.repository)
-        return (self.name, task.workdir, task.setup, *sources, files)
+        return (self.name, task.workdir, task.setup, task.archive, task.image, files)
 
     def normalise_gold(self, task: Task) -> str:
         """Return gold without its layout: equal for golds that are the same but for blanks."""

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -252,6 +253,11 @@ def _check(cls: object) -> None:
         path = getattr(cls, attribute)
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"{location}: {attribute}: {path} is not a file")
+    own_fields = cls.kind(cls).fields_class
+    if own_fields is not TaskFields:
+        from pytest_intercode.environments.fields import check_fields  # it imports pydantic
+
+        check_fields(own_fields)
 
 
 def _qualified_name(cls: type[Environment]) -> str:

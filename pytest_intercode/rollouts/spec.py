@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.task_json import task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 
 __all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec"]
 

@@ -6,85 +6,70 @@ Reads the files that hold the content of a task's own, and looks whether a Docke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel
 
-from pytest_intercode.core.task import (
-    Archive,
-    Database,
-    FileSpec,
-    ImageSource,
-    Repository,
-    Task,
-    Verification,
-)
-from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.schema import (
-    ArchiveModel,
-    FileModel,
-    PathModel,
-    TaskFields,
-    VerificationModel,
-)
+from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.suites.schema import LayerModel, build_forms
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["build_task"]
 
 
 def _apply(
-    task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, per_task: Mapping[str, Any]
+    task: Task, layer: LayerModel, folder: SuitePath, bundled: Path, per_task: Mapping[str, Any]
 ) -> Task:
     """Lay the given fields, and those of this task alone, over a task; the rest stays."""
-    values = {**_explicit_fields(fields), **per_task}
-    if isinstance(values.get("gold"), PathModel):
-        values["gold"] = (_text_of(values["gold"], folder),)
-    if "files" in values:
-        values["files"] = _read_files(values["files"], folder)
+    values = build_forms(_explicit_fields(layer), folder) | per_task
+    if isinstance(values.get("gold"), str):
+        values["gold"] = (values["gold"],)
     if "variables" in values:
         values["variables"] = tuple(values["variables"].items())
-    if fields.repository is not None:
-        source = fields.repository.source
-        place = None if source is None else (folder / source).place()
-        values["repository"] = Repository(**{**dict(fields.repository), "source": place})
-    if fields.verification is not None:
-        values["verification"] = _verification(fields.verification, folder)
     for name in {"files", "audit"} & values.keys():
         values[name] = {**getattr(task, name), **values[name]}
     if "reward" in values:
         values["reward"] = replace(task.reward, **_explicit_fields(values["reward"]))
-    limits = {} if fields.limits is None else _explicit_fields(fields.limits)
+    limits = {} if layer.limits is None else _explicit_fields(layer.limits)
     network = values.pop("network", limits.pop("network", None))
     if network is not None:
         hosts = network if isinstance(network, tuple) else ()
         limits |= {"network": network is True, "hosts": hosts, "offline": not network}
     if limits:
         values["limits"] = replace(task.limits, **limits)
-    archive, database = fields.archive, fields.database
-    if archive is not None:
-        model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        path = (folder / model.path).place()
-        values["archive"] = Archive(**{**_explicit_fields(model), "path": path})
-    if database is not None:
-        values["database"] = Database(
-            engine=database.engine,
-            name=database.name,
-            scripts=tuple((folder / path).place() for path in database.script or ()),
-            file=None if database.file is None else (folder / database.file).place(),
-            writes=database.writes,
-            optional=database.optional,
-        )
-    if fields.image is not None:
-        values["image"] = ImageSource(image=fields.image)
-    if fields.dockerfile is not None:
+    if layer.image is not None:
+        values["image"] = ImageSource(image=layer.image)
+    if layer.dockerfile is not None:
         name = values.pop("dockerfile")
         own_path = folder / name
         bundled_path = bundled / f"{name}.Dockerfile"
         is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
         values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
+    own_values = {}
+    for field in fields(task.fields):
+        if field.name in values:
+            value = values.pop(field.name)
+            is_built = field.metadata.get("form") is not None
+            own_values[field.name] = value if is_built else _place_paths(value, folder)
+    if own_values:
+        values["fields"] = replace(task.fields, **own_values)
     return replace(task, **values) if values else task
+
+
+def _place_paths(value: Any, folder: SuitePath) -> Any:
+    """Return plain data with the places of the files that they name in the suite's folder."""
+    if isinstance(value, Path):
+        return (folder / str(value)).place()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_place_paths(part, folder) for part in value)
+    if isinstance(value, Mapping):
+        return {name: _place_paths(part, folder) for name, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return replace(value, **_place_paths(parts, folder))
+    return value
 
 
 def _explicit_fields(model: BaseModel) -> dict[str, Any]:
@@ -95,7 +80,7 @@ def _explicit_fields(model: BaseModel) -> dict[str, Any]:
 
 def build_task(
     blank: Task,
-    layers: list[TaskFields],
+    layers: list[LayerModel],
     *,
     folder: SuitePath,
     bundled: Path,
@@ -112,41 +97,7 @@ def build_task(
     """
     *base_layers, last_layer = layers
     task = blank
-    for fields in base_layers:
-        task = _apply(task, fields, folder, bundled, {})
+    for layer in base_layers:
+        task = _apply(task, layer, folder, bundled, {})
     task = _apply(task, last_layer, folder, bundled, per_task)
     return replace(task, needs_network="network" in task.tags)
-
-
-def _verification(model: VerificationModel, folder: SuitePath) -> Verification:
-    fields = dict(model)
-    fields["patch"] = _text_of(model.patch, folder)
-    fields["files"] = _read_files(cast("dict[str, FileSpec | FileModel]", model.files), folder)
-    for name in ("fail_to_pass", "pass_to_pass", "carried"):
-        fields[name] = tuple(fields[name])
-    fields["variables"] = tuple(model.variables.items())
-    return Verification(**fields)
-
-
-def _read_files(
-    files: Mapping[str, FileSpec | FileModel], folder: SuitePath
-) -> dict[str, FileSpec]:
-    return {
-        path: spec
-        if isinstance(spec, FileSpec)
-        else FileSpec("file", _read_bytes(folder / (spec.path or "")), mode=spec.mode)
-        for path, spec in files.items()
-    }
-
-
-def _text_of(source: str | PathModel, folder: SuitePath) -> str:
-    if isinstance(source, str):
-        return source
-    return _read_bytes(folder / source.path).decode("utf-8", "surrogateescape")
-
-
-def _read_bytes(path: SuitePath) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise MissingFile(f"{path}: cannot be read: {error.strerror}") from None

@@ -285,7 +285,7 @@ def with_shared_verifier(task: Task) -> Task:
             return verification
         return replace(verification, place="agents")
 
-    if task.verification is None or task.repository is not None:
+    if task.verification is None or not kind_of(task.env).can_share_verifier(task):
         return task
     skip = None if task.verification.place == "shell" else task.skip
     return replace(change_verifications(task, share), skip=skip)

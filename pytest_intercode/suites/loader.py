@@ -17,16 +17,19 @@ from pydantic import ValidationError
 
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import leaves_of, path_fields
+from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.schema import (
+    LayerModel,
     RowSource,
     SuiteModel,
-    TaskFields,
-    TaskModel,
+    suite_model,
+    task_model,
 )
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
@@ -72,20 +75,32 @@ def load_suite(path: Path, data: Path | None = None, permissions: Permissions = 
         SuiteError: the file is not YAML, or not a suite, or names what it may not use.
     """
     raw, node = read_yaml(path)
+    model_class = suite_model(_kind_of_suite(raw))
     try:
-        model = SuiteModel.model_validate(raw)
+        model = model_class.model_validate(raw)
     except ValidationError as error:
-        raise SuiteError(first_error(path, node, raw, error)) from None
+        raise SuiteError(first_error(path, node, raw, error, model_class)) from None
     name = model.suite or _first_name(path)
     with SuiteFolder(data or path.parent, permissions) as folder:
         tasks = _tasks(path, node, model, name, folder)
         return Suite(name, model.env, tuple(_check_tasks(tasks, permissions)), path)
 
 
+def _kind_of_suite(raw: Any) -> EnvironmentKind:
+    """Return the kind of a suite's environment; a plain one for what names none."""
+    env = raw.get("env") if isinstance(raw, dict) else None
+    return kind_of(env if isinstance(env, str) else "")
+
+
+def _blank_task(env: str, name: str) -> Task:
+    own_fields = kind_of(env).fields_class()
+    return Task(id="", query="", gold=(), env=env, suite=name, dataset=name, fields=own_fields)
+
+
 def _tasks(
     path: Path, node: yaml.Node | None, model: SuiteModel, name: str, folder: SuitePath
 ) -> list[Task]:
-    blank = Task(id="", query="", gold=(), env=model.env, suite=name, dataset=name)
+    blank = _blank_task(model.env, name)
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
@@ -134,8 +149,8 @@ def _first_name(path: Path | SuitePath) -> str:
 
 def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     name = _first_name(path)
-    blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
-    source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
+    blank = _blank_task(env, name)
+    source, defaults = RowSource(path=path.name, dataset=name), LayerModel()
     published = None
     if kind_of(env).published_rows:
         from pytest_intercode.suites.swebench.tasks import dataset_of_rows  # few suites need it
@@ -152,15 +167,15 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     return tasks
 
 
-def _read_published(dataset: str) -> tuple[RowSource, TaskFields]:
+def _read_published(dataset: str) -> tuple[RowSource, LayerModel]:
     """Return the rows of a bundled dataset, and what its tasks share."""
     raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{dataset}.yaml")
-    model = SuiteModel.model_validate(raw)
+    model = suite_model(_kind_of_suite(raw)).model_validate(raw)
     assert isinstance(model.rows, RowSource)
     return model.rows, model.defaults
 
 
-def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **per_task: Any) -> Task:
+def _build(blank: Task, layers: list[LayerModel], folder: SuitePath, **per_task: Any) -> Task:
     try:
         return build_task(
             blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **per_task
@@ -170,7 +185,7 @@ def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **per_task:
         raise OutsideSuite(f"{place}: {error}" if place else str(error)) from None
 
 
-def _override(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath) -> Task:
+def _override(task: Task, overrides: Mapping[str, LayerModel], folder: SuitePath) -> Task:
     """Lay its override over a task: tags and files are added, every other field replaces."""
     if task.id not in overrides:
         return task
@@ -185,13 +200,14 @@ def _override(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath
 def _read_source(
     source: RowSource,
     blank: Task,
-    defaults: TaskFields,
-    overrides: Mapping[str, TaskFields],
+    defaults: LayerModel,
+    overrides: Mapping[str, LayerModel],
     folder: SuitePath,
 ) -> list[Task]:
     path = folder / source.path
     dataset = source.dataset or _first_name(path)
-    task_fields = set(TaskModel.model_fields) - set(source.ignore)
+    model_class = task_model(kind_of(blank.env))
+    task_fields = set(model_class.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
     for index, (place, row) in enumerate(_rows(source, path, folder)):
@@ -211,9 +227,9 @@ def _read_source(
             fields["query"] = _query(source.query, places, place)
         fields |= _fill_each(source.each, places, place)
         try:
-            model = TaskModel.model_validate({**fields, "id": str(identity)})
+            model = model_class.model_validate({**fields, "id": str(identity)})
         except ValidationError as error:
-            raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
+            raise SuiteError(row_error(place, error, model_class, blank.env)) from None
         metadata = {name: value for name, value in row.items() if name not in task_fields}
         task = _build(blank, [model], folder, source=place, metadata=metadata)
         tasks.append(_override(task, overrides, folder))
@@ -279,33 +295,17 @@ def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str
 # -- what the schema cannot see
 
 
-# Why a kind whose tasks do not have a field refuses it.
-_EXTRA_FIELDS = {
-    "alternatives": "are for the env bash, where an end state is compared with gold's; a task of "
-    "the env {env} has one gold",
-    "verification": "is for the env swe, not {env}",
-    "repository": "is for the env swe, not {env}",
-    "database": "is for the env sql, not {env}; give files, an archive or setup instead",
-    "tests": "they are for the env python, not {env}",
-}
-
-
 def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
     tasks = [permissions.limit(task) for task in tasks]
     tasks_by_id: dict[str, Task] = {}
     for task in tasks:
-        label = f"{task.source}: task {task.id!r}"
         if task.id in tasks_by_id:
             raise SuiteError(
                 f"{task.source}: the id {task.id!r} is used twice; ids are unique in a suite, and "
                 f"{tasks_by_id[task.id].source} has it already"
             )
         tasks_by_id[task.id] = task
-        kind = kind_of(task.env)
-        for name, message in _EXTRA_FIELDS.items():
-            if getattr(task, name) and name not in kind.extra_fields:
-                raise SuiteError(f"{label}: {name}: {message.format(env=task.env)}")
     for task in tasks:
         kind_of(task.env).check(task)
     yield from _check_files(tasks)
@@ -317,9 +317,7 @@ def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
     for task in tasks:
         for kind, path, optional in _files_of(task):
             if path not in exists:
-                exists[path] = path.is_file() or (
-                    kind in ("archive", "repository") and path.is_dir()
-                )
+                exists[path] = path.is_file() or (kind != "dockerfile" and path.is_dir())
             if exists[path]:
                 continue
             if not optional:
@@ -349,10 +347,9 @@ def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
         yield "archive", task.archive.path, task.archive.optional
     if task.image is not None and task.image.dockerfile is not None:
         yield "dockerfile", task.image.dockerfile, False
-    if task.repository is not None and task.repository.source is not None:
-        yield "repository", task.repository.source, False
-    if task.database is not None:
-        for path in task.database.scripts:
-            yield "database", path, task.database.optional
-        if task.database.file is not None:
-            yield "database", task.database.file, task.database.optional
+    kind = kind_of(task.env)
+    for name in path_fields(kind):
+        value = getattr(kind.fields_class.of(task), name)
+        for leaf in leaves_of(value):
+            if isinstance(leaf, Path):
+                yield name, leaf, getattr(value, "optional", False)

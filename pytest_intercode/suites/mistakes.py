@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import eq
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pytest_intercode.errors import suggestion
-from pytest_intercode.suites.schema import SuiteModel
+from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.environments.registry import environment_names, kind_of
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.suites.schema import LayerModel
 
 __all__ = ["first_error", "locate", "row_error"]
 
@@ -36,21 +39,23 @@ _TYPE_NAMES = {
 _UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
 
 
-def first_error(path: Path, node: yaml.Node | None, raw: Any, error: ValidationError) -> str:
-    """Return the message of a suite file that does not fit the schema."""
+def first_error(
+    path: Path, node: yaml.Node | None, raw: Any, error: ValidationError, model: type[BaseModel]
+) -> str:
+    """Return the message of a suite file that does not fit the schema of its environment."""
     if not isinstance(raw, dict):
         return f"{path}: a suite is a mapping with env and tasks (or rows), not {raw!r:.60}"
     details = _most_specific(error)
     line, name = locate(node, details["loc"])
-    return f"{path}:{line}: {name}{_describe_error(details)}"
+    return f"{path}:{line}: {name}{_describe_error(details, model, raw.get('env'))}"
 
 
-def row_error(place: str, fields: Mapping[str, Any], error: ValidationError) -> str:
-    """Return the message of a row that does not make a task."""
+def row_error(place: str, error: ValidationError, model: type[BaseModel], env: str = "") -> str:
+    """Return the message of data that do not fit a model: of a row, for an environment's task."""
     details = _most_specific(error)
     name = ".".join(map(str, _field_names(details)))
     name = f"{name}: " if name else ""
-    return f"{place}: {name}{_describe_error({**details, 'loc': ('tasks', *details['loc'])})}"
+    return f"{place}: {name}{_describe_error(details, model, env)}"
 
 
 def _most_specific(error: ValidationError) -> Any:
@@ -116,15 +121,24 @@ def locate(node: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, 
     return line, f"{name}: " if name else ""
 
 
-def _describe_error(details: Any) -> str:
-    """Say what was found and what is allowed."""
+def _describe_error(details: Any, model: type[BaseModel], env: Any) -> str:
+    """Say what was found and what is allowed.
+
+    Args:
+        details: the error.
+        model: the model of the whole.
+        env: the environment of the suite, which may be anything.
+    """
     kind, value, context = details["type"], details.get("input"), details.get("ctx") or {}
     if kind == "missing":
         return "this field is missing"
     if kind in _UNKNOWN_FIELD:
         name = str(details["loc"][-1])
-        fields = _fields_at(details["loc"])
-        return f"there is no such field.{suggestion(name, fields)} Allowed: {', '.join(fields)}"
+        place = _model_at(details["loc"], model)
+        if issubclass(place, LayerModel) and (refusal := _refusal(name, env)):
+            return refusal
+        names = _field_names_of(place)
+        return f"there is no such field.{suggestion(name, names)} Allowed: {', '.join(names)}"
     if kind == "literal_error":
         choices = [
             part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")
@@ -138,28 +152,46 @@ def _describe_error(details: Any) -> str:
     return f"{details['msg'][0].lower()}{details['msg'][1:]}{suffix}"
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    fields_by_place = _fields_by_place()
+def _refusal(name: str, env: Any) -> str:
+    """Return why the suites of an environment do not have a field, if those of another have it."""
+    for kind in _kinds():
+        refusals = {item.name: item.metadata.get("refusal") for item in fields(kind.fields_class)}
+        if kind.has_verification:
+            refusals["verification"] = None
+        if name in refusals:
+            refusal = refusals[name] or "is for the env {kind}, not {env}"
+            return str(refusal).format(kind=kind.name, env=env)
+    return ""
+
+
+def _kinds() -> Iterator[EnvironmentKind]:
+    for name in environment_names():
+        with contextlib.suppress(ConfigurationError):  # one that cannot be loaded has no fields
+            yield kind_of(name)
+
+
+def _model_at(location: tuple[int | str, ...], model: type[BaseModel]) -> type[Any]:
+    models_by_place = _models_by_place(model)
     *names, _ = [part for part in location if isinstance(part, str)]
     for part in reversed(names):
-        if part in fields_by_place:
-            return fields_by_place[part]
-    return list(SuiteModel.model_fields)
+        if part in models_by_place:
+            return models_by_place[part]
+    return model
 
 
 @cache
-def _fields_by_place() -> dict[str, list[str]]:
-    """Return the allowed fields by what names their place: a field, or the branch of a union."""
-    fields_by_place: dict[str, list[str]] = {}
-    pending: list[Any] = [SuiteModel]
+def _models_by_place(model: type[BaseModel]) -> dict[str, type[Any]]:
+    """Return what has the fields, by what names its place: a field, or the branch of a union."""
+    models_by_place: dict[str, type[Any]] = {}
+    pending: list[Any] = [model]
     while pending:
         for name, annotation in get_type_hints(pending.pop(0)).items():
-            for model in _models_in(annotation):
-                if name not in fields_by_place:
-                    pending.append(model)
-                for place in (name, model.__name__):
-                    fields_by_place.setdefault(place, _field_names_of(model))
-    return fields_by_place
+            for part in _models_in(annotation):
+                if name not in models_by_place:
+                    pending.append(part)
+                for place in (name, part.__name__):
+                    models_by_place.setdefault(place, part)
+    return models_by_place
 
 
 def _models_in(annotation: Any) -> Iterator[Any]:

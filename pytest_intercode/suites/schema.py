@@ -2,7 +2,8 @@
 
 A model differs from the data in ``core/task.py`` that it becomes: each field may be left out, so
 that layers can be laid over each other, and files are named by paths in the suite's folder. What is
-the same in both is declared there alone.
+the same in both is declared there alone. The fields that the tasks of an environment have and
+others do not are those of its kind.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import base64
 import binascii
 import re
 from datetime import date, datetime, time, timezone
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictStr,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -29,20 +30,30 @@ from pydantic_core import PydanticCustomError
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
-    CallTest,
-    CodeTest,
+    Archive,
     FileSpec,
     FormatName,
     Normaliser,
-    ProgramTest,
-    Test,
+    Verification,
 )
+from pytest_intercode.environments.fields import (
+    AbsolutePath,
+    FileForm,
+    SuiteForm,
+    Texts,
+    forms_of,
+)
+from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import environment_names, is_environment
-from pytest_intercode.errors import suggestion
+from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.swebench.manifest import SwebenchModel
+from pytest_intercode.system.suite_folder import SuitePath
 
-__all__ = ["AUDIT_CHECKS", "RowSource", "SuiteModel", "TaskFields", "TaskModel"]
+__all__ = [
+    *("AUDIT_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
+    *("build_forms", "suite_model", "task_model"),
+]
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
@@ -77,25 +88,10 @@ def _moment(value: object) -> object:
     return value
 
 
-def _absolute(value: str) -> str:
-    if not value.startswith("/"):
-        raise ValueError("an absolute path is needed, one that starts with /")
-    return value
-
-
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > MAX_HOSTS:
         raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
     return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
-
-
-def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _alternatives(golds: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Read further golds: one command alone, as a column of rows has it, or a list of golds."""
-    return ((golds,),) if isinstance(golds, str) else tuple(golds)
 
 
 def _environment(value: str) -> str:
@@ -119,28 +115,31 @@ def _audit(value: dict[str, str]) -> dict[str, str]:
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Moment = Annotated[float, BeforeValidator(_moment)]
-AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
 Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
 Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
-Texts = Annotated[
-    StrictStr | Annotated[list[StrictStr], Field(min_length=1)], AfterValidator(_as_tuple)
-]
 Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+def _read_bytes(path: SuitePath) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise MissingFile(f"{path}: cannot be read: {error.strerror}") from None
 
 
-class PathModel(_Model):
+class PathModel(FileForm):
     """A text that is in a file next to the suite."""
 
     path: StrictStr
 
+    def build(self, folder: SuitePath) -> str:
+        """Read the file."""
+        return _read_bytes(folder / self.path).decode("utf-8", "surrogateescape")
 
-class LimitsModel(_Model):
+
+class LimitsModel(SuiteForm):
     """``limits``: what the sandbox may use."""
 
     memory: Size | None = None
@@ -151,7 +150,7 @@ class LimitsModel(_Model):
     output: Size | None = None
 
 
-class PatternModel(_Model):
+class PatternModel(SuiteForm):
     """A normaliser that replaces what a regular expression matches."""
 
     pattern: StrictStr
@@ -193,7 +192,7 @@ def _rules(names: object) -> object:
     return FORMAT_NAMES if names == "all" else names
 
 
-class RewardModel(_Model):
+class RewardModel(SuiteForm):
     """``reward``: how outputs and files are compared."""
 
     output: Literal["when-gold-prints", "always", "never"] | None = None
@@ -206,7 +205,7 @@ class RewardModel(_Model):
     columns: Literal["in-order", "any-order"] | None = None
 
 
-class FileModel(_Model):
+class FileModel(FileForm):
     """One entry of ``files`` in its long form."""
 
     text: StrictStr | None = None
@@ -245,6 +244,10 @@ class FileModel(_Model):
             raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
         return self
 
+    def build(self, folder: SuitePath) -> FileSpec:
+        """Read the file that ``path`` names."""
+        return FileSpec("file", _read_bytes(folder / (self.path or "")), mode=self.mode)
+
 
 def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
     return {path: _file(path, model) for path, model in files.items()}
@@ -269,31 +272,32 @@ def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
 Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)]
 
 
-class RepositoryModel(_Model):
-    """``repository``: what a swe task is about."""
+def build_forms(value: Any, folder: SuitePath) -> Any:
+    """Return a value, or values by their names, with what they name in the suite's folder."""
+    if isinstance(value, FileForm):
+        return value.build(folder)
+    if isinstance(value, dict):
+        return {name: build_forms(part, folder) for name, part in value.items()}
+    return value
 
-    source: StrictStr | None = None
-    commit: StrictStr = "HEAD"
-    at: AbsolutePath = "/repo"
 
-
-class VerificationModel(_Model):
-    """``verification``: how a swe task is graded."""
+class VerificationModel(FileForm):
+    """``verification``: how a task is graded by running something."""
 
     command: StrictStr = Field(min_length=1)
     parser: StrictStr = "pytest"
     report: StrictStr = ""
-    fail_to_pass: list[StrictStr] = []
-    pass_to_pass: list[StrictStr] = []
+    fail_to_pass: tuple[StrictStr, ...] = ()
+    pass_to_pass: tuple[StrictStr, ...] = ()
     absent: Literal["failed", "passed"] = "failed"
     tolerance: int = Field(0, ge=0)
     patch: StrictStr | PathModel = ""
-    files: Files = {}
+    files: Files = Field({})
     user: StrictStr = ""
-    variables: dict[StrictStr, StrictStr] = {}
+    variables: dict[StrictStr, StrictStr] = Field({})
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     sentinels: StrictBool = True
-    carried: list[AbsolutePath] = []
+    carried: tuple[AbsolutePath, ...] = ()
 
     @field_validator("parser")
     @classmethod
@@ -309,8 +313,14 @@ class VerificationModel(_Model):
             raise ValueError(f"the parser {self.parser} needs report: the path of what it reads")
         return self
 
+    def build(self, folder: SuitePath) -> Verification:
+        """Return the verification, with the content of its files."""
+        values = build_forms(dict(self), folder)
+        values["variables"] = tuple(self.variables.items())
+        return Verification(**values)
 
-class ArchiveModel(_Model):
+
+class ArchiveModel(FileForm):
     """``archive``: a tar archive or a folder whose content the sandbox gets."""
 
     path: StrictStr
@@ -318,31 +328,17 @@ class ArchiveModel(_Model):
     keep_times_before: Moment | None = None
     optional: StrictBool = False
 
-
-class DatabaseModel(_Model):
-    """``database``: what an sql task is about."""
-
-    engine: Literal["sqlite", "mysql"] = "sqlite"
-    name: StrictStr = Field(min_length=1, max_length=64)
-    script: Texts | None = None
-    file: StrictStr | None = None
-    writes: StrictBool | None = None
-    optional: StrictBool = False
-
-    @model_validator(mode="after")
-    def _one_source(self) -> DatabaseModel:
-        if (self.script is None) == (self.file is None):
-            raise ValueError("either script (SQL that makes the database) or file (SQLite's)")
-        if self.file is not None and self.engine != "sqlite":
-            raise ValueError(f"a file is for the engine sqlite; {self.engine} needs a script")
-        return self
+    def build(self, folder: SuitePath) -> Archive:
+        """Return the archive, with its place."""
+        path = (folder / self.path).place()
+        return Archive(path, self.at or "", self.keep_times_before, self.optional)
 
 
-def _test(test: str | ProgramTest | CallTest) -> Test:
-    return CodeTest(test) if isinstance(test, str) else test
+def _archive(value: str | ArchiveModel) -> ArchiveModel:
+    return ArchiveModel(path=value) if isinstance(value, str) else value
 
 
-class TaskFields(_Model):
+class LayerModel(SuiteForm):
     """What a task and a suite's ``defaults`` have in common."""
 
     hardness: Hardness | None = None
@@ -350,7 +346,7 @@ class TaskFields(_Model):
         None
     )
     files: Files | None = None
-    archive: StrictStr | ArchiveModel | None = None
+    archive: Annotated[StrictStr | ArchiveModel, AfterValidator(_archive)] | None = None
     setup: tuple[StrictStr, ...] | None = None
     image: StrictStr | None = None
     dockerfile: StrictStr | None = None
@@ -363,45 +359,30 @@ class TaskFields(_Model):
     timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
     xfail: StrictStr | None = None
     skip: StrictStr | None = None
-    database: DatabaseModel | None = None
-    tests: (
-        Annotated[
-            list[Annotated[StrictStr | ProgramTest | CallTest, AfterValidator(_test)]],
-            Field(min_length=1),
-            AfterValidator(tuple),
-        ]
-        | None
-    ) = None
-    test_setup: StrictStr | None = None
-    entry: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] | None = None
-    repository: RepositoryModel | None = None
-    verification: VerificationModel | None = None
-    solution: Annotated[StrictStr | list[StrictStr], AfterValidator(_as_tuple)] | None = None
     variables: dict[Variable, StrictStr] | None = None
     audit: Audit | None = None
     decoys: tuple[StrictStr, ...] | None = None
 
     @model_validator(mode="after")
-    def _one_image(self) -> TaskFields:
+    def _one_image(self) -> LayerModel:
         if self.image is not None and self.dockerfile is not None:
             raise ValueError("either image or dockerfile, not both")
         return self
 
     @model_validator(mode="after")
-    def _one_network(self) -> TaskFields:
+    def _one_network(self) -> LayerModel:
         limited = self.limits is not None and self.limits.network is not None
         if self.network is not None and limited:
             raise ValueError("either network or limits.network, not both")
         return self
 
 
-class TaskModel(TaskFields):
+class TaskModel(LayerModel):
     """One task of a suite."""
 
     id: StrictStr
     query: StrictStr = Field(min_length=1)
     gold: Texts | PathModel
-    alternatives: Annotated[StrictStr | list[Texts], AfterValidator(_alternatives)] | None = None
 
     @field_validator("id")
     @classmethod
@@ -413,7 +394,7 @@ class TaskModel(TaskFields):
         return value
 
 
-class RowSource(_Model):
+class RowSource(SuiteForm):
     """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
 
     path: StrictStr
@@ -421,10 +402,10 @@ class RowSource(_Model):
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None
-    fields: dict[StrictStr, StrictStr] = {}
-    ignore: list[StrictStr] = []
-    defaults: TaskFields = TaskFields()
-    each: dict[StrictStr, Any] = {}
+    fields: dict[StrictStr, StrictStr] = Field({})
+    ignore: list[StrictStr] = Field([])
+    defaults: LayerModel = Field(default_factory=LayerModel)
+    each: dict[StrictStr, Any] = Field({})
     optional: StrictBool = False
     swebench: SwebenchModel | None = None
 
@@ -435,19 +416,56 @@ class RowSource(_Model):
         return self
 
 
-class SuiteModel(_Model):
+class SuiteModel(SuiteForm):
     """A whole suite file."""
 
     suite: StrictStr | None = None
     env: Annotated[StrictStr, AfterValidator(_environment)]
     description: StrictStr = ""
-    defaults: TaskFields = TaskFields()
-    tasks: list[TaskModel] = []
-    rows: RowSource | list[RowSource] = []
-    overrides: dict[StrictStr, TaskFields] = {}
+    defaults: LayerModel = Field(default_factory=LayerModel)
+    tasks: list[TaskModel] = Field([])
+    rows: RowSource | list[RowSource] = Field([])
+    overrides: dict[StrictStr, LayerModel] = Field({})
 
     @model_validator(mode="after")
     def _has_tasks(self) -> SuiteModel:
         if not self.tasks and not self.rows:
             raise ValueError("a suite needs tasks, rows or both")
         return self
+
+
+# -- with the fields that an environment's tasks have and others do not
+
+_Layer = TypeVar("_Layer", bound=LayerModel)
+
+
+def _add_fields(base: type[_Layer], kind: EnvironmentKind) -> type[_Layer]:
+    forms = forms_of(kind.fields_class)
+    if kind.has_verification:
+        forms["verification"] = VerificationModel
+    annotations: Any = {name: (form | None, None) for name, form in forms.items()}
+    return create_model(base.__name__, __base__=base, **annotations)
+
+
+@cache
+def task_model(kind: EnvironmentKind) -> type[TaskModel]:
+    """Return the model of a task of one environment."""
+    return _add_fields(TaskModel, kind)
+
+
+@cache
+def suite_model(kind: EnvironmentKind) -> type[SuiteModel]:
+    """Return the model of a suite for one environment."""
+    layer: Any = _add_fields(LayerModel, kind)
+    task: Any = task_model(kind)
+    rows: Any = create_model(
+        "RowSource", __base__=RowSource, defaults=(layer, Field(default_factory=layer))
+    )
+    return create_model(
+        "SuiteModel",
+        __base__=SuiteModel,
+        defaults=(layer, Field(default_factory=layer)),
+        tasks=(list[task], []),
+        rows=(rows | list[rows], []),
+        overrides=(dict[StrictStr, layer], {}),
+    )

@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -24,6 +24,7 @@ from pytest_intercode.core.task import (
     ImageSource,
     Repository,
     Task,
+    TaskFields,
 )
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.system.archives import build_archive, context_files
@@ -33,23 +34,23 @@ __all__ = ["PARTS", "digest", "file_digest"]
 
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
-    *("database", "tests", "test_setup", "entry"),
-    *("repository", "verification", "user", "variables", "steps", "overall", "alternatives"),
+    *("verification", "user", "variables", "steps", "overall"),
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
+
+Those of its environment are added, but for the ones that are not graded.
 
 Where the task was read from, its labels, its number of turns and its limits of time are not part of
 it. An image that the task does not name is the environment's; records name it by themselves.
 """
 
 # No part where a task has none: older digests hold.
-_LATER_DEFAULTS: dict[str, Any] = {"repository": None, "verification": None, "user": ""}
-_LATER_DEFAULTS |= {"overall": "mean", "variables": (), "steps": (), "alternatives": ()}
+_LATER_DEFAULTS: dict[str, Any] = {"verification": None, "user": "", "overall": "mean"}
+_LATER_DEFAULTS |= {"variables": (), "steps": ()}
 _LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried"}
-_FILE_PARTS = (
-    *("archive", "image", "database", "repository", "verification", "steps"),
-    *("files", "tests"),
-)
+# Every task had these once.
+_FIRST_FIELDS: dict[str, Any] = {"database": None, "tests": [], "test_setup": "", "entry": ""}
+_FILE_PARTS = ("archive", "image", "verification", "steps", "files")
 """Parts that name files, or could be changed: the digest of a task without them stays."""
 
 _MAX_LATEST = 256  # digests that are kept
@@ -77,12 +78,25 @@ def digest(task: Task) -> str:
         for name, value in values.items()
         if name not in _LATER_DEFAULTS or value != _LATER_DEFAULTS[name]
     }
+    own_content = _canonical_fields(task.fields)
+    content |= _FIRST_FIELDS | own_content
     task_digest = hashlib.sha256(_JSON.encode(content).encode("ascii")).hexdigest()[:_LENGTH]
-    if not any(map(values.get, _FILE_PARTS)):
+    if not own_content and not any(map(values.get, _FILE_PARTS)):
         if len(_latest) >= _MAX_LATEST:
             _latest.clear()
         _latest[id(task)] = task, task_digest  # keeps the task, and so its number
     return task_digest
+
+
+def _canonical_fields(task_fields: TaskFields) -> dict[str, Any]:
+    """Return those of an environment's fields that are graded, and that a task gives."""
+    content = {}
+    for field in fields(task_fields):
+        value = getattr(task_fields, field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if value != default and field.metadata.get("is_graded", True):
+            content[field.name] = _canonical(value)
+    return content
 
 
 def _canonical(value: Any) -> Any:
@@ -98,15 +112,14 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, Archive):
         return [value.at or "/", value.keep_times_before, _digest_archive(value)]
     if isinstance(value, Repository):
-        source = value.source
-        if source is not None:
-            content = _digest_archive(Archive(source)) if source.is_dir() else _digest_file(source)
-            return [value.at, value.commit, content]
-        return [value.at, value.commit]
+        content = [] if value.source is None else [_digest_path(value.source)]
+        return [value.at, value.commit, *content]
     if isinstance(value, Database):
         scripts = [_digest_file(path) for path in value.scripts]
         file = None if value.file is None else _digest_file(value.file)
         return [value.engine, value.name, value.writes, scripts, file]
+    if isinstance(value, Path):
+        return _digest_path(value)
     if isinstance(value, ImageSource):
         context = None if value.dockerfile is None else _digest_context(value.dockerfile)
         context_digests = [[name, _digest_file(path)] for name, path in value.context]
@@ -116,6 +129,10 @@ def _canonical(value: Any) -> Any:
         parts = ((field.name, getattr(value, field.name)) for field in fields(value))
         return {name: _canonical(part) for name, part in parts if part or name not in _LATER_FIELDS}
     return value
+
+
+def _digest_path(path: Path) -> str | None:
+    return _digest_archive(Archive(path)) if path.is_dir() else _digest_file(path)
 
 
 def _digest_file(path: Path) -> str | None:

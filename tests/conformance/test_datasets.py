@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import MissingFile
 from pytest_intercode.suites.catalogue import data_folder, dataset_names, dataset_tasks
 

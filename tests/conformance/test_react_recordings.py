@@ -20,8 +20,9 @@ import pytest
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat import make_factory
 from pytest_intercode.agents.chat.parsing import parse_react
-from pytest_intercode.core.task import Database, Task, TaskView
+from pytest_intercode.core.task import Database, Task, TaskFields, TaskView
 from pytest_intercode.core.turn import Observation, StepResult
+from pytest_intercode.environments.sql.fields import SqlFields
 from tests.support.chat_server import ChatServer, Request
 from tests.support.thinning import every
 
@@ -122,9 +123,9 @@ def test_recorded_actions_come_back(
                     for number, (thought, action, _) in enumerate(played, 1)
                 ]
                 name = _ENVS[row["environment"]]
-                database = Database("mysql", "recorded") if name == "sql" else None
+                fields = SqlFields(Database("mysql", "recorded")) if name == "sql" else TaskFields()
                 task = Task(
-                    *("1", row["query"], ("",), name, "recorded", "recorded"), database=database
+                    *("1", row["query"], ("",), name, "recorded", "recorded"), fields=fields
                 )
                 env = Recorded(task.view(len(played)), [seen for *_, seen in played])
                 factory.make(task).run(env.task, cast(AgentEnvironment, env))

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode.core.task import Database, RewardOptions, Task
 from pytest_intercode.databases.sqlite.engine import SqliteEngine
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -63,7 +64,10 @@ def start(sql_provider: SandboxProvider, shop: Database) -> Iterator[Start]:
         reward = RewardOptions(**fields.pop("reward", {}))
         environment.reset(
             task=Task(
-                *("t", "Do it.", gold, "sql", "s", "s"), reward=reward, database=database, **fields
+                *("t", "Do it.", gold, "sql", "s", "s"),
+                reward=reward,
+                fields=SqlFields(database),
+                **fields,
             )
         )
         return environment

@@ -38,7 +38,8 @@ class BashKind(ShellKind):
             "paper": "pytest_intercode.environments.bash.paper:PaperBashEnvironment",
         }
     )
-    extra_fields = ("alternatives",)
+    fields = "pytest_intercode.environments.bash.fields:BashFields"
+    has_verification = False
     graded = "The output of the last command and the files are graded."
     answer = "an answer in words, which is graded in place of the last output; mostly empty"
     answer_instruction = "Leave the answer empty: the files and your last output are graded."
@@ -55,6 +56,12 @@ $workdir. Nobody answers a program that asks for input.
 What is graded is the state in which you leave the files, and what your last action printed. If the
 task asks for something to be shown, let your last action print just that.
 """
+
+    def golds(self, task: Task) -> tuple[tuple[str, ...], ...]:
+        """Return gold and its alternatives."""
+        from pytest_intercode.environments.bash.fields import golds_of
+
+        return golds_of(task)
 
     def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterator[Answer]:
         """Yield an empty line and a blank."""

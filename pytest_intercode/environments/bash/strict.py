@@ -19,6 +19,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
+from pytest_intercode.environments.bash.fields import golds_of
 from pytest_intercode.environments.gold import (
     Gold,
     GoldRun,
@@ -93,7 +94,7 @@ class BashEnvironment(ShellEnvironment):
     @classmethod
     def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:
         """Return the reference answers that an episode is graded by, gold first."""
-        return task.golds
+        return golds_of(task)
 
     # -- an episode
 

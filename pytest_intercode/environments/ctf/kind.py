@@ -32,7 +32,8 @@ class CtfKind(ShellKind):
             "paper": "pytest_intercode.environments.ctf.paper:PaperCtfEnvironment",
         }
     )
-    extra_fields = ()
+    fields = "pytest_intercode.environments.ctf.fields:CtfFields"
+    has_verification = False
     graded = "Only the flag that is submitted is graded."
     submission = "FLAG"
     needs_answer = True
@@ -93,7 +94,9 @@ A wrong flag costs a turn, and you may go on.
 
     def file_actions(self, task: Task) -> Sequence[str]:
         """Return the commands that find the flag."""
-        return task.solution
+        from pytest_intercode.environments.ctf.fields import CtfFields
+
+        return CtfFields.of(task).solution
 
     def score(self, episode: RecordedEpisode) -> Reward:
         """Compare the flags again that were submitted; the profiles read actions differently."""

@@ -19,7 +19,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.task import FileSpec, ImageSource, Limits, ProgramTest, Task
+from pytest_intercode.core.task import FileSpec, ImageSource, Limits, Task
+from pytest_intercode.environments.fields import ProgramTest
 from pytest_intercode.environments.python.hidden_tests import entry_of, split_tests
 from pytest_intercode.environments.python.split import Split
 from pytest_intercode.errors import SandboxBroken, SandboxError

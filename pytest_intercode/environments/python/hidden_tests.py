@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
 from pytest_intercode.environments.python.expressions import TestError
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.ownership import methods_of
 from pytest_intercode.environments.python.split import Split, split_test
 from pytest_intercode.errors import SuiteError
@@ -27,12 +29,13 @@ def check_tests(task: Task) -> None:
     label = f"{task.source}: task {task.id!r}: tests"
     if task.skip:
         return
-    if not task.tests:
+    tests = PythonFields.of(task).tests
+    if not tests:
         raise SuiteError(
             f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
             "{arguments, result}"
         )
-    if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
+    if any(isinstance(test, CallTest) for test in tests) and not entry_of(task):
         raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
     for _ in split_tests(task):
         pass
@@ -44,15 +47,16 @@ def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
     Raises:
         SuiteError: one of them does not parse or cannot be split.
     """
+    fields = PythonFields.of(task)
     defined = frozenset(_defined_by(task.gold))
     methods = _methods_of(task.gold)
     entry = entry_of(task)
-    for number, test in enumerate(task.tests, start=1):
+    for number, test in enumerate(fields.tests, start=1):
         if not isinstance(test, CodeTest):
             yield test
             continue
         try:
-            yield _split(task.test_setup, test.code, defined, entry, methods)
+            yield _split(fields.test_setup, test.code, defined, entry, methods)
         except (TestError, RecursionError, MemoryError) as error:
             problem = error if isinstance(error, TestError) else "it is nested too deeply"
             raise SuiteError(
@@ -66,10 +70,11 @@ def entry_of(task: Task) -> str:
     It is the first name that a test calls and that gold defines at top level, or else the last one
     that gold defines; empty for tasks of whole programs.
     """
-    if task.entry:
-        return task.entry
-    codes = tuple(test.code for test in task.tests if isinstance(test, CodeTest))
-    if not codes and not any(isinstance(test, CallTest) for test in task.tests):
+    fields = PythonFields.of(task)
+    if fields.entry:
+        return fields.entry
+    codes = tuple(test.code for test in fields.tests if isinstance(test, CodeTest))
+    if not codes and not any(isinstance(test, CallTest) for test in fields.tests):
         return ""
     return _entry(task.gold, codes)
 

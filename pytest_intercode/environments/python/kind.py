@@ -40,7 +40,8 @@ class PythonKind(EnvironmentKind):
             "paper": "pytest_intercode.environments.python.paper:PaperPythonEnvironment",
         }
     )
-    extra_fields = ("tests",)
+    fields = "pytest_intercode.environments.python.fields:PythonFields"
+    has_verification = False
     language = "Python"
     labels = ("python", "py", "python3", "ipython")
     suffix = ".py"

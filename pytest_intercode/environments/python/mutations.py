@@ -6,8 +6,10 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.hidden_tests import entry_of, parse_code
 
 __all__ = ["change_gold", "constants", "empty_answer"]
@@ -53,7 +55,7 @@ def constants(task: Task) -> Iterator[Answer]:
 
 def _find_expected(task: Task) -> Iterator[str]:
     """Yield what tests expect of a call, as literals."""
-    for test in task.tests:
+    for test in PythonFields.of(task).tests:
         if isinstance(test, CallTest):
             yield repr(test.result)
         elif isinstance(test, ProgramTest):

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import CodeTest, Task
+from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.fields import CodeTest
 from pytest_intercode.environments.paper import PaperEnvironment
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.grading import ForgedAnswers, Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import SandboxBroken
@@ -103,10 +105,11 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         self._results = []
         if not name:
             return python_paper_reward({}, {})
-        tests = [test.code for test in self.current_task.tests if isinstance(test, CodeTest)]
+        fields = PythonFields.of(self.current_task)
+        tests = [test.code for test in fields.tests if isinstance(test, CodeTest)]
         gold = list(self.current_task.gold)
         gold_name = next((match[1] for match in map(_DEFINITION.search, gold) if match), name)
-        request = [name, gold_name, self.current_task.test_setup, tests, gold]
+        request = [name, gold_name, fields.test_setup, tests, gold]
         answer_ = self._ask(
             {"grade": request},
             self.action_timeout * (1 + len(tests)),

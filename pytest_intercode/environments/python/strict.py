@@ -15,6 +15,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.grading import (
     ForgedAnswers,
     Judge,
@@ -165,7 +166,7 @@ class PythonEnvironment(ShellEnvironment):
         return Submission(actions, "", answer)
 
     def _failed(self, reason: str) -> Reward:
-        self._verdicts = ["failed"] * len(self.current_task.tests)
+        self._verdicts = ["failed"] * len(PythonFields.of(self.current_task).tests)
         return Reward(0.0, {"tests": 0.0}, reason)
 
     def end_state(self) -> dict[str, Any]:

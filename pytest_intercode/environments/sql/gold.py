@@ -17,6 +17,7 @@ from pytest_intercode.databases.ordering import Ordered, show_order
 from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
 from pytest_intercode.databases.scan import Statement, split
 from pytest_intercode.environments.gold import attribute_to_gold
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
 from pytest_intercode.rewards.sql_rows import Row, canonical_rows
@@ -71,16 +72,15 @@ class SqlGold:
 
 def gold_statements(task: Task) -> list[Statement]:
     """Return the statements of a task's gold."""
-    assert task.database is not None
-    dialect = task.database.engine
+    dialect = database_of(task).engine
     return [statement for text in task.gold for statement in split(text, dialect)]
 
 
 def writes(task: Task) -> bool:
     """Whether a task is there to change its database."""
-    assert task.database is not None
-    if task.database.writes is not None:
-        return task.database.writes
+    database = database_of(task)
+    if database.writes is not None:
+        return database.writes
     return not all(statement.queries for statement in gold_statements(task))
 
 
@@ -180,14 +180,13 @@ def play_gold(sessions: KeptSessions, engine: Engine, task: Task, timeout: float
         GoldRefused: the engine does not accept a statement of it.
         GoldError: it did not end in time, gives no rows, or changes nothing.
     """
-    assert task.database is not None
     statements = gold_statements(task)
     if not statements:
         raise GoldError(f"{task.source}: task {task.id!r}: gold holds no statement")
     if writes(task):
         return _play_changes(sessions, engine, task, statements, timeout)
     keep = all(statement.keyword in STATELESS for statement in statements)
-    with sessions.session(engine, task.database, task.limits, keep=keep) as session:
+    with sessions.session(engine, database_of(task), task.limits, keep=keep) as session:
         last = _run(session, task, statements, timeout, writing=False)
         if last.result is None:
             raise GoldError(
@@ -225,10 +224,10 @@ def _run(
 def _play_changes(
     sessions: KeptSessions, engine: Engine, task: Task, statements: list[Statement], timeout: float
 ) -> SqlGold:
-    assert task.database is not None
-    session = engine.session(task.database, writes=True, limits=task.limits)
+    database = database_of(task)
+    session = engine.session(database, writes=True, limits=task.limits)
     try:
-        state_before = sessions.before(task.database, session)
+        state_before = sessions.before(database, session)
         with attribute_to_gold():
             last = _run(session, task, statements, timeout, writing=True)
             state_after = session.state()

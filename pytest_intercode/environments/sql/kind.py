@@ -39,7 +39,8 @@ class SqlKind(EnvironmentKind):
             "paper": "pytest_intercode.environments.sql.paper:PaperSqlEnvironment",
         }
     )
-    extra_fields = ("database",)
+    fields = "pytest_intercode.environments.sql.fields:SqlFields"
+    has_verification = False
     language = "SQL"
     labels = ("sql", "mysql", "mariadb", "sqlite", "sqlite3")
     suffix = ".sql"
@@ -64,11 +65,18 @@ tables first if you can: you do not know their names yet.
 
     def check(self, task: Task) -> None:
         """Check that there is a database."""
-        if task.database is None:
-            raise SuiteError(
-                f"{task.source}: task {task.id!r}: database: an sql task needs one: {{engine: "
-                "sqlite, name: NAME, script: FILE.sql}"
-            )
+        from pytest_intercode.environments.sql.fields import database_of
+
+        database = database_of(task)
+        for path in filter(None, (*database.scripts, database.file)):
+            if path.is_dir():
+                raise SuiteError(f"{task.source}: task {task.id!r}: database: {path} is not a file")
+
+    def data_of(self, task: Task) -> tuple[Any, ...]:
+        """Return what a task is about, with its database."""
+        from pytest_intercode.environments.sql.fields import SqlFields
+
+        return (*super().data_of(task), SqlFields.of(task).database)
 
     def describe_code(self, task: TaskView) -> str:
         """Return what an action is: statements for an engine, in a database."""

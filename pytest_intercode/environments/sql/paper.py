@@ -16,6 +16,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.environments.paper import PaperEnvironment
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -61,8 +62,7 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
 
     def _play_gold(self, engine: Engine, task: Task) -> _Gold:
         """Return gold's rows; a gold that fails, or does not end, has none."""
-        assert task.database is not None
-        session = engine.session(task.database, writes=writes(task), limits=task.limits)
+        session = engine.session(database_of(task), writes=writes(task), limits=task.limits)
         try:
             answer = _NOTHING
             for statement in task.gold:

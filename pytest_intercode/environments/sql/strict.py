@@ -18,6 +18,7 @@ from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.databases.scan import Dialect, split
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -99,14 +100,14 @@ class SqlEnvironment(Environment):
 
     def start(self, task: Task) -> None:
         """Run gold, and open the agent's session."""
-        assert task.database is not None
-        engine = self._engine(task.database)
+        database = database_of(task)
+        engine = self._engine(database)
         self._last = None
-        self._alike = LastAlike(task.database.engine)
+        self._alike = LastAlike(database.engine)
         self._graded = dict
         with self.phases.timed("gold"):
             self._gold = self._play_gold(engine, task)
-        self._session = engine.session(task.database, writes=writes(task), limits=task.limits)
+        self._session = engine.session(database, writes=writes(task), limits=task.limits)
 
     def _play_gold(self, engine: Engine, task: Task) -> Any:
         """Run gold and return what ``grade`` needs to know of it.
@@ -158,8 +159,7 @@ class SqlEnvironment(Environment):
 
     @property
     def _dialect(self) -> Dialect:
-        assert self.current_task.database is not None
-        return self.current_task.database.engine
+        return database_of(self.current_task).engine
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the last result, or the end state of the tables, with gold's."""
@@ -236,8 +236,8 @@ def texts_of(answer: Answer | None) -> list[str] | None:
 
 def gold_problem(task: Task) -> str:
     """Say why the two profiles do not run a task's gold alike; return nothing if they do."""
-    assert task.database is not None
-    if all(compare_action(text, task.database.engine) == "alike" for text in task.gold):
+    dialect = database_of(task).engine
+    if all(compare_action(text, dialect) == "alike" for text in task.gold):
         return ""
     return "a statement of gold is not the same in both profiles"
 

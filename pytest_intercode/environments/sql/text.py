@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_intercode.core.task import Task
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet
 from pytest_intercode.databases.scan import Dialect, Statement
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = ["NOTHING", "dialect_of", "not_run", "show", "translate"]
@@ -25,7 +26,8 @@ _NO_SHELL = "of the sqlite3 shell's own commands only .tables and .schema [NAME]
 
 def dialect_of(task: Task) -> Dialect:
     """Return the dialect of a task's database."""
-    return task.database.engine if task.database else "sqlite"
+    database = SqlFields.of(task).database
+    return database.engine if database else "sqlite"
 
 
 def translate(action: str, dialect: Dialect) -> str:

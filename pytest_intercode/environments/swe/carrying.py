@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
 from pytest_intercode.sandboxes.protocol import Changes, Entry
 
@@ -322,7 +323,7 @@ class Carrying:
         if self.is_test(path):
             return True
         # Elsewhere than in a repository, nothing distinguishes what checks the work from the work.
-        if self.task.repository is not None and path in self._named:
+        if repository_of(self.task) is not None and path in self._named:
             return True
         for start, folder, loads in self._places:
             if path.startswith(start) or path == folder:
@@ -331,7 +332,7 @@ class Carrying:
 
     def is_test(self, path: str) -> bool:
         """Whether a path is of a repository's own tests, by its name."""
-        if self.task.repository is None:
+        if repository_of(self.task) is None:
             return False
         return _TESTS.fullmatch(posixpath.relpath(path, _root(self.task))) is not None
 
@@ -358,7 +359,7 @@ class Carrying:
         The first that fits decides: the longest one, and of equal ones that of programs.
         """
         places = [(f"{folder}/", folder, True) for folder in self.programs.folders]
-        repository = self.task.repository
+        repository = repository_of(self.task)
         homes = self.programs.homes - ({_root(self.task)} if repository is not None else set())
         places += [(f"{home}/.", "", True) for home in homes]
         places += [(f"{folder.rstrip('/')}/", folder, False) for folder in self._work()]
@@ -470,7 +471,8 @@ def topmost(paths: Iterable[str]) -> list[str]:
 
 def _root(task: Task) -> str:
     """Return the folder that a task's patches and tests are named from."""
-    return posixpath.normpath(task.repository.at if task.repository is not None else task.workdir)
+    repository = repository_of(task)
+    return posixpath.normpath(repository.at if repository is not None else task.workdir)
 
 
 def _joined(folder: str, path: str) -> str:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from pytest_intercode.core.task import FileSpec, Task
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.system.archives import pack_files
@@ -37,7 +38,8 @@ _GIT = (
 
 def git_command(task: Task) -> str:
     """Return git with its options for the task's repository; empty where it has none."""
-    return "" if task.repository is None else _GIT.format(at=shlex.quote(task.repository.at))
+    repository = repository_of(task)
+    return "" if repository is None else _GIT.format(at=shlex.quote(repository.at))
 
 
 class Commands:

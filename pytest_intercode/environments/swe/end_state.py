@@ -24,6 +24,7 @@ from pytest_intercode.environments.swe.commands import (
     with_input,
     zeroed,
 )
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.machine import (
     HOSTS,
     Index,
@@ -170,10 +171,11 @@ class EndState:
         if self._verification.artifacts is not None:
             self._carry(agents, self._verification.artifacts)
             return
-        if self._task.repository is None:
+        repository = repository_of(self._task)
+        if repository is None:
             self._take_machine(agents, machine_changes(agents, host_lines(self._sandbox)))
         else:
-            self._take_patch(agents, agents.changes(), self._task.repository.at.rstrip("/"))
+            self._take_patch(agents, agents.changes(), repository.at.rstrip("/"))
 
     def _take_patch(self, agents: Sandbox, changes: Changes, root: str) -> None:
         """Bring what the agent did to the repository at ``root``."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pytest_intercode.core.patches import heredoc
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.answer import Answer
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.errors import SolvedAtFirst
 
 __all__ = ["change_gold", "check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
@@ -35,7 +36,8 @@ def paths_of_patch(patch: str) -> set[str]:
 
 def gold_actions(task: Task) -> list[str]:
     """Return the actions that bring a sandbox into gold's end state; a patch is applied by git."""
-    folder = task.repository.at if task.repository else task.workdir
+    repository = repository_of(task)
+    folder = repository.at if repository is not None else task.workdir
     command = f"git -C {shlex.quote(folder)} apply --whitespace=nowarn"
     return [heredoc(command, gold) if is_patch(gold) else gold for gold in task.gold]
 
@@ -73,7 +75,7 @@ def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None
         SolvedAtFirst: the tests pass on the first state.
     """
     verification = task.verification
-    if verification is None or task.repository is None or verification.artifacts is not None:
+    if verification is None or verification.artifacts is not None or repository_of(task) is None:
         return
     if verification.place != "fresh" or not verification.fail_to_pass:
         return

@@ -34,7 +34,7 @@ class SweKind(ShellKind):
     profiles = MappingProxyType(
         {"strict": "pytest_intercode.environments.swe.strict:SweEnvironment"}
     )
-    extra_fields = ("verification", "repository")
+    fields = "pytest_intercode.environments.swe.fields:SweFields"
     published_rows = True
     example = "git log --oneline"
     graded = "The files are graded, by tests that are not shown."
@@ -56,6 +56,18 @@ What you change in tests, and in the settings of what runs them, is not used.
                 f"{task.source}: task {task.id!r}: verification: a swe task needs one: {{command: "
                 "COMMAND, parser: NAME, fail_to_pass: [TEST]}"
             )
+
+    def data_of(self, task: Task) -> tuple[Any, ...]:
+        """Return what a task is about, with its repository."""
+        from pytest_intercode.environments.swe.fields import repository_of
+
+        return (*super().data_of(task), repository_of(task))
+
+    def can_share_verifier(self, task: Task) -> bool:
+        """Whether its tests may run next to the agent: not in a repository."""
+        from pytest_intercode.environments.swe.fields import repository_of
+
+        return repository_of(task) is None
 
     def lacks_tests(self, task: Task) -> bool:
         """Whether a task of a folder brings no tests."""

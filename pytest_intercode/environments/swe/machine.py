@@ -10,6 +10,7 @@ from pytest_intercode.core.task import Repository, Task
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.swe.carrying import SURVEY, Programs, read_survey
 from pytest_intercode.environments.swe.commands import COMMAND_TIMEOUT, git_command, paths_of
+from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.archives import unpack_files
@@ -70,12 +71,12 @@ class PreparedVerifier(Gold):
 def read_first_state(sandbox: Sandbox, task: Task, provider: SandboxProvider) -> PreparedVerifier:
     """Look at a verifier in the task's first state, before anything of an agent's comes there."""
     # A repository that is laid over an image brings history and sources, and no programs.
-    laid_over = task.repository is not None and task.repository.source is not None
-    first_state = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
-    if laid_over:
-        assert task.repository is not None
-        first_state = replace(first_state, repository=Repository(at=task.repository.at))
-    place = task.image if laid_over else sandbox.spec.image
+    first_state = replace(task, query="", gold=(), verification=None, steps=())
+    place: object = sandbox.spec.image
+    repository = repository_of(task)
+    if repository is not None and repository.source is not None:
+        fields = SweFields(Repository(at=repository.at))
+        first_state, place = replace(first_state, fields=fields), task.image
     name = f"programs {place} {digest(first_state)} {sandbox.spec.readonly}"
     programs = provider.share(name, lambda: _read_programs(sandbox, task))
     return PreparedVerifier(sandbox, index=read_index(sandbox, task), programs=programs)
@@ -87,9 +88,10 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     Returns:
         None where there is no repository, or git cannot read it.
     """
-    if task.repository is None:
+    repository = repository_of(task)
+    if repository is None:
         return None
-    folder = task.repository.at
+    folder = repository.at
     command = _READ_INDEX.format(at=shlex.quote(folder), git=git_command(task), suffix=_COPY)
     status, output = sandbox.admin(command, COMMAND_TIMEOUT)
     if status:
@@ -105,8 +107,8 @@ def _read_programs(sandbox: Sandbox, task: Task) -> Programs:
         SandboxError: it cannot be asked.
     """
     work = [posixpath.normpath(task.workdir)]
-    if task.repository is not None:
-        work.append(posixpath.normpath(task.repository.at))
+    if (repository := repository_of(task)) is not None:
+        work.append(posixpath.normpath(repository.at))
     command = f"workdir={shlex.quote(work[-1])}\n{SURVEY}"
     _, output = sandbox.admin(f"bash -c {shlex.quote(command)}", COMMAND_TIMEOUT)
     return read_survey(output, work)

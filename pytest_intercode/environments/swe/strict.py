@@ -18,6 +18,7 @@ from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
 from pytest_intercode.environments.swe.machine import (
@@ -69,7 +70,7 @@ class SweEnvironment(ShellEnvironment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the agent's sandbox; the repository is a layer of its image."""
-        repository = task.repository
+        repository = repository_of(task)
         if repository is not None and repository.source is not None:
             dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
             image = task.image or ImageSource(dockerfile=dockerfile)

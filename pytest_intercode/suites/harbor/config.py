@@ -384,4 +384,4 @@ def read_config(text: str, place: str) -> TaskConfig:
     try:
         return TaskConfig.model_validate(raw)
     except ValidationError as error:
-        raise SuiteError(row_error(place, raw, error)) from None
+        raise SuiteError(row_error(place, error, TaskConfig)) from None

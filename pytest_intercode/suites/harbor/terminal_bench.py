@@ -101,7 +101,7 @@ def read_task(folder: SuitePath) -> TerminalBenchConfig:
     try:
         return TerminalBenchConfig.model_validate(raw)
     except ValidationError as error:
-        raise SuiteError(row_error(str(path), raw, error)) from None
+        raise SuiteError(row_error(str(path), error, TerminalBenchConfig)) from None
 
 
 def terminal_bench_task(folder: SuitePath, suite: str) -> Task:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
@@ -159,8 +160,9 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         text = image.text if image is not None and image.text else dockerfile.read_text("utf-8")
         lines += text.rstrip().splitlines()
     layers = [*(image.layers if image is not None else ())]
-    if task.repository is not None and task.repository.source is not None:
-        layers.append(repository_layer(task.repository))
+    repository = repository_of(task)
+    if repository is not None and repository.source is not None:
+        layers.append(repository_layer(repository))
     for index, layer in enumerate(layers):
         shutil.copy(layer, place / f"layer-{index}.tar")
         lines.append(f"ADD layer-{index}.tar /")

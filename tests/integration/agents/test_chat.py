@@ -15,6 +15,7 @@ import pytest
 
 import pytest_intercode.databases.sqlite.engine
 import pytest_intercode.environments.sql.strict  # noqa: F401
+from pytest_intercode.environments.ctf.fields import CtfFields
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.conftest import results
@@ -487,7 +488,7 @@ def test_a_wrong_argument_is_one_line(pytester: pytest.Pytester) -> None:
 def test_react_in_a_sandbox(pytester: pytest.Pytester, env: str, needs_sandboxes: None) -> None:
     tasks = load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks
     task = tasks[0]
-    code = "\n".join(task.solution if env == "ctf" else task.gold)
+    code = "\n".join(CtfFields.of(task).solution if env == "ctf" else task.gold)
     submits = f"submit {task.gold[0]}" if env == "ctf" else "submit"
     with ChatServer([f"Action: execute[{code}]", f"Action: {submits}"]) as server:
         result = pytester.runpytest(

@@ -30,6 +30,7 @@ from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
 from pytest_intercode.databases.protocol import Answer
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.sql.paper import PaperSqlEnvironment
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import (
@@ -194,7 +195,7 @@ def rows(session: MySqlSession, statement: str) -> tuple[tuple[Any, ...], ...]:
 
 
 def task(shop: Database, *gold: str, **fields: Any) -> Task:
-    return Task("t", "Do it.", gold, "sql", "s", "s", database=shop, **fields)
+    return Task("t", "Do it.", gold, "sql", "s", "s", fields=SqlFields(shop), **fields)
 
 
 def sockets_of(pid: int) -> list[str]:

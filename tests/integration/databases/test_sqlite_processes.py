@@ -17,6 +17,7 @@ import pytest
 from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.sqlite.engine import SqliteEngine
 from pytest_intercode.databases.sqlite.session import SqliteSession
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.sql.gold import KeptSessions
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import SandboxError, TaskError
@@ -164,7 +165,9 @@ def test_what_python_3_10_lacks_is_not_needed(
     ):
         for gold in (CHEAPEST, RAISE):
             environment = SqlEnvironment(provider, action_timeout=2.0)
-            environment.reset(task=Task("t", "q", (gold,), "sql", "s", "s", database=database))
+            environment.reset(
+                task=Task("t", "q", (gold,), "sql", "s", "s", fields=SqlFields(database))
+            )
             said = environment.step("SELECT length(hex(randomblob(900000000)))")[0]
             assert not said.executed
             assert reward_of(environment, gold) == 1.0

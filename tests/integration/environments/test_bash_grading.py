@@ -12,6 +12,7 @@ from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.core.turn import Profile
+from pytest_intercode.environments.bash.fields import BashFields
 from pytest_intercode.errors import RolloutCancelled, SandboxError, TaskError
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again, ungradable_reward
 from pytest_intercode.rollouts.rollout import Rollout, Services
@@ -242,7 +243,7 @@ def test_diffs_are_those_to_the_best_alternative(quick_provider: SandboxProvider
             quick_provider,
             *("echo 1 >x; echo 2 >y; echo 4 >z", "submit"),
             gold=(gold,),
-            alternatives=((other,),),
+            fields=BashFields(((other,),)),
         )
     )
     assert record.state["diffs"] == {"/w/z": ["@@ -1 +1 @@", "-3", "+4"]}

@@ -15,6 +15,7 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import FileSpec, ImageSource, RewardOptions, Task
 from pytest_intercode.environments.bash import strict
+from pytest_intercode.environments.bash.fields import BashFields
 from pytest_intercode.environments.gold import GOLDS, Gold, GoldCache, GoldRun, gold_cache
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rollouts.rollout import Rollout, Services
@@ -98,7 +99,7 @@ def test_what_differs_is_compared_with_a_gold_of_its_own(
 def test_an_alternative_is_tried_where_gold_is_known(
     quick_provider: SandboxProvider, golds: list[str]
 ) -> None:
-    fields = {"query": "alternative", "alternatives": (("echo z >z; echo done",),)}
+    fields = {"query": "alternative", "fields": BashFields((("echo z >z; echo done",),))}
     gold_alone = [{"output": 1.0, "files": 1.0, "gold_alone": 1.0}] * 2
     assert [tried(quick_provider, **fields).parts for _ in range(2)] == gold_alone
     assert golds.count("gold") <= 2  # of the first try; none of the second

@@ -18,6 +18,7 @@ import pytest
 
 from pytest_intercode.auditing.predictions import _build_apply_action, grade
 from pytest_intercode.core.task import FileSpec, ImageSource, Task
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import TaskError
 from pytest_intercode.results.predictions import Prediction
@@ -172,8 +173,9 @@ def _task(folder: Path, form: str, **columns: Any) -> Task:
             "json.dump({'tests': tests}, open(sys.argv[3], 'w'))\n"
         )
     (task,) = file_tasks(folder / "rows.jsonl", "swe")
-    assert task.repository is not None
-    at = task.repository.at
+    repository = repository_of(task)
+    assert repository is not None
+    at = repository.at
     smith = form == "swe-smith"
     text = _dockerfile(
         at, _CALC.format("a + b" if smith else "a - b"), _NEW_TEST if smith else _OLD_TEST

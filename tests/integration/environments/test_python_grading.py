@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import CallTest, CodeTest, FileSpec, ProgramTest, Task, Test
+from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest, Test
 from pytest_intercode.environments.python import grading
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.hidden_tests import check_tests
 from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
@@ -32,8 +34,9 @@ TESTS = tuple(f"assert secret({n}) == {value}" for n, value in SECRETS.items())
 
 def task(tests: tuple[str | Test, ...] = TESTS, gold: str = GOLD, **fields: Any) -> Task:
     made = tuple(CodeTest(test) if isinstance(test, str) else test for test in tests)
+    own = PythonFields(made, fields.pop("test_setup", ""), fields.pop("entry", ""))
     fields = {"action_timeout": 5.0, "source": "here", **fields}
-    made_task = Task("t", "q", (gold,), "python", "s", "s", tests=made, **fields)
+    made_task = Task("t", "q", (gold,), "python", "s", "s", fields=own, **fields)
     check_tests(made_task)
     return made_task
 

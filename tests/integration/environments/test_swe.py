@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import FileSpec, Limits, Repository, Task, Verification
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import TaskError
@@ -63,7 +64,8 @@ def task(stream: Path, **fields: Any) -> Task:
         "timeout": 20.0,
         **fields.pop("verification", {}),
     }
-    fields = {"repository": Repository(source=stream, commit="v1"), "gold": (GOLD,), **fields}
+    repository = Repository(source=stream, commit="v1")
+    fields = {"fields": SweFields(repository), "gold": (GOLD,), **fields}
     made: dict[str, Any] = {
         "id": "t",
         "query": "Adding is wrong.",

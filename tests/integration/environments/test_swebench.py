@@ -11,6 +11,7 @@ import pytest
 
 from pytest_intercode.auditing.predictions import Graded, grade, report_line
 from pytest_intercode.core.task import Repository, Task
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -85,9 +86,8 @@ def _task(folder: Path, stream: Path, table: str = _PYTEST, **changes: Any) -> T
     (folder / "table.yaml").write_text(table)
     (task,) = load_suite(folder / "own.yaml").tasks
     # What the published image has: the repository at its base commit.
-    return replace(
-        task, image=None, repository=Repository(source=stream, at="/testbed", commit="v1")
-    )
+    repository = Repository(source=stream, at="/testbed", commit="v1")
+    return replace(task, image=None, fields=SweFields(repository))
 
 
 def test_gold_solves_and_nothing_else(
@@ -188,7 +188,7 @@ def test_a_bug_is_brought_and_history_does_not_show_it(
     (tmp_path / "table.yaml").write_text(_VERBOSE)
     (task,) = load_suite(tmp_path / "own.yaml").tasks
     at = Repository(source=stream, at="/testbed", commit="v1")
-    task = replace(task, image=None, repository=at)
+    task = replace(task, image=None, fields=SweFields(at))
     assert Play(quick_provider, task, *gold_actions(task)).reward.value == 1.0
     look = "git log -p --all --reflog; git cat-file --batch-all-objects --batch"
     nothing = Play(quick_provider, task, look, "rm tests/test_calc.py")

@@ -158,7 +158,7 @@ def test_the_audit_finds_nothing(pytester: pytest.Pytester, quick_sandbox: str) 
         ("parser: tap", "parser: junit", "the parser junit needs report"),
         ("source: made", "source: mad", "repository: .*mad is not a file"),
         ("    verification:", "    metadata:", "metadata"),
-        ("env: swe", "env: bash", "verification: is for the env swe, not bash"),
+        ("env: swe", "env: bash", "repository: is for the env swe, not bash"),
         (
             "pass_to_pass: [",
             "files: {x: {path: none}}\n      pass_to_pass: [",

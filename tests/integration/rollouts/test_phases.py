@@ -10,7 +10,9 @@ from typing import Any
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.core.phases import PHASES
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.task import CodeTest, ImageSource, Task, Verification
+from pytest_intercode.core.task import ImageSource, Task, Verification
+from pytest_intercode.environments.fields import CodeTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
@@ -94,8 +96,8 @@ def test_waiting_for_a_build_is_its_own_phase(docker_engine: DockerEngine, tmp_p
 def test_actions_that_are_played_again_are_carried(quick_provider: SandboxProvider) -> None:
     gold = "def f():\n    return 1\n"
     actions = ("import time; time.sleep(0.3)", gold, "submit f")
-    tests = (CodeTest("assert f() == 1"),)
-    record = played(quick_provider, *actions, env="python", gold=(gold,), tests=tests)
+    fields = PythonFields((CodeTest("assert f() == 1"),))
+    record = played(quick_provider, *actions, env="python", gold=(gold,), fields=fields)
     assert record.outcome == "solved"
     assert record.phases["carry"][1] >= 0.2
     assert "tests" in record.phases

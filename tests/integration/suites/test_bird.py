@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
@@ -95,8 +96,7 @@ def test_tasks_of_the_own_layout(own_layout: Path) -> None:
         "challenging",
     ]
     assert first.gold == (ROWS[0]["SQL"],)
-    assert first.database is not None
-    assert (first.database.engine, first.database.name) == ("sqlite", "harbour")
+    assert (database_of(first).engine, database_of(first).name) == ("sqlite", "harbour")
     view = first.view()
     assert (view.engine, view.database) == ("sqlite", "harbour")
     assert "max(metres)" not in repr(view)

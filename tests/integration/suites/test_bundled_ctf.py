@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.environments.ctf.fields import CtfFields
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.support.bundled import play
@@ -62,7 +63,7 @@ class Solver:
 
     def run(self, task, env):
         env.step(TREE)
-        said = "".join(str(env.step(command)[0]) for command in TASKS[task.id].solution)
+        said = "".join(str(env.step(command)[0]) for command in TASKS[task.id].fields.solution)
         env.submit((re.findall(r"flag\{[^}]*\}", said) or ["none"])[-1])
 
 
@@ -105,8 +106,8 @@ def test_every_puzzle_has_one_flag_a_solution_and_a_query_that_tells_neither() -
         assert re.fullmatch(r"flag\{[^{}\s]{8,}\}", flag), task.id
         assert "flag{" in task.query, task.id
         assert flag not in task.query, task.id
-        assert task.solution, task.id
-        assert flag not in "".join(task.solution), task.id
+        assert CtfFields.of(task).solution, task.id
+        assert flag not in "".join(CtfFields.of(task).solution), task.id
         assert all(flag.encode() not in spec.content for spec in task.files.values()), task.id
 
 

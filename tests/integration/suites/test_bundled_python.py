@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.support.bundled import play
@@ -970,7 +971,7 @@ def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
 @pytest.mark.usefixtures("bubblewrap")
 def test_the_usual_mistakes_are_found(pytester: pytest.Pytester) -> None:
     """A wrong solution passes some tests, or it would be no mistake that is easily made."""
-    entries = {task.id: task.entry for task in SUITE.tasks}
+    entries = {task.id: PythonFields.of(task).entry for task in SUITE.tasks}
     assert entries.keys() == WRONG.keys()
     plans = {name: [code, f"submit {entries[name]}".strip()] for name, code in WRONG.items()}
     pytester.makefile(".json", wrong=json.dumps(plans))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.environments.sql.gold import writes
 from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import load_suite
@@ -177,10 +178,9 @@ def mistaken(task: Task) -> list[str]:
 
 def run(task: Task, *, reverse: bool) -> tuple[list[Any], dict[str, Any]]:
     """Run gold on SQLite alone; return its last rows, and the database after it."""
-    assert task.database is not None
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        for script in task.database.scripts:
+        for script in database_of(task).scripts:
             connection.executescript(script.read_text(encoding="utf-8"))
         connection.execute(f"PRAGMA reverse_unordered_selects = {reverse:d}")
         rows: list[Any] = []
@@ -200,7 +200,7 @@ def run(task: Task, *, reverse: bool) -> tuple[list[Any], dict[str, Any]]:
 
 def test_suite_is_varied() -> None:
     assert len(SUITE.tasks) >= 48
-    assert len({task.database for task in SUITE.tasks}) >= 5
+    assert len({database_of(task) for task in SUITE.tasks}) >= 5
     assert sum(writes(task) for task in SUITE.tasks) >= 14
     assert {task.id for task in SUITE.tasks if "writes" in task.tags} == {
         task.id for task in SUITE.tasks if writes(task)

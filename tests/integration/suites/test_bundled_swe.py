@@ -15,6 +15,7 @@ import pytest
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.carrying import Carrying
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.rewards.verification import TestRun, reward_of_run
@@ -113,14 +114,15 @@ def test_the_tests_tell_gold_from_the_base_commit(
 ) -> None:
     if why := lacking():
         pytest.skip(why)
-    assert task.repository is not None
-    bare = imported(task.repository.source)
+    repository = repository_of(task)
+    assert repository is not None
+    bare = imported(repository.source)
     for at in range(1 if task.id in QUICK else 3):
         for gold in (False, True):
             folder = tmp_path / f"{at}-{gold}" / "repo"
             folder.parent.mkdir()
             git(tmp_path, "clone", "-q", "--shared", "--no-checkout", str(bare), str(folder))
-            git(folder, "checkout", "-q", "--detach", task.repository.commit)
+            git(folder, "checkout", "-q", "--detach", repository.commit)
             reward = verified(task, folder, gold=gold)
             right = {"fail_to_pass": float(gold), "pass_to_pass": 1.0}
             assert (reward.parts, reward.value) == (right, float(gold)), reward.reason
@@ -128,12 +130,13 @@ def test_the_tests_tell_gold_from_the_base_commit(
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.id for task in TASKS])
 def test_a_task_is_whole(task: Task, imported: Callable[[Path | None], Path]) -> None:
-    assert task.repository is not None
-    assert task.repository.source in SOURCES
+    repository = repository_of(task)
+    assert repository is not None
+    assert repository.source in SOURCES
     assert task.verification is not None
-    commit = task.repository.commit
+    commit = repository.commit
     assert re.fullmatch("[0-9a-f]{40}", commit)
-    bare = imported(task.repository.source)
+    bare = imported(repository.source)
     assert git(bare, "rev-parse", f"{commit}^{{commit}}").strip() == commit
     assert task.verification.fail_to_pass
     named = [*task.verification.fail_to_pass, *task.verification.pass_to_pass]

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.environments.ctf.fields import CtfFields
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.results.files import read_results
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
@@ -77,10 +79,10 @@ def play_of(task: Task, nth: int) -> list[str]:
         return [*task.gold, *further, "submit"]
     if task.env == "python":
         code = list(task.gold) if way == 0 else [WRONG[task.id]]
-        return [*code, f"submit {task.entry}".strip()]
+        return [*code, f"submit {PythonFields.of(task).entry}".strip()]
     if task.env == "sql":
         return [*(task.gold if way == 0 else mistaken(task)), "submit"]
-    return [*task.solution, "submit {flag}"] if way < 2 else ["submit flag{no}"]
+    return [*CtfFields.of(task).solution, "submit {flag}"] if way < 2 else ["submit flag{no}"]
 
 
 def rewards_of(path: Path) -> Rewards:

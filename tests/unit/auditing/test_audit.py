@@ -16,9 +16,12 @@ from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, a
 from pytest_intercode.auditing.mutations import MAX_ANSWERS, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
-from pytest_intercode.core.task import CodeTest, Database, FileSpec, Task
+from pytest_intercode.core.task import Database, FileSpec, Task
+from pytest_intercode.environments.fields import CodeTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.mutations import constants
 from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.schema import AUDIT_CHECKS
@@ -29,9 +32,11 @@ PYTHON = replace(
     BASH,
     env="python",
     gold=("def f(n):\n    return n + 1 if n < 3 else 0",),
-    tests=(CodeTest("assert f(1) == 2"), CodeTest("assert f(9) == 0"), CodeTest("assert not f(3)")),
+    fields=PythonFields(
+        (CodeTest("assert f(1) == 2"), CodeTest("assert f(9) == 0"), CodeTest("assert not f(3)"))
+    ),
 )
-SQL = replace(BASH, env="sql", database=Database("sqlite", "d"))
+SQL = replace(BASH, env="sql", fields=SqlFields(Database("sqlite", "d")))
 
 
 def changed(task: Task) -> dict[str, str]:
@@ -122,7 +127,9 @@ def test_wrong_flags_have_the_form_of_the_flag() -> None:
 
 def test_golds_of_neighbours_are_wrong_answers() -> None:
     tasks = [replace(SQL, id=f"t{n}", gold=(f"SELECT {chr(97 + n)} FROM t",)) for n in range(4)]
-    other = replace(SQL, id="far", gold=("SELECT z FROM t",), database=Database("sqlite", "e"))
+    other = replace(
+        SQL, id="far", gold=("SELECT z FROM t",), fields=SqlFields(Database("sqlite", "e"))
+    )
     answers = wrong_answers(tasks[2], [*tasks, other])
     assert [answer.description for answer in answers] == ["the gold of t3", "the gold of t0"]
     assert not any(answer.certain for answer in answers)
@@ -164,7 +171,9 @@ def test_duplicates(tasks: list[Task], said: str) -> None:
 def test_the_same_words_on_other_data_are_no_duplicate() -> None:
     files = {"a.txt": FileSpec("file", b"1")}
     assert not list(find_duplicates([BASH, replace(BASH, id="b", files=files)]))
-    assert not list(find_duplicates([SQL, replace(SQL, id="b", database=Database("sqlite", "e"))]))
+    assert not list(
+        find_duplicates([SQL, replace(SQL, id="b", fields=SqlFields(Database("sqlite", "e")))])
+    )
 
 
 # -- what a suite says

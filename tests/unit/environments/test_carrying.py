@@ -15,6 +15,7 @@ from pytest_intercode.environments.swe.carrying import (
     read_survey,
     topmost,
 )
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.sandboxes.protocol import Changes, Entry
 
 FILE, FOLDER, LINK = Entry("f", 0o644, 0, 0), Entry("d", 0o755, 0, 0), Entry("l", 0o777, 0, 0)
@@ -29,8 +30,8 @@ PROGRAMS = Programs(
 def task(*, repository: str = "", workdir: str = "/app", gold: str = "true", **fields: Any) -> Task:
     verification = Verification(fields.pop("command", "true"), **fields)
     source = Repository(at=repository) if repository else None
-    made: dict[str, Any] = {"workdir": workdir, "repository": source, "verification": verification}
-    return Task("t", "q", (gold,), "swe", "s", "s", **made)
+    made: dict[str, Any] = {"workdir": workdir, "verification": verification}
+    return Task("t", "q", (gold,), "swe", "s", "s", fields=SweFields(source), **made)
 
 
 def patch(*paths: str) -> str:

@@ -10,8 +10,10 @@ import pytest
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
-from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
 from pytest_intercode.environments.python.expressions import TestError as CannotSplit
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.hidden_tests import entry_of, split_tests
 from pytest_intercode.environments.python.split import Split, split_test
 from pytest_intercode.errors import SuiteError
@@ -294,9 +296,9 @@ def test_every_part_is_python() -> None:
 # -- tasks
 
 
-def task(tests: list[str], gold: str = "def f(n):\n    return n\n", **fields: object) -> Task:
-    made = tuple(map(CodeTest, tests))
-    return Task("t", "q", (gold,), "python", "s", "s", tests=made, **fields)  # type: ignore[arg-type]
+def task(tests: list[str], gold: str = "def f(n):\n    return n\n", entry: str = "") -> Task:
+    fields = PythonFields(tuple(map(CodeTest, tests)), entry=entry)
+    return Task("t", "q", (gold,), "python", "s", "s", fields=fields)
 
 
 def test_the_entry_is_what_tests_call_and_gold_defines() -> None:
@@ -304,9 +306,11 @@ def test_the_entry_is_what_tests_call_and_gold_defines() -> None:
     assert entry_of(task(["assert sorted(f(1)) == [1]"], gold)) == "f"
     assert entry_of(task(["assert unknown(1) == 1"], gold)) == "last"
     assert entry_of(task(["assert f(1) == 1"], gold, entry="Other.method")) == "Other.method"
-    program = Task("t", "q", (gold,), "python", "s", "s", tests=(ProgramTest("", ""),))
+    program = Task(
+        "t", "q", (gold,), "python", "s", "s", fields=PythonFields((ProgramTest("", ""),))
+    )
     assert entry_of(program) == ""
-    call = Task("t", "q", (gold,), "python", "s", "s", tests=(CallTest((1,), 1),))
+    call = Task("t", "q", (gold,), "python", "s", "s", fields=PythonFields((CallTest((1,), 1),)))
     assert entry_of(call) == "last"
 
 
@@ -314,7 +318,7 @@ def test_splits_keep_the_order_of_tests() -> None:
     call, program = CallTest((1,), 2), ProgramTest("1", "2")
     mixed = Task(
         *("t", "q", ("def f(n): return n",), "python", "s", "s"),
-        tests=(call, CodeTest("assert f(1) == 1"), program),
+        fields=PythonFields((call, CodeTest("assert f(1) == 1"), program)),
     )
     made = list(split_tests(mixed))
     assert (made[0], made[2]) == (call, program)
@@ -387,7 +391,9 @@ def test_the_oracle_submits_the_entry(gold: str, entry: str, submitted: str) -> 
 
 
 def test_the_oracle_submits_programs_without_a_name() -> None:
-    program = Task("t", "q", ("print(1)",), "python", "s", "s", tests=(ProgramTest("", "1"),))
+    program = Task(
+        "t", "q", ("print(1)",), "python", "s", "s", fields=PythonFields((ProgramTest("", "1"),))
+    )
     recorder = Recorder()
     make_oracle(program).run(program.view(), cast(AgentEnvironment, recorder))
     assert recorder.actions == ["print(1)", "submit"]

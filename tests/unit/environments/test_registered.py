@@ -14,6 +14,7 @@ import pytest_intercode
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.fields import CodeTest, InterpreterFields
 from pytest_intercode.environments.registry import (
     BUILTIN_ENVIRONMENTS,
     environment_class,
@@ -46,13 +47,13 @@ def test_it_is_like_ours_from_then_on(tmp_path: Path) -> None:
     suite.write_text("env: perl\ntasks: [{id: a, query: q, gold: g, tests: [print 1]}]\n")
     with pytest.raises(SuiteError, match=r"p.yaml:1: env: 'perl' is not one of bash, sql, pyth"):
         load_suite(suite)
-    cls = environment(suite=suite)
+    cls = environment(suite=suite, fields=InterpreterFields)
     assert register_environment(cls) is cls
     assert is_environment("perl")
     assert environment_names() == (*BUILTIN_ENVIRONMENTS, "perl")
     assert environment_class("perl", "strict") is cls
     (task,) = load_suite(suite).tasks
-    assert (task.env, len(task.tests)) == ("perl", 1)
+    assert (task.env, task.fields) == ("perl", InterpreterFields((CodeTest("print 1"),)))
     assert bundled_tasks("perl", "asked") == (task,)
 
 

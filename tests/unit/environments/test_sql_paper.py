@@ -10,6 +10,7 @@ import pytest
 
 from pytest_intercode.core.task import Database, Task
 from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.sql.paper import PaperSqlEnvironment
 from pytest_intercode.errors import BudgetExhausted
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -34,7 +35,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(*gold: str, **options: Any) -> PaperSqlEnvironment:
         environment = PaperSqlEnvironment(provider, **options)
         started.append(environment)
-        environment.reset(task=Task("t", "Do it.", gold, "sql", "s", "s", database=database))
+        environment.reset(
+            task=Task("t", "Do it.", gold, "sql", "s", "s", fields=SqlFields(database))
+        )
         return environment
 
     yield begin

@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.task import Archive, CodeTest, FileSpec, Limits, Task
+from pytest_intercode.core.task import Archive, FileSpec, Limits, Task
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.fields import CodeTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.rollouts.spec import Parameters, RolloutSpec
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 
 FULL = RolloutSpec(
     Task(
-        *("t", "Say ünï.", ("echo \udc80",), "bash", "suite", "set"),
+        *("t", "Say ünï.", ("echo \udc80",), "python", "suite", "set"),
         files={"a": FileSpec("file", bytes(range(256)), mode=0o640)},
         archive=Archive(Path("/data/tree.tar"), keep_times_before=1.5),
         limits=Limits(memory=1, network=True),
-        tests=(CodeTest("assert f(1) == 2"),),
+        fields=PythonFields((CodeTest("assert f(1) == 2"),)),
         metadata={"further": [1, {"deep": None}]},
     ),
     agent="mine.py:Agent",

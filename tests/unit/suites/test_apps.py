@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import CallTest, ProgramTest, Task
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.fields import CallTest, ProgramTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.hidden_tests import entry_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
@@ -46,7 +48,10 @@ def test_rows_of_programs(tmp_path: Path) -> None:
     )
     assert [task.id for task in tasks] == ["apps-00000", "apps-00001"]
     for task in tasks:
-        assert task.tests == (ProgramTest("1 2\n", "3\n"), ProgramTest("3\n4", "7"))
+        assert PythonFields.of(task).tests == (
+            ProgramTest("1 2\n", "3\n"),
+            ProgramTest("3\n4", "7"),
+        )
         assert (task.env, task.gold, entry_of(task), dict(task.metadata)) == (
             *("python", (gold,), "", {}),
         )
@@ -63,17 +68,17 @@ def test_rows_of_calls(tmp_path: Path) -> None:
         },
         {"query": "q", "gold": "pass", "input_output": ""},
     )
-    assert function.tests == (CallTest((1, 2), 3), CallTest((3, 4), 7))
-    assert function.entry == "add"
-    assert method.tests == (CallTest((1, [2]), [1, 2]),)
-    assert method.entry == "Solution.add"
-    assert (none.tests, none.skip) == ((), "it has no tests")
+    assert PythonFields.of(function).tests == (CallTest((1, 2), 3), CallTest((3, 4), 7))
+    assert PythonFields.of(function).entry == "add"
+    assert PythonFields.of(method).tests == (CallTest((1, [2]), [1, 2]),)
+    assert PythonFields.of(method).entry == "Solution.add"
+    assert (PythonFields.of(none).tests, none.skip) == ((), "it has no tests")
 
 
 def test_results_are_taken_out_of_their_list_only_if_all_stand_in_one(tmp_path: Path) -> None:
     mixed = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[3], [4, 5]]}
     (task,) = rows(tmp_path, {"query": "q", "gold": "def f(n): ...", "input_output": mixed})
-    assert task.tests == (CallTest((1,), [3]), CallTest((2,), [4, 5]))
+    assert PythonFields.of(task).tests == (CallTest((1,), [3]), CallTest((2,), [4, 5]))
 
 
 def test_folders(tmp_path: Path) -> None:
@@ -103,11 +108,11 @@ def test_folders(tmp_path: Path) -> None:
         "interview",
     )
     assert (train.query, train.gold) == ("Add two numbers.", ("print(1)",))
-    assert train.tests[0] == ProgramTest("1 2\n", "3\n")
+    assert PythonFields.of(train).tests[0] == ProgramTest("1 2\n", "3\n")
     assert train.metadata["problem"] == "0001"
     assert method.id == "apps-test-0000"
     assert method.query.endswith("class Solution:\n    def add(self, a, b):")
-    assert (method.entry, method.gold) == ("Solution.add", ("",))
+    assert (PythonFields.of(method).entry, method.gold) == ("Solution.add", ("",))
     assert (none.id, none.skip) == ("apps-test-0002", "it has no tests")
 
 

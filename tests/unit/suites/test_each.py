@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import CallTest, CodeTest, Database, ProgramTest
+from pytest_intercode.core.task import Database
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
+from pytest_intercode.environments.python.fields import PythonFields
+from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import Suite, load_suite
 
@@ -100,7 +103,7 @@ def test_databases(load: Write, tmp_path: Path) -> None:
     (tmp_path / "b.sql").write_text("")
     (tmp_path / "c.sqlite").write_bytes(b"")
     made = [
-        load(_SQL.format(fields)).tasks[0].database
+        database_of(load(_SQL.format(fields)).tasks[0])
         for fields in (
             "name: shop, script: a.sql",
             "name: shop, engine: mysql, script: [a.sql, b.sql], writes: true",
@@ -148,10 +151,10 @@ tasks:
       - {arguments: [1, [2]], result: {a: null}}
 """
     ).tasks
-    assert task.tests == (
+    assert PythonFields.of(task).tests == (
         CodeTest("assert f(1) == 1"),
         ProgramTest("3\n", "9\n"),
         CallTest((1, [2]), {"a": None}),
     )
-    assert (task.entry, task.test_setup) == ("f", "import math")
+    assert (PythonFields.of(task).entry, PythonFields.of(task).test_setup) == ("f", "import math")
     assert not any(hasattr(task.view(), name) for name in ("tests", "gold", "solution", "entry"))

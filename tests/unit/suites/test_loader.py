@@ -21,6 +21,7 @@ from pytest_intercode.core.task import (
     Task,
     TaskView,
 )
+from pytest_intercode.environments.bash.fields import BashFields, golds_of
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import (
     Suite,
@@ -70,6 +71,7 @@ def test_smallest_suite(load: Load, tmp_path: Path) -> None:
             env="bash",
             suite="suite",
             dataset="suite",
+            fields=BashFields(),
             source=f"{tmp_path / 'suite.yaml'}:3",
         ),
     )
@@ -121,6 +123,7 @@ tasks:
         dataset="named",
         hardness="hard",
         tags=("text", "3d", "y-1"),
+        fields=BashFields(),
         files={"a.txt": FileSpec("file", b"hello")},
         archive=task.archive,
         setup=("make", "make install"),
@@ -382,11 +385,11 @@ tasks:
   - {id: b, query: q, gold: g, alternatives: h, reward: {lenient: [columns, spaces]}}
 """
     ).tasks
-    assert first.alternatives == (("h",), ("i", "j"), ("g",), ("h",))
-    assert first.golds == (("g",), ("h",), ("i", "j"))
+    assert BashFields.of(first).alternatives == (("h",), ("i", "j"), ("g",), ("h",))
+    assert golds_of(first) == (("g",), ("h",), ("i", "j"))
     assert first.variables == (("A", "b"), ("C", "1"))
     assert first.reward.lenient == FORMAT_NAMES
-    assert second.golds == (("g",), ("h",))
+    assert golds_of(second) == (("g",), ("h",))
     assert second.reward.lenient == ("columns", "spaces")
 
 
@@ -399,8 +402,7 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, network, reward, "
-    "max_turns, action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, "
-    "repository, verification, solution, variables, audit, decoys"
+    "max_turns, action_timeout, timeout, xfail, skip, variables, audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -433,7 +435,8 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bash\ndefaults:\n  max_turn: 3\ntasks: [{id: a, query: q, gold: g}]\n",
         3,
-        f"defaults.max_turn: there is no such field. Did you mean 'max_turns'? Allowed: {_COMMON}",
+        "defaults.max_turn: there is no such field. Did you mean 'max_turns'? Allowed: "
+        f"{_COMMON}, alternatives",
     ),
     (
         "env: bash\ntasks: [{id: abc, query: q, gold: g}]\noverrides:\n  abd: {xfail: x}\n",
@@ -443,7 +446,8 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bash\ntasks: [{id: a, query: q, gold: g}]\noverrides:\n  a:\n    xfal: x\n",
         5,
-        f"overrides.a.xfal: there is no such field. Did you mean 'xfail'? Allowed: {_COMMON}",
+        "overrides.a.xfal: there is no such field. Did you mean 'xfail'? Allowed: "
+        f"{_COMMON}, alternatives",
     ),
     # rows
     ("env: bash\nrows: x.json\n", 2, "rows: a mapping or a list is needed, found 'x.json' (str)"),
@@ -601,16 +605,44 @@ _BAD: list[tuple[str, int | None, str]] = [
         "reward.normalise.0.patern: there is no such field. Did you mean 'pattern'? Allowed: "
         "pattern, replace",
     ),
+    # fields of an environment
+    (
+        "env: sql\ntasks:\n  - {id: a, query: q, gold: g, database: {engin: sqlite}}\n",
+        3,
+        "task 'a': database.engin: there is no such field. Did you mean 'engine'? Allowed: engine, "
+        "name, script, file, writes, optional",
+    ),
+    (
+        "env: python\ntasks:\n  - {id: a, query: q, gold: g, tests: [{input: a, outptu: b}]}\n",
+        3,
+        "task 'a': tests.0.outptu: there is no such field. Did you mean 'output'? Allowed: input, "
+        "output",
+    ),
+    (
+        "env: sql\ndefaults:\n  databse: {}\ntasks: [{id: a, query: q, gold: g}]\n",
+        3,
+        "defaults.databse: there is no such field. Did you mean 'database'? Allowed: "
+        f"{_COMMON}, database",
+    ),
     (
         "database: {engin: sqlite}",
         6,
-        "database.engin: there is no such field. Did you mean 'engine'? Allowed: engine, name, "
-        "script, file, writes, optional",
+        "database: is for the env sql, not bash; give files, an archive or setup instead",
+    ),
+    ("tests: [a]", 6, "tests: they are for the env python, not bash"),
+    ("entry: f", 6, "entry: is for the env python, not bash"),
+    ("solution: cat flag", 6, "solution: is for the env ctf, not bash"),
+    ("repository: {at: /r}", 6, "repository: is for the env swe, not bash"),
+    ("verification: {command: 'true'}", 6, "verification: is for the env swe, not bash"),
+    (
+        "env: bash\ndefaults: {test_setup: x}\ntasks: [{id: a, query: q, gold: g}]\n",
+        2,
+        "defaults.test_setup: is for the env python, not bash",
     ),
     (
-        "tests: [{input: a, outptu: b}]",
+        "archive: {path: x.tar, tests: x}",
         6,
-        "tests.0.outptu: there is no such field. Did you mean 'output'? Allowed: input, output",
+        "archive.tests: there is no such field. Allowed: path, at, keep_times_before, optional",
     ),
     ("files: {x: 5}", 6, "files.x: a string or a mapping is needed, found 5 (int)"),
     ("files:\n      'x[1]': 5", 7, "files.x[1]: a string or a mapping is needed, found 5 (int)"),

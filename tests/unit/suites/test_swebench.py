@@ -12,7 +12,8 @@ import yaml
 
 from pytest_intercode.core.patches import read_patch
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.swe.fields import repository_of
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.eval_scripts import changed_tests
 from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks
@@ -61,8 +62,9 @@ def test_a_classic_row(tmp_path: Path) -> None:
     assert task.gold == (_PATCH,)
     assert task.hardness == "<15 min fix"
     assert task.workdir == "/testbed"
-    assert task.repository is not None
-    assert (task.repository.at, task.repository.commit) == ("/testbed", "1234567")
+    repository = repository_of(task)
+    assert repository is not None
+    assert (repository.at, repository.commit) == ("/testbed", "1234567")
     assert task.image is not None
     assert task.image.image == "swebench/sweb.eval.x86_64.pallets_1776_flask-1:latest"
     assert task.verification is not None
@@ -542,9 +544,10 @@ def test_swe_rebench_v2(tmp_path: Path) -> None:
     assert first.skip is None
     assert first.image is not None
     assert first.verification is not None
-    assert first.repository is not None
+    repository = repository_of(first)
+    assert repository is not None
     assert first.image.image == row["image_name"]
-    assert (first.repository.at, first.workdir) == ("/Calc.js", "/Calc.js")
+    assert (repository.at, first.workdir) == ("/Calc.js", "/Calc.js")
     assert first.verification.parser == "jest+untimed"
     assert first.verification.fail_to_pass == ("adds",)
     assert first.verification.pass_to_pass == ("runs well",)

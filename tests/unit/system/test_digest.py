@@ -14,21 +14,25 @@ import pytest
 
 from pytest_intercode.core.task import (
     Archive,
-    CallTest,
-    CodeTest,
     Database,
     FileSpec,
     ImageSource,
     Limits,
     Normaliser,
-    ProgramTest,
     Repository,
     RewardOptions,
     Step,
     Task,
+    TaskFields,
     Verification,
 )
-from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.bash.fields import BashFields
+from pytest_intercode.environments.ctf.fields import CtfFields
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
+from pytest_intercode.environments.python.fields import PythonFields
+from pytest_intercode.environments.sql.fields import SqlFields
+from pytest_intercode.environments.swe.fields import SweFields
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system import digest as module
 from pytest_intercode.system.digest import PARTS, digest
@@ -36,8 +40,8 @@ from pytest_intercode.system.digest import PARTS, digest
 _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
 _NO_PART = {
     *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
-    *("xfail", "skip", "solution", "source", "audit", "decoys", "metadata", "repeat"),
-    *("needs_network", "gold_skip"),
+    *("xfail", "skip", "source", "audit", "decoys", "metadata", "repeat"),
+    *("needs_network", "gold_skip", "fields"),
 }
 
 _CHANGES: dict[str, Any] = {
@@ -51,18 +55,21 @@ _CHANGES: dict[str, Any] = {
     "workdir": "/work",
     "limits": Limits(memory=2**20),
     "reward": RewardOptions(output="always"),
-    "database": Database("sqlite", "shop"),
-    "tests": (CodeTest("assert f()"),),
-    "test_setup": "import math",
-    "entry": "f",
-    "repository": Repository(commit="abc"),
     "verification": Verification("make test", archives=(Archive(Path("/nowhere")),)),
     "user": "agent",
     "variables": (("A", "1"),),
     "steps": (Step("first", "Do it.", Verification("true")),),
     "overall": "final",
-    "alternatives": (("true 1",),),
 }
+_OWN_CHANGES: list[tuple[str, TaskFields]] = [
+    ("bash", BashFields((("true 1",),))),
+    ("ctf", CtfFields()),
+    ("python", PythonFields((CodeTest("assert f()"),))),
+    ("python", PythonFields(test_setup="import math")),
+    ("python", PythonFields(entry="f")),
+    ("sql", SqlFields(Database("sqlite", "shop"))),
+    ("swe", SweFields(Repository(commit="abc"))),
+]
 
 
 def test_every_field_is_a_part_or_is_none_on_purpose() -> None:
@@ -78,12 +85,25 @@ def test_a_part_changes_the_digest(name: str) -> None:
     assert digest(task_from_json(task_to_json(changed))) == digest(changed)
 
 
+@pytest.mark.parametrize(("env", "own"), _OWN_CHANGES)
+def test_a_field_of_an_environment_changes_it(env: str, own: TaskFields) -> None:
+    task = replace(_TASK, env=env)
+    changed = replace(task, fields=own)
+    assert (digest(changed) == digest(task)) == (own == type(own)())
+    assert digest(task_from_json(task_to_json(changed))) == digest(changed)
+
+
 def test_no_other_field_changes_it() -> None:
     changes: dict[str, Any] = {
         **{"needs_network": True, "gold_skip": "so"},
         **{"id": "b", "suite": "t", "dataset": "t", "hardness": "hard", "tags": ("x",)},
         **{"max_turns": 3, "action_timeout": 1.0, "timeout": 2.0, "xfail": "so", "skip": "so"},
-        **{"solution": ("cat",), "source": "f:1", "audit": {"gold-runs": "so"}, "decoys": ("*",)},
+        **{
+            "fields": CtfFields(("cat",)),
+            "source": "f:1",
+            "audit": {"gold-runs": "so"},
+            "decoys": ("*",),
+        },
         **{"metadata": {"x": 1}, "repeat": 2},
     }
     assert set(changes) == _NO_PART
@@ -137,25 +157,28 @@ def test_no_other_field_changes_it() -> None:
             ],
         ),
         (
-            "tests",
+            "fields",
             [
-                (CodeTest("1"),),
-                (ProgramTest("1", "2"),),
-                (ProgramTest("1", "3"),),
-                (CallTest((1,), 1),),
-                (CallTest((1,), 1.0),),
-                (CallTest((1,), True),),
-                (CallTest(([1],), 1),),
-                (CallTest(({"1": float("nan")},), 1),),
+                PythonFields((test,))
+                for test in (
+                    CodeTest("1"),
+                    ProgramTest("1", "2"),
+                    ProgramTest("1", "3"),
+                    CallTest((1,), 1),
+                    CallTest((1,), 1.0),
+                    CallTest((1,), True),
+                    CallTest(([1],), 1),
+                    CallTest(({"1": float("nan")},), 1),
+                )
             ],
         ),
         (
-            "database",
+            "fields",
             [
-                Database("sqlite", "a"),
-                Database("sqlite", "b"),
-                Database("mysql", "a"),
-                Database("sqlite", "a", writes=True),
+                SqlFields(Database("sqlite", "a")),
+                SqlFields(Database("sqlite", "b")),
+                SqlFields(Database("mysql", "a")),
+                SqlFields(Database("sqlite", "a", writes=True)),
             ],
         ),
         ("gold", [("a", "b"), ("a b",), ("b", "a"), ("a\nb",), ("\ud800",)]),
@@ -191,16 +214,20 @@ def _folder(folder: Path, content: str) -> Task:
     return replace(_TASK, archive=Archive(folder / "tree"))
 
 
+def _sql(database: Database) -> Task:
+    return replace(_TASK, env="sql", fields=SqlFields(database))
+
+
 def _script(folder: Path, content: str) -> Task:
     folder.mkdir(exist_ok=True)
     (folder / "shop.sql").write_text(content)
-    return replace(_TASK, database=Database("mysql", "shop", (folder / "shop.sql",)))
+    return _sql(Database("mysql", "shop", (folder / "shop.sql",)))
 
 
 def _sqlite(folder: Path, content: str) -> Task:
     folder.mkdir(exist_ok=True)
     (folder / "shop.db").write_text(content)
-    return replace(_TASK, database=Database("sqlite", "shop", file=folder / "shop.db"))
+    return _sql(Database("sqlite", "shop", file=folder / "shop.db"))
 
 
 def _dockerfile(folder: Path, content: str) -> Task:

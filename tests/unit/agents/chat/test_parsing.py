@@ -13,6 +13,7 @@ from pytest_intercode.agents.chat.parsing import (
     parse_react,
     split_thought,
 )
+from pytest_intercode.environments.ctf.fields import CtfFields
 from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
@@ -300,7 +301,11 @@ def test_no_answer_takes_long(answer: str) -> None:
 @pytest.mark.parametrize("env", [kind.name for kind in builtin_kinds()])
 def test_real_code_comes_back_as_it_is(env: str) -> None:
     tasks = load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks
-    codes = [code for task in tasks for code in (task.solution if env == "ctf" else task.gold)]
+    codes = [
+        code
+        for task in tasks
+        for code in (CtfFields.of(task).solution if env == "ctf" else task.gold)
+    ]
     assert len(codes) > 20
     for code in (code.strip() for code in codes):
         acted = f"Thought: x\nAction: execute[{code}]\nObservation: [1]"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import Archive, Database, ImageSource, Task, Verification
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
 from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, FileRef, with_paths
 from pytest_intercode.system.files import bundled_folder
@@ -116,10 +117,10 @@ def test_an_agents_folder_leaves_tools_behind_and_has_a_limit(tmp_path: Path) ->
 def test_every_path_of_a_task_is_found_and_replaced() -> None:
     paths = [Path(f"/data/{number}") for number in range(6)]
     task = Task(
-        *("t", "q", ("true",), "bash", "s", "d"),
+        *("t", "q", ("true",), "sql", "s", "d"),
         archive=Archive(paths[0]),
         image=ImageSource(paths[1], context=(("a", paths[2]),), layers=(paths[3],)),
-        database=Database("sqlite", "x", file=paths[4]),
+        fields=SqlFields(Database("sqlite", "x", file=paths[4])),
         verification=Verification("true", archives=(Archive(paths[5]),)),
     )
     found: set[Path] = set()

@@ -22,7 +22,7 @@ from pytest_intercode.core.task import (
     Limits,
     Task,
 )
-from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
 from pytest_intercode.suites.catalogue import (
     named_tasks,

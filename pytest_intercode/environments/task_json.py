@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, TaskFields
+from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.environments.registry import is_environment, kind_of
 from pytest_intercode.errors import SuiteError
 
 if TYPE_CHECKING:
@@ -24,14 +26,14 @@ def task_to_json(task: Task) -> bytes:
     The files that a task names by a path are not part of it.
 
     Raises:
-        SuiteError: the arguments of a test or the metadata hold what JSON cannot express.
+        SuiteError: the fields of its own or the metadata hold what JSON cannot express.
     """
     try:
         return json.dumps(asdict(task), default=_as_text).encode("ascii")
     except (TypeError, ValueError) as error:
         raise SuiteError(
             f"{task.source or 'a task of your own'}: task {task.id!r}: it cannot be written as "
-            f"JSON: {error}; tests and metadata hold JSON values only"
+            f"JSON: {error}; fields and metadata hold JSON values only"
         ) from None
 
 
@@ -47,19 +49,33 @@ def task_from_json(data: bytes | str) -> Task:
     """Return the task that :func:`task_to_json` wrote.
 
     Raises:
+        ConfigurationError: its environment cannot be loaded.
         ValueError: the data are not such a task.
     """
-    fields = json.loads(data)
-    verified = [fields.get("verification") or {}]
-    verified += [step["verification"] for step in fields.get("steps", ())]
-    file_tables = [fields["files"], *(one.get("files", {}) for one in verified)]
+    values = json.loads(data)
+    verified = [values.get("verification") or {}]
+    verified += [step["verification"] for step in values.get("steps", ())]
+    file_tables = [values["files"], *(one.get("files", {}) for one in verified)]
     for spec in (spec for files in file_tables for spec in files.values()):
         spec["content"] = base64.b64decode(spec["content"])
-    return _adapter().validate_python(fields)
+    # An environment that is not known here is refused where the task is to be run.
+    own_values = values["fields"] if is_environment(values["env"]) else {}
+    kind = kind_of(values["env"])
+    values["fields"] = (
+        _fields_adapter(kind).validate_python(own_values) if own_values else TaskFields()
+    )
+    return _task_adapter().validate_python(values)
 
 
 @cache
-def _adapter() -> TypeAdapter[Task]:
+def _task_adapter() -> TypeAdapter[Task]:
     from pydantic import TypeAdapter  # slow to import, and only needed here
 
     return TypeAdapter(Task)
+
+
+@cache
+def _fields_adapter(kind: EnvironmentKind) -> TypeAdapter[TaskFields]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind.fields_class)

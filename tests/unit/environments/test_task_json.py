@@ -13,23 +13,27 @@ import pytest
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
-    CallTest,
-    CodeTest,
     Database,
     FileSpec,
     Hook,
     ImageSource,
     Limits,
     Normaliser,
-    ProgramTest,
     Repository,
     RewardOptions,
     Step,
     Task,
+    TaskFields,
     Verification,
 )
-from pytest_intercode.core.task_json import task_from_json, task_to_json
+from pytest_intercode.environments.bash.fields import BashFields
+from pytest_intercode.environments.ctf.fields import CtfFields
+from pytest_intercode.environments.fields import CallTest, CodeTest, ProgramTest
+from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
+from pytest_intercode.environments.sql.fields import SqlFields
+from pytest_intercode.environments.swe.fields import SweFields
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import bundled_tasks
 
@@ -56,9 +60,29 @@ def test_bundled_tasks_survive_json_and_pickle(env: str) -> None:
             assert repr(copy) == repr(task)  # 1 is not 1.0, nor a list a tuple
 
 
-def test_everything_that_a_task_may_hold_survives_json() -> None:
+_OWN: dict[str, TaskFields] = {
+    "bash": BashFields((("one", "two"), ("three",))),
+    "ctf": CtfFields(("cat flag",)),
+    "python": PythonFields(
+        (
+            CodeTest("assert f() == 1"),
+            ProgramTest("in\n", "out\n"),
+            CallTest((1, 1.0, [2, {"k": None}], True), {"r": [1e300, 10**30]}),
+        ),
+        "import math",
+        "f",
+    ),
+    "sql": SqlFields(Database("mysql", "shop", (Path("/a.sql"), Path("b.sql")), writes=False)),
+    "swe": SweFields(Repository(source=Path("/a.bundle"), commit="abc")),
+}
+
+
+@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
+def test_everything_that_a_task_may_hold_survives_json(env: str) -> None:
     full = replace(
         _PLAIN,
+        env=env,
+        fields=_OWN[env],
         query="Umlaute: äöü \ud800 \x00",
         files={
             "a.bin": FileSpec("file", b"\x00\xff\xfb~", mode=0o600),
@@ -68,7 +92,6 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
         archive=Archive(Path("/data/a.tar.gz"), "/x", 1.5, optional=True),
         setup=("one", "two"),
         image=ImageSource(Path("d/Dockerfile"), context=(("name", Path("/there")),)),
-        alternatives=(("one", "two"), ("three",)),
         limits=Limits(memory=2**40, cpus=0.5, network=True),
         reward=RewardOptions(
             normalise=(Normaliser("pattern", r"\d+", "N"),),
@@ -76,13 +99,6 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
             lenient=("spaces", "columns"),
         ),
         timeout=3.0,
-        database=Database("mysql", "shop", (Path("/a.sql"), Path("b.sql")), writes=False),
-        tests=(
-            CodeTest("assert f() == 1"),
-            ProgramTest("in\n", "out\n"),
-            CallTest((1, 1.0, [2, {"k": None}], True), {"r": [1e300, 10**30]}),
-        ),
-        repository=Repository(source=Path("/a.bundle"), commit="abc"),
         verification=_VERIFICATION,
         user="agent",
         variables=(("A", "1"),),
@@ -104,7 +120,7 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
     "task",
     [
         replace(_PLAIN, metadata={"day": date(2024, 1, 31)}),
-        replace(_PLAIN, env="python", tests=(CallTest((date(2024, 1, 31),), 1),)),
+        replace(_PLAIN, env="python", fields=PythonFields((CallTest((date(2024, 1, 31),), 1),))),
     ],
 )
 def test_what_json_cannot_express_is_named(task: Task) -> None:

@@ -1,0 +1,203 @@
+"""Fields that tasks of some environments alone have: how suites write them, how they are checked.
+
+The fields of an environment of ours are declared in its folder, in a module of this name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticSchemaGenerationError,
+    StrictStr,
+    TypeAdapter,
+)
+
+from pytest_intercode.core.task import Task, TaskFields, in_suite
+from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = [
+    *("AbsolutePath", "CallTest", "CodeTest", "FileForm", "InterpreterFields", "ProgramTest"),
+    *("SuiteForm", "Test", "Texts", "as_tuple", "check_fields", "forms_of", "leaves_of"),
+    "path_fields",
+]
+
+
+class SuiteForm(BaseModel):
+    """A mapping in a suite."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True
+    )
+
+
+class FileForm(SuiteForm):
+    """A mapping in a suite that names files in the suite's folder."""
+
+    def build(self, folder: SuitePath) -> Any:
+        """Return the value that it stands for.
+
+        Args:
+            folder: where relative paths in the suite start.
+
+        Raises:
+            SuiteError: it names a file that the suite may not read, or that is not there.
+        """
+        raise NotImplementedError
+
+
+def as_tuple(value: str | list[str]) -> tuple[str, ...]:
+    """Return a text, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError("an absolute path is needed, one that starts with /")
+    return value
+
+
+AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
+Texts = Annotated[
+    StrictStr | Annotated[list[StrictStr], Field(min_length=1)], AfterValidator(as_tuple)
+]
+
+
+# -- hidden tests
+
+_NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True)
+class CodeTest:
+    """Source that is run after the agent's; in Python, statements that hold an ``assert``."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class ProgramTest:
+    """A whole program's input, and the output that it should have."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CallTest:
+    """Arguments of one call, and the result that it should have; both are JSON values."""
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    arguments: tuple[Any, ...]
+    result: Any
+
+
+Test: TypeAlias = "CodeTest | ProgramTest | CallTest"
+
+
+def _test(test: str | ProgramTest | CallTest) -> Test:
+    return CodeTest(test) if isinstance(test, str) else test
+
+
+_Tests = Annotated[
+    list[Annotated[StrictStr | ProgramTest | CallTest, AfterValidator(_test)]],
+    Field(min_length=1),
+    AfterValidator(tuple),
+]
+
+
+@dataclass(frozen=True)
+class InterpreterFields(TaskFields):
+    """What tasks for an interpreter have.
+
+    Attributes:
+        tests: the hidden tests.
+    """
+
+    tests: tuple[Test, ...] = field(
+        default=(),
+        metadata=in_suite(_Tests, refusal="they are for the env python, not {env}"),
+    )
+
+
+# -- what a class of fields declares
+
+
+def forms_of(cls: type[TaskFields]) -> dict[str, Any]:
+    """Return the fields of a class, each with the type that pydantic reads from a suite."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {item.name: item.metadata.get("form") or hints[item.name] for item in fields(cls)}
+
+
+@cache
+def path_fields(kind: EnvironmentKind) -> tuple[str, ...]:
+    """Return the names of the fields of a kind that hold paths."""
+    cls = kind.fields_class
+    hints = get_type_hints(cls)
+    return tuple(item.name for item in fields(cls) if _holds_paths(hints[item.name], ()))
+
+
+def _holds_paths(hint: Any, outer: tuple[Any, ...]) -> bool:
+    if hint is Path:
+        return True
+    parts = get_type_hints(hint).values() if is_dataclass(hint) else get_args(hint)
+    return hint not in outer and any(_holds_paths(part, (*outer, hint)) for part in parts)
+
+
+def leaves_of(value: object) -> Iterator[object]:
+    """Yield the texts, numbers and paths that plain data hold."""
+    if isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif isinstance(value, (tuple, list)):
+        parts = [*value]
+    elif is_dataclass(value):
+        parts = [getattr(value, item.name) for item in fields(value)]
+    else:
+        yield value
+        return
+    for part in parts:
+        yield from leaves_of(part)
+
+
+_TAKEN = frozenset({*(item.name for item in fields(Task)), "dockerfile", "network"})
+"""Names of what every task has, and of what suites say of it."""
+
+
+def check_fields(cls: type[TaskFields]) -> None:
+    """Check what somebody else declares.
+
+    Raises:
+        ConfigurationError: a suite could not be read by it.
+    """
+    location = f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else repr(cls)
+    if not (isinstance(cls, type) and issubclass(cls, TaskFields)):
+        raise ConfigurationError(f"{location}: fields: a subclass of TaskFields is needed")
+    if "__dataclass_params__" not in vars(cls):
+        raise ConfigurationError(f"{location}: put @dataclass(frozen=True) above it")
+    for item in fields(cls):
+        name = f"{location}: {item.name}"
+        if item.default is MISSING and item.default_factory is MISSING:
+            raise ConfigurationError(
+                f"{name}: a default is needed; the kind's check() refuses a task that lacks it"
+            )
+        if item.name in _TAKEN or item.name.startswith("_") or hasattr(BaseModel, item.name):
+            raise ConfigurationError(f"{name}: this name is taken; choose another one")
+    try:
+        TypeAdapter(cls)
+        forms_of(cls)
+    except (NameError, TypeError, PydanticSchemaGenerationError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{location}: its types cannot be read: {reason}") from None
