@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Literal, NamedTuple, TypeVar
 
 from pytest_intercode.core.archives import context_files
@@ -49,14 +49,13 @@ class FileRef(NamedTuple):
     """Where a path of the driver's is to be had on a node.
 
     Attributes:
-        digest: the SHA-256 of the file, or of the folder's archive; empty for what the package
-            holds there as here.
+        digest: the SHA-256 of the file, or of the folder's archive.
         kind: what it is. The context of a Dockerfile is a folder, in which it has its own name.
-        name: the name in the package, or of a Dockerfile in its context.
+        name: the name of a file, or of a Dockerfile in its context.
     """
 
     digest: str
-    kind: Literal["file", "folder", "bundled", "context"]
+    kind: Literal["file", "folder", "context"]
     name: str = ""
 
 
@@ -106,7 +105,6 @@ class FileIndex:
         self._lock = threading.Lock()
         self._refs: dict[Path, FileRef | None] = {}
         self._sources: dict[str, Path | bytes] = {}
-        self._bundled = [(name, bundled_folder(name).resolve()) for name in _BUNDLED]
 
     def ref(self, path: Path) -> FileRef | None:
         """Return where a path is to be had; None for one that is not there.
@@ -118,6 +116,11 @@ class FileIndex:
             if path not in self._refs:
                 self._refs[path] = self._make(path)
             return self._refs[path]
+
+    def refs(self, paths: Iterable[Path]) -> dict[str, FileRef]:
+        """Return where paths are to be had, but for those that are not there; raises likewise."""
+        refs = {str(path): self.ref(path) for path in sorted(paths)}
+        return {path: ref for path, ref in refs.items() if ref is not None}
 
     def agent(self, folder: Path, source: str) -> FileRef:
         """Return where the folder of an agent is to be had.
@@ -157,10 +160,6 @@ class FileIndex:
                 yield piece
 
     def _make(self, path: Path) -> FileRef | None:
-        resolved = path.resolve()
-        for name, root in self._bundled:
-            if resolved.is_relative_to(root):
-                return FileRef("", "bundled", str(PurePosixPath(name, resolved.relative_to(root))))
         try:
             if path.suffix == ".Dockerfile" or path.name == "Dockerfile":
                 return self._context(path)
@@ -221,11 +220,6 @@ class FileCache:
 
     def path_of(self, path: Path, ref: FileRef) -> Path | None:
         """Return where the content of a path of the driver's is here; None if it has to be sent."""
-        if ref.kind == "bundled":
-            name, *rest = PurePosixPath(ref.name).parts
-            if name not in _BUNDLED or ".." in rest:
-                raise InfrastructureError(f"{ref.name}: the package holds no such file")
-            return bundled_folder(name).joinpath(*rest)
         cached = self._folder_of(ref)
         if cached.exists():
             with contextlib.suppress(OSError):
@@ -296,21 +290,20 @@ class FileCache:
 
 def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield what is in the folder of an agent, in order, without what belongs to tools."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name in _SKIPPED or entry.name.startswith(".venv"):
-            continue
-        yield from _below(entry, entry.name)
-
-
-def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
-    if path.is_dir() and not path.is_symlink():
-        if (path / "pyvenv.cfg").exists():
-            return
-        for entry in sorted(path.iterdir()):
-            if entry.name not in _SKIPPED:
-                yield from _below(entry, f"{name}/{entry.name}")
-    elif path.is_file() or path.is_symlink():
-        yield name, path
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        folders[:] = [
+            name
+            for name in sorted(set(folders) - set(links))
+            if not (
+                name in _SKIPPED
+                or name.startswith(".venv")
+                or Path(parent, name, "pyvenv.cfg").exists()
+            )
+        ]
+        for path in sorted(Path(parent, name) for name in (*links, *names)):
+            if path.is_file() or path.is_symlink():
+                yield str(path.relative_to(folder)), path
 
 
 def _archived(files: Iterable[tuple[str, Path]], max_bytes: int) -> bytes | None:
