@@ -21,7 +21,7 @@ from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.cluster.budget import BudgetActor
 from pytest_intercode.rollouts.cluster.messages import encode
 from pytest_intercode.rollouts.cluster.node import versions
-from pytest_intercode.rollouts.cluster.nodes import Loss, Process
+from pytest_intercode.rollouts.cluster.nodes import Loss
 
 __all__ = ["SleepingNodes", "SleepingProcess"]
 
@@ -171,7 +171,7 @@ class SleepingNodes:
         """Return those that are there."""
         return dict(self.nodes)
 
-    def start(self, node: str) -> Process:
+    def start(self, node: str) -> SleepingProcess:
         """Start a process."""
         self.processes.append(SleepingProcess(self, self.nodes[node][0]))
         return self.processes[-1]

@@ -34,6 +34,7 @@ from pytest_intercode.rollouts.cluster import nodes as nodes_module
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.messages import decode, encode
+from pytest_intercode.rollouts.cluster.node import versions
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -208,7 +209,7 @@ def test_an_agent_whose_process_dies_gains_no_turns_and_no_excuse(execute: Execu
             self.played.append(message)
             process.tell(message["attempt"], 3)
             threading.Timer(0.05, self.kill, [process]).start()
-            return await asyncio.sleep(60)
+            return await asyncio.sleep(60, None)
 
     nodes = Deadly(5)
     run = execute(nodes, tasks=1)
@@ -284,7 +285,7 @@ def test_a_node_that_comes_late_and_differs_is_named_and_left_out(
 
     class Late(SleepingProcess):
         async def versions(self) -> bytes:
-            return encode({**nodes_module.versions(), "Python": "3.9.1"})
+            return encode({**versions(), "Python": "3.9.1"})
 
     class Mixed(SleepingNodes):
         def start(self, node: str) -> SleepingProcess:
@@ -433,7 +434,7 @@ def test_a_process_that_does_not_answer_is_given_up_and_its_late_answer_dropped(
 
     class Stopped(SleepingProcess):
         async def news(self, timeout: float) -> object:
-            return await asyncio.sleep(60)
+            return await asyncio.sleep(60, None)
 
     class Stopping(SleepingNodes):
         def start(self, node: str) -> SleepingProcess:
