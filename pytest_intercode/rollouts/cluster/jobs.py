@@ -264,7 +264,7 @@ class JobRunner:
         Raises:
             Loss: it is lost.
         """
-        call = asyncio.ensure_future(worker.process.call(method, *arguments))
+        call = worker.begin_call(method, *arguments)
         futures: set[asyncio.Future[Any]] = {call, worker.loss}
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if not worker.loss.done():

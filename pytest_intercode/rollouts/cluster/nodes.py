@@ -142,6 +142,12 @@ class Worker:
     sending: dict[str, asyncio.Task[Message]] = field(default_factory=dict)
     running: int = 0
 
+    def begin_call(self, method: str, *arguments: object) -> asyncio.Future[object]:
+        """Call a method; asyncio does not complain where nobody asks for its failure any more."""
+        call = asyncio.ensure_future(self.process.call(method, *arguments))
+        call.add_done_callback(lambda call: call.cancelled() or call.exception())
+        return call
+
     def lose(self, loss: Loss) -> None:
         """Give it up; the first reason counts."""
         if not self.loss.done():
@@ -343,7 +349,7 @@ class NodePool:
         unreachable_since = 0.0
         while not worker.loss.done():
             timeout = 0.0 if unreachable_since else _NEWS_TIMEOUT
-            news = asyncio.ensure_future(worker.process.call("news", timeout))
+            news = worker.begin_call("news", timeout)
             futures: set[asyncio.Future[Any]] = {news, worker.loss}
             for _ in range(_MAX_SILENCE):
                 answers, _ = await asyncio.wait(
