@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple, TypeVar
 
 from pytest_intercode.core.archives import context_files
@@ -49,13 +49,14 @@ class FileRef(NamedTuple):
     """Where a path of the driver's is to be had on a node.
 
     Attributes:
-        digest: the SHA-256 of the file, or of the folder's archive.
+        digest: the SHA-256 of the file, or of the folder's archive; empty for what the package
+            holds there as here.
         kind: what it is. The context of a Dockerfile is a folder, in which it has its own name.
-        name: the name of a file, or of a Dockerfile in its context.
+        name: the name of a file, in the package, or of a Dockerfile in its context.
     """
 
     digest: str
-    kind: Literal["file", "folder", "context"]
+    kind: Literal["file", "folder", "bundled", "context"]
     name: str = ""
 
 
@@ -105,6 +106,7 @@ class FileIndex:
         self._lock = threading.Lock()
         self._refs: dict[Path, FileRef | None] = {}
         self._sources: dict[str, Path | bytes] = {}
+        self._bundled = [(name, bundled_folder(name).resolve()) for name in _BUNDLED]
 
     def ref(self, path: Path) -> FileRef | None:
         """Return where a path is to be had; None for one that is not there.
@@ -160,6 +162,10 @@ class FileIndex:
                 yield piece
 
     def _make(self, path: Path) -> FileRef | None:
+        resolved = path.resolve()
+        for name, root in self._bundled:
+            if resolved.is_relative_to(root):
+                return FileRef("", "bundled", str(PurePosixPath(name, resolved.relative_to(root))))
         try:
             if path.suffix == ".Dockerfile" or path.name == "Dockerfile":
                 return self._context(path)
@@ -220,6 +226,11 @@ class FileCache:
 
     def path_of(self, path: Path, ref: FileRef) -> Path | None:
         """Return where the content of a path of the driver's is here; None if it has to be sent."""
+        if ref.kind == "bundled":
+            name, *rest = PurePosixPath(ref.name).parts
+            if name not in _BUNDLED or ".." in rest:
+                raise InfrastructureError(f"{ref.name}: the package holds no such file")
+            return bundled_folder(name).joinpath(*rest)
         cached = self._folder_of(ref)
         if cached.exists():
             with contextlib.suppress(OSError):

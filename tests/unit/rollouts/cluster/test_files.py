@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.files import bundled_folder
 from pytest_intercode.core.task import Archive, Database, ImageSource, Task, Verification
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
 from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, FileRef, with_paths
@@ -60,6 +61,13 @@ def test_a_dockerfile_brings_what_its_build_may_use(tmp_path: Path, cache: FileC
     assert {each.name for each in found.parent.rglob("*")} == {"my.Dockerfile", "my", "seed"}
 
 
+def test_what_the_package_holds_is_not_sent(cache: FileCache) -> None:
+    ours = bundled_folder("dockerfiles") / "bash.Dockerfile"
+    ref = FileIndex().ref(ours)
+    assert ref == FileRef("", "bundled", "dockerfiles/bash.Dockerfile")
+    assert cache.path_of(Path("/nonexistent"), ref) == ours
+
+
 def test_a_file_that_both_see_is_read_where_it_is(tmp_path: Path, cache: FileCache) -> None:
     path = tmp_path / "shared"
     path.write_text("same")
@@ -82,6 +90,8 @@ def test_what_does_not_arrive_as_it_was_is_not_kept(tmp_path: Path, cache: FileC
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "tasks/../../x"])
 def test_a_ref_names_nothing_outside(cache: FileCache, name: str) -> None:
+    with pytest.raises(InfrastructureError):
+        cache.path_of(Path("/nonexistent"), FileRef("", "bundled", name))
     with pytest.raises(InfrastructureError):
         cache.path_of(Path("/nonexistent"), FileRef(name, "folder"))
 
