@@ -36,7 +36,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.local import LocalCluster
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
@@ -107,30 +107,26 @@ def simulate(
         process grew by.
     """
     chance = random.Random(7)
-    transport = SleepingNodes(
+    machines = SleepingNodes(
         nodes, weight=16, seconds=lambda: chance.uniform(0.5, 1.5) * seconds, turns=_TURNS
     )
     owner = _Owner(episodes)
     before, began, processor = _memory(), time.monotonic(), time.process_time()
-    owner.executor = ClusterExecutor(
-        transport,
-        NodeSettings(),
-        owner,
-        owner.refill,
-        concurrency=None,
-        run_budget=RunBudget(RunLimits()),
-        files=FileIndex(),
-        substitute=_no_environment,
+    connection = Connection(
+        machines, NodeSettings(), FileIndex(), RunBudget(RunLimits()), lambda line: None
     )
+    owner.executor = ClusterExecutor(connection, owner, _no_environment, None, owner.refill)
+    owner.executor.wake()
     left = nodes // 10 if faults else 0
     while not owner.over.wait(0.02):
         if left and len(owner.ends) > episodes * (1 - left / max(1, nodes // 10)) / 2:
-            left -= 1
-            node = transport.any(chance)
-            transport.kill(node, process=chance.random() < 0.5)
+            process = machines.any(chance)
+            if process is not None:
+                left -= 1
+                machines.kill(process, node=chance.random() < 0.5)
     wall, used = time.monotonic() - began, time.process_time() - processor
     after = _memory()
-    owner.executor.close(1.0)
+    connection.close(1.0)
     assert set(owner.ends.values()) == {1}, "each is accounted for once"
     return {
         "episodes": len(owner.ends),

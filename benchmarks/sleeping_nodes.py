@@ -1,41 +1,145 @@
-"""Nodes of a cluster that only sleep: the driver and its schedule are real, what they drive is not.
+"""Nodes of a cluster that only sleep: the driver is real, what it drives is not.
 
-Messages are those of real nodes, made and read by the same code. One thread stands for all nodes.
+What they answer is read by the code that reads real nodes. They run on the driver's own event loop.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import asyncio
+import contextlib
+import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.results.format import to_line
-from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
-from pytest_intercode.rollouts.cluster.transport import Event, Gone, Joined, Received
+from pytest_intercode.rollouts.cluster.budget import BudgetActor
+from pytest_intercode.rollouts.cluster.messages import encode
+from pytest_intercode.rollouts.cluster.node import versions
+from pytest_intercode.rollouts.cluster.nodes import Loss
 
-__all__ = ["SleepingNodes"]
+__all__ = ["SleepingNodes", "SleepingProcess"]
 
 
-@dataclass
-class _Node:
-    name: str
-    weight: float
+class SleepingProcess:
+    """A process on a node; its methods are those of a real one.
+
+    Attributes:
+        node: the node's name.
+        running: the numbers of the attempts that run there, and how they can be cancelled.
+    """
+
+    def __init__(self, nodes: SleepingNodes, node: str) -> None:
+        self.node = node
+        self.running: dict[int, asyncio.Future[str]] = {}
+        self._nodes = nodes
+        self._loss: Future[Loss] = Future()
+        self._changed = asyncio.Event()
+        self._news: list[tuple[int, int]] = []
+
+    async def call(self, method: str, *arguments: Any) -> object:
+        """Call a method, until it returns or the process ends."""
+        answer = asyncio.ensure_future(getattr(self, method)(*arguments))
+        loss = asyncio.wrap_future(self._loss)
+        await asyncio.wait({answer, loss}, return_when=asyncio.FIRST_COMPLETED)
+        if self._loss.done():
+            answer.cancel()
+            raise self._loss.result()
+        return answer.result()
+
+    def kill(self) -> None:
+        """End it."""
+        self.end(Loss("it was ended"))
+
+    def end(self, loss: Loss) -> None:
+        """End it, from any thread, with a reason."""
+        with self._nodes.lock:
+            if self in self._nodes.processes:
+                self._nodes.processes.remove(self)
+                self._loss.set_result(loss)
+
+    # -- what the driver calls
+
+    async def versions(self) -> bytes:
+        """Differ in nothing."""
+        return encode(versions())
+
+    async def set_up(self, settings: bytes) -> bytes:
+        """Have one backend everywhere."""
+        return encode({"backend": "bubblewrap"})
+
+    async def play(self, data: bytes) -> object:
+        """Play an attempt."""
+        message = json.loads(data)
+        return await self._nodes.play(self, message)
+
+    async def sleep(self, message: Mapping[str, Any], seconds: float) -> bytes:
+        """Play an attempt; return what a node answers."""
+        number, began = message["attempt"], time.time()
+        cancelled = self.running[number] = asyncio.get_running_loop().create_future()
+        self.tell(number, 0)
+        await asyncio.wait({cancelled}, timeout=seconds)
+        del self.running[number]
+        if cancelled.done():
+            error = {"kind": "RolloutCancelled", "text": cancelled.result()}
+            return encode({"stage": "run", "error": error})
+        phases = {"prepare": [began, 0.0], "run": [began, seconds]}
+        return encode({"line": self._nodes.line, "phases": phases, "output": []})
+
+    def tell(self, attempt: int, turns: int) -> None:
+        """Have the driver know how many turns an attempt has taken."""
+        self._news.append((attempt, turns))
+        self._changed.set()
+
+    async def news(self, timeout: float) -> object:
+        """Return how many turns attempts have taken."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout)
+        self._changed.clear()
+        news, self._news = self._news, []
+        return encode({"turns": news, "lines": []})
+
+    async def receive(self, ref: object, references: object) -> bytes:
+        """Take a file."""
+        return encode({})
+
+    async def forget(self, digest: str) -> None:
+        """Take note of it."""
+        self._nodes.forgotten.append(digest)
+
+    async def cancel(self, number: int, reason: str) -> None:
+        """End an attempt."""
+        self._nodes.cancelled += 1
+        if number in self.running:
+            self.running[number].set_result(reason)
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class SleepingNodes:
-    """A transport to nodes that only sleep.
+    """Nodes that only sleep.
 
     Args:
         nodes: how many there are.
         weight: the weight of each.
         seconds: what an episode takes, of the clock; called for each.
         turns: how many turns an episode takes.
+
+    Attributes:
+        nodes: the names and weights of those that are there, by id; it may be changed.
+        processes: those that are alive, in the order in which they began.
+        played: what the driver sent for each.
+        line: what an attempt comes to.
+        forgotten: digests of files that are not needed any more.
+        cancelled: how many attempts were to be cancelled.
+        lock: guards the processes.
+        budget: what counts the run's budget, if something does.
     """
 
     def __init__(
@@ -46,102 +150,59 @@ class SleepingNodes:
         seconds: Callable[[], float] = lambda: 0.0,
         turns: int = 3,
     ) -> None:
-        self._nodes: dict[str, _Node] = {}
-        self._wanted = nodes
-        self._weight = weight
+        self.nodes = {f"id-{n}": (f"node-{n}", weight) for n in range(nodes)}
+        self.processes: list[SleepingProcess] = []
+        self.played: list[Mapping[str, Any]] = []
+        self.line = to_line(_record(turns))
+        self.forgotten: list[str] = []
+        self.cancelled = 0
+        self.budget: BudgetActor | None = None
+        self.lock = threading.Lock()
         self._seconds = seconds
-        self._report: Callable[[Event], None] = lambda event: None
-        self._due: list[tuple[float, int, str, bytes]] = []
-        self._changed = threading.Condition()
-        self._count = itertools.count()
-        self._closed = False
-        self._line = to_line(_record(turns))
-        self.begun = 0
+
+    @property
+    def begun(self) -> int:
+        """How many attempts have begun."""
+        return len(self.played)
 
     # -- what the executor calls
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
-        """Let all nodes join."""
-        joined: list[Event] = []
-        self._report = joined.append
-        threading.Thread(target=self._work, daemon=True).start()
-        for number in range(self._wanted):
-            self._join(f"node-{number}")
-        self._report = report
-        return [event for event in joined if isinstance(event, Joined)]
+    def find(self) -> Mapping[str, tuple[str, float]]:
+        """Return those that are there."""
+        return dict(self.nodes)
 
-    def send(self, node: str, data: bytes) -> None:
+    def start(self, node: str) -> SleepingProcess:
+        """Start a process."""
+        self.processes.append(SleepingProcess(self, self.nodes[node][0]))
+        return self.processes[-1]
+
+    def put(self, content: bytes) -> object:
+        """Return the bytes themselves."""
+        return content
+
+    def count(self, budget: bytes) -> str:
+        """Count here."""
+        self.budget = BudgetActor(budget)
+        return "budget"
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    # -- what the processes do, and what goes wrong
+
+    async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
         """Answer as a node does."""
-        for message in decode(data):
-            if message["what"] == "play":
-                self.begun += 1
-                named = {"job": message["job"], "attempt": message["attempt"]}
-                seconds = self._seconds()
-                self._answer(node, 0.0, {"what": "prepared", **named})
-                phases = {"prepare": [time.time(), 0.0], "run": [time.time(), seconds]}
-                ended = {"what": "ended", "line": self._line, "phases": phases, "output": []}
-                self._answer(node, seconds, {**ended, **named})
-            elif message["what"] == "cancel":
-                named = {"job": message["job"], "attempt": message["attempt"]}
-                error = {"kind": "RolloutCancelled", "text": message["reason"]}
-                self._answer(node, 0.0, {"what": "failed", "stage": "run", "error": error, **named})
+        self.played.append(message)
+        return await process.sleep(message, self._seconds())
 
-    def send_file(self, node: str, digest: str, pieces: Callable[[], Iterator[bytes]]) -> None:
-        """Take no files."""
+    def kill(self, process: SleepingProcess, *, node: bool = False) -> None:
+        """End a process, or a whole node, where another one begins in its place."""
+        process.end(Loss("it was killed", node_is_gone=node))
 
-    def replace(self, node: str) -> None:
-        """Let a new process join on the same machine."""
-        self._join(node.partition("#")[0])
-
-    def close(self, timeout: float) -> None:
-        """End it."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    # -- what goes wrong
-
-    def kill(self, node: str, *, process: bool = True) -> None:
-        """End a node's process, and what it was about to say."""
-        with self._changed:
-            if self._nodes.pop(node, None) is None:
-                return
-        self._report(Gone(node, "it was killed", process))
-
-    def any(self, chance: random.Random) -> str:
-        """Return the id of a node that is there."""
-        with self._changed:
-            return chance.choice(list(self._nodes))
-
-    # -- inside
-
-    def _join(self, name: str) -> None:
-        node = f"{name}#{next(self._count)}"
-        with self._changed:
-            self._nodes[node] = _Node(name, self._weight)
-        self._report(Joined(node, name, self._weight, "bubblewrap"))
-
-    def _answer(self, node: str, seconds: float, message: Message) -> None:
-        data = encode(message)
-        with self._changed:
-            at = time.monotonic() + seconds
-            heapq.heappush(self._due, (at, next(self._count), node, data))
-            self._changed.notify_all()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                if self._closed:
-                    return
-                wait = self._due[0][0] - time.monotonic() if self._due else None
-                if wait is None or wait > 0:
-                    self._changed.wait(wait)
-                    continue
-                *_, node, data = heapq.heappop(self._due)
-                state = self._nodes.get(node)
-                if state is None:
-                    continue
-            self._report(Received(node, data))
+    def any(self, chance: random.Random) -> SleepingProcess | None:
+        """Return a process that is there."""
+        alive = list(self.processes)
+        return chance.choice(alive) if alive else None
 
 
 def _record(turns: int) -> EpisodeRecord:

@@ -70,7 +70,7 @@ from pytest_intercode.results.files import read_records as read_records
 from pytest_intercode.results.files import read_results as read_results
 from pytest_intercode.rollouts.agent_thread import SharedLoop as SharedLoop
 from pytest_intercode.rollouts.cluster.connection import Cluster as Cluster
-from pytest_intercode.rollouts.cluster.placement import NodeCounts as NodeCounts
+from pytest_intercode.rollouts.cluster.nodes import NodeCounts as NodeCounts
 from pytest_intercode.rollouts.stream import RolloutStream as RolloutStream
 from pytest_intercode.rollouts.stream import run_rollouts as run_rollouts
 from pytest_intercode.rollouts.turn_loop import run_episode as run_episode

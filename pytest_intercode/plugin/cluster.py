@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.text import one_line, pluralize
-from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.run import Run
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.settings import (
     NodeSettings,
@@ -71,7 +70,7 @@ class ClusterExecution(ConcurrentExecution):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run, run.settings.requested_concurrency)
-        self.backend = self._executor.backend
+        self.backend = self._executor.connection.backend
         self._began = time.monotonic()
 
     def _make_executor(self) -> ClusterExecutor:
@@ -81,16 +80,21 @@ class ClusterExecution(ConcurrentExecution):
         run, files = self._run, FileIndex()
         settings = _node_settings(run, files)
         assert run.settings.cluster is not None
-        return ClusterExecutor(
+        connection = Connection(
             RayNodes(run.settings.cluster, insecure=run.settings.cluster_insecure),
             settings,
-            self,
-            self._begin_next,
-            concurrency=self._concurrency,
-            run_budget=run.workers.budget,
-            files=files,
-            substitute=lambda spec: default_environment(spec, run.composition.provider),
+            files,
+            run.workers.budget,
+            run.progress.lines.append,  # shown when the main thread next looks
+            advice="; --intercode-resume goes on from here",
             timeout=run.settings.cluster_wait,
+        )
+        return ClusterExecutor(
+            connection,
+            self,
+            lambda spec: default_environment(spec, run.composition.provider),
+            self._concurrency,
+            self._begin_next,
         )
 
     # -- what the executor notifies of, on its own thread
@@ -98,10 +102,6 @@ class ClusterExecution(ConcurrentExecution):
     def printed(self, handle: Handle, pieces: list[Any]) -> None:
         """Keep what a rollout printed for its item's turn."""
         self._of[handle].output.add_pieces(pieces)
-
-    def report(self, line: str) -> None:
-        """Show a line for the user when the main thread next looks."""
-        self._run.progress.lines.append(line)
 
     # -- what pytest calls
 
@@ -117,7 +117,7 @@ class ClusterExecution(ConcurrentExecution):
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write a line for each node."""
         seconds = max(0.001, time.monotonic() - self._began)
-        for name, counts in sorted(self._executor.counts.items()):
+        for name, counts in sorted(self._executor.connection.counts.items()):
             words = [
                 pluralize(counts.done, "episode"),
                 f"{60 * counts.done / seconds:.1f} a minute",
@@ -131,7 +131,7 @@ class ClusterExecution(ConcurrentExecution):
     def pytest_unconfigure(self) -> None:
         """Leave the cluster."""
         try:
-            self._executor.close()
+            self._executor.connection.close()
         finally:
             super().pytest_unconfigure()
 
@@ -157,7 +157,6 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
             "allowed": gateway.allowed,
             "programs": gateway.programs,
         },
-        limited=settings.run_limits != RunLimits(seconds=settings.run_limits.seconds),
         network=bool(settings.network),
     )
     return with_agent_files(node_settings, files, f"--intercode-agent={node_settings.agent}")

@@ -4,8 +4,8 @@ A turn is taken before it is run, so that episodes that run at a time never take
 there are. What a request to a model costs is known when it is over, so tokens and money are added
 up afterwards.
 
-Under xdist several processes draw on one budget. They keep the sums in a small file that the
-controller makes and every worker locks while it adds to it.
+Under xdist several processes draw on one budget, and on a cluster two. They keep the sums in a
+small file that the controller makes and every process locks while it adds to it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -64,6 +65,19 @@ class RunBudget:
         self._path = path
         self._lock = threading.Lock()
         self._used = NOTHING
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[Path]:
+        """Let other processes draw on it for a while, by a file whose path this gives."""
+        with tempfile.NamedTemporaryFile(prefix="intercode-budget-") as file:
+            with self._lock:
+                Path(file.name).write_text(json.dumps(self._used), encoding="utf-8")
+                self._path = Path(file.name)
+            try:
+                yield self._path
+            finally:
+                with self._shared():
+                    self._path = None
 
     @property
     def seconds_left(self) -> float | None:

@@ -100,9 +100,6 @@ class Observer:
     def printed(self, handle: Handle, pieces: list[Any]) -> None:
         """A rollout printed and logged this on its node; see ``rollouts/output.py``."""
 
-    def report(self, line: str) -> None:
-        """The executor has a line for the user."""
-
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
         """Return a future's result to the thread that asked the handle for it."""
         return future.result()

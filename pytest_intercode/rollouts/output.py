@@ -141,7 +141,10 @@ class _CapturingStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         output = current_output()
-        return int(self._stream.write(text)) if output is None else output.write(self._name, text)
+        if output is not None:
+            return output.write(self._name, text)
+        self._stream.write(text)  # what this returns is Ray's to say in its processes: nothing
+        return len(text)
 
     def flush(self) -> None:
         self._stream.flush()

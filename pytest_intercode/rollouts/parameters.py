@@ -16,25 +16,18 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rollouts.spec import Parameters
 
-__all__ = ["FileUser", "ParameterSource"]
+if TYPE_CHECKING:
+    from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+
+__all__ = ["ParameterSource"]
 
 _LARGEST = 1024 * 1024  # characters of the JSON values of a version
 _BLOCK = 4 * 1024 * 1024
-
-
-class FileUser(Protocol):
-    """What files are sent by."""
-
-    def put(self, path: Path, digest: str) -> None:
-        """Take a file with its SHA-256."""
-
-    def forget(self, path: Path) -> None:
-        """Let go of a file that nobody needs any more."""
 
 
 class ParameterSource:
@@ -47,7 +40,7 @@ class ParameterSource:
 
     def __init__(self, asked: str, names: frozenset[str] = frozenset()) -> None:
         self.names = names
-        self.user: FileUser | None = None
+        self.user: ClusterExecutor | None = None
         self._asked = asked
         self._lock = threading.Lock()
         self._folder: Path | None = None

@@ -32,7 +32,7 @@ from pytest_intercode.rollouts.threads import ThreadsExecutor
 from pytest_intercode.system.forks import MakingProcess
 
 if TYPE_CHECKING:
-    from pytest_intercode.rollouts.cluster.connection import ClusterSession
+    from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
 
 __all__ = ["Playback"]
 
@@ -66,7 +66,7 @@ class Playback(Observer):
         self, services: Services, parameters: ParameterSource, ordered: bool, raises: bool
     ) -> None:
         self.parameters = parameters
-        self.session: ClusterSession | None = None
+        self.session: ClusterExecutor | None = None
         self.resources = contextlib.ExitStack()
         self.records = RecordQueue(
             ordered=ordered, more_to_come=lambda: bool(self.running) or not self._exhausted
@@ -76,7 +76,7 @@ class Playback(Observer):
         self._raises = raises
         self._process = MakingProcess("these rollouts belong", "a stream")
         self._inline = threading.Lock()  # one episode at a time runs in the threads that ask
-        self._executor: ThreadsExecutor | ClusterSession | None = None
+        self._executor: ThreadsExecutor | ClusterExecutor | None = None
         self._feeder: threading.Thread | None = None
         self._numbers = itertools.count()
         self._exhausted = False
@@ -195,7 +195,7 @@ class Playback(Observer):
             self._exhausted = True
             self.records.notify()
 
-    def _submit(self, executor: ThreadsExecutor | ClusterSession, spec: RolloutSpec) -> bool:
+    def _submit(self, executor: ThreadsExecutor | ClusterExecutor, spec: RolloutSpec) -> bool:
         """Submit an episode if there is room for it; return whether there was."""
         # Nothing is notified of an episode until it is known here.
         with executor.lock, self.records.changed:

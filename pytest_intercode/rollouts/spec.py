@@ -88,7 +88,7 @@ class RolloutSpec:
         return json.dumps(fields, default=os.fspath).encode("ascii")
 
     @classmethod
-    def from_json(cls, data: bytes) -> RolloutSpec:
+    def from_json(cls, data: bytes | str) -> RolloutSpec:
         """Return what :meth:`to_json` wrote."""
         fields = json.loads(data)
         folder = fields["agent_folder"]

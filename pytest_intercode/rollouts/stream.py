@@ -45,7 +45,8 @@ from pytest_intercode.suites.making import (
 )
 
 if TYPE_CHECKING:
-    from pytest_intercode.rollouts.cluster.connection import Cluster, ClusterSession
+    from pytest_intercode.rollouts.cluster.connection import Cluster
+    from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
 
 __all__ = ["RolloutStream", "run_rollouts"]
 
@@ -244,7 +245,7 @@ def _session(
     network: bool,
     concurrency: int | None,
     source: str,
-) -> Callable[[Observer], ClusterSession]:
+) -> Callable[[Observer], ClusterExecutor]:
     """Return what opens the session of a stream, given its observer."""
     from pytest_intercode.rollouts.cluster.connection import NodeAgent, shared_cluster
 

@@ -56,7 +56,7 @@ def test_public_names(name: str) -> None:
 
 # Of arguments that only the plugin gives, and of what streams alone ask a cluster.
 _INTERNAL = {"Cancellation", "Ledger", "RunBudget"}
-_INTERNAL |= {"ClusterSession", "NodeAgent", "Observer", "Playback", "Transport"}
+_INTERNAL |= {"ClusterExecutor", "Machines", "NodeAgent", "Observer", "Playback"}
 # Of methods of a sandbox that only our own backends need.
 _INTERNAL |= {"OverlayProbe", "Plan", "Proxy", "Stamps"}
 

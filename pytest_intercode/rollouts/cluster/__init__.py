@@ -1,7 +1,8 @@
 """The cluster executor: rollouts on the nodes of a Ray cluster, decided on by one driver.
 
-The driver (``executor.py``, ``driver.py``) keeps what is to be done in a table (``jobs.py``,
-``placement.py``), which knows neither threads nor messages. It exchanges messages of bytes with
-nodes (``messages.py``) over a transport; Ray's is in ``ray_nodes.py``. On a node a worker
-(``worker.py``) runs rollouts by the same path as everywhere else.
+Ray keeps one actor of ours on each node (``node.py``), places it, carries bytes and notices its
+end (``ray_nodes.py``). Ours are which node is next (``nodes.py``), a coroutine for each rollout
+that has it played and begins it again where it is lost (``jobs.py``), the thread that these run on
+and what their owners call (``executor.py``), files by content (``files.py``) and the run's budget,
+which an actor next to the driver counts (``budget.py``).
 """

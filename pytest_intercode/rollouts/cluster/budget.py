@@ -1,117 +1,122 @@
-"""The run's budget on a node: every turn is asked for, and the driver's own budget counts.
+"""The run's budget on a cluster: every turn is asked for, and one actor next to the driver counts.
 
-The driver counts a turn before it is run, and what was used up in its one
-:class:`~pytest_intercode.rollouts.budgets.RunBudget`: what a lost node had begun stays used up, and
-nothing is shared out that would have to be taken back. It costs a round trip a turn, and none
-where turns, tokens and money have no limit.
+A turn is counted before it is run, so what a lost node had begun stays used up, and nothing is
+shared out that would have to be taken back. It costs a round trip a turn, and none where turns,
+tokens and money have no limit.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import threading
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import asdict
+from pathlib import Path
 
 from pytest_intercode.core.usage import UNSPENT, RunLimits, Usage
 from pytest_intercode.rollouts.budgets import NOTHING, Amounts, RunBudget
-from pytest_intercode.rollouts.cluster.messages import BadMessage, Message, whole
+from pytest_intercode.rollouts.cluster.messages import decode, encode, whole
 
-__all__ = ["RemoteBudget", "amounts_of"]
-
-_ANSWER_TIMEOUT = 60.0  # seconds in which the driver answers
+__all__ = ["BudgetActor", "RemoteBudget", "budget_message"]
 
 
-def amounts_of(message: Message) -> Amounts:
-    """Return the amounts that a node has used up.
+def budget_message(budget: RunBudget, path: Path) -> bytes:
+    """Return what a :class:`BudgetActor` is made of: a budget that is shared by a file."""
+    limits = asdict(budget.limits)
+    return encode({"limits": limits, "began": budget.began, "path": str(path)})
 
-    Raises:
-        BadMessage: they are not amounts.
+
+class BudgetActor:
+    """Counts what nodes use up. It shares the driver's budget by a file, as xdist's workers do.
+
+    Ray makes an actor of it, on the driver's machine, and starts it again should it end. What is
+    not an amount raises, in the node that asks.
+
+    Args:
+        data: what :func:`budget_message` returned.
     """
-    cost = message.get("cost")
-    if not isinstance(cost, (int, float)) or not (0 <= cost < math.inf):
-        raise BadMessage(f"cost is {cost!r:.40}")
-    return Amounts(whole(message, "turns"), whole(message, "tokens"), float(cost))
+
+    def __init__(self, data: bytes) -> None:
+        fields = decode(data)
+        self._budget = RunBudget(
+            RunLimits(**fields["limits"]), began=fields["began"], path=Path(fields["path"])
+        )
+        self._open_turns: Counter[str] = Counter()  # by node
+
+    def begin_turn(self, node: str) -> bytes:
+        """Take a turn; return why there is none, and what is used up by now."""
+        refused = self._budget.begin_turn()
+        self._open_turns[node] += not refused
+        return self._answer(refused)
+
+    def end_turn(self, node: str, taken: bool) -> None:
+        """Take note of what became of a turn, of those that a node has begun."""
+        if not self._open_turns[node]:  # it would gain one
+            raise ValueError("a turn that was not begun")
+        self._open_turns[node] -= 1
+        self._budget.end_turn(taken)
+
+    def charge(self, turns: int, tokens: int, cost: float) -> bytes:
+        """Count what was used up; answer as :meth:`begin_turn` does."""
+        if not 0 <= cost < math.inf:
+            raise ValueError(f"a cost of {cost}")
+        return self._answer(self._budget.add(Amounts(whole(turns), whole(tokens), float(cost))))
+
+    def _answer(self, refused: str) -> bytes:
+        return encode({"refused": refused, "exhausted": self._budget.add(NOTHING)})
 
 
 class RemoteBudget(RunBudget):
-    """What rollouts on a node ask; the driver answers.
+    """What rollouts on a node ask.
 
     Args:
-        limited: whether turns, tokens or cost are limited.
         seconds: what is left of the run's time; None for no limit.
-        send: sends the driver a message; returns at once.
+        call: calls a method of the actor, and returns what returns its answer, or raises where
+            there is none; None where neither turns nor tokens nor cost are limited.
+        node: names this process to the actor.
         note_turns: called with how many turns the rollout of the present thread has taken.
     """
 
     def __init__(
         self,
-        limited: bool,
         seconds: float | None,
-        send: Callable[[Message], None],
+        call: Callable[..., Callable[[], object]] | None,
+        node: str,
         note_turns: Callable[[int], None],
     ) -> None:
         super().__init__(RunLimits(seconds=seconds))
-        self._limited = limited
-        self._send = send
+        self._call = call
+        self._node = node
         self._note_turns = note_turns
-        self._waiting: dict[int, Future[str]] = {}
-        self._calls = itertools.count(1)
-        self._answers = threading.Lock()
-        self._exhausted = ""  # as far as the driver has said
-        self._closed = ""
+        self._exhausted = ""  # as far as is known here
 
     def begin_turn(self) -> str:
-        """Ask the driver for a turn."""
-        return self.used_up(NOTHING) or self._ask({"what": "begin_turn"})
+        """Ask for a turn."""
+        return self.used_up(NOTHING) or self._ask("begin_turn", self._node)
 
     def end_turn(self, taken: bool) -> None:
-        """Let the driver know what became of a turn."""
+        """Report what became of a turn."""
         if taken:
             self._note_turns(1)
-        if self._limited:
-            self._send({"what": "end_turn", "taken": taken})
+        if self._call is not None:
+            self._call("end_turn", self._node, taken)  # nobody waits for the end of it
 
     def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
-        """Have the driver count what was used up; return what is exhausted, as far as is known."""
+        """Have counted what was used up; return what is exhausted, as far as is known."""
         if turns:
             self._note_turns(turns)
         exhausted = self.used_up(NOTHING)  # the time
         if turns or usage:
-            amounts = {"turns": turns, "tokens": usage.tokens, "cost": usage.cost or 0.0}
-            exhausted = self._ask({"what": "charge", **amounts}) or exhausted
+            exhausted = self._ask("charge", turns, usage.tokens, usage.cost or 0.0) or exhausted
         return exhausted or self._exhausted
 
-    def take_answer(self, message: Message) -> None:
-        """Take an answer of the driver's."""
-        self._exhausted = str(message["exhausted"])
-        with self._answers:
-            future = self._waiting.pop(int(message["call"]), None)
-        if future is not None:
-            future.set_result(str(message["refused"]))
-
-    def close(self) -> None:
-        """Let nobody wait for the driver any more."""
-        with self._answers:
-            self._closed = "the run is over"
-            waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            future.set_result(self._closed)
-
-    def _ask(self, message: Message) -> str:
-        """Return why the driver refuses something, or nothing."""
-        if not self._limited:
+    def _ask(self, method: str, *arguments: object) -> str:
+        """Return why something is refused, or nothing."""
+        if self._call is None:
             return ""
-        future: Future[str] = Future()
-        with self._answers:
-            if self._closed:
-                return self._closed
-            call = next(self._calls)
-            self._waiting[call] = future
-        self._send({**message, "call": call})
         try:
-            return future.result(_ANSWER_TIMEOUT)
-        except NoAnswer:
+            answer = decode(self._call(method, *arguments)())
+        except Exception:
             return "the driver, which counts what the run uses up, does not answer"
+        self._exhausted = str(answer["exhausted"])
+        return str(answer["refused"])

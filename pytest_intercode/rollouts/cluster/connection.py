@@ -10,31 +10,26 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import RunLimits
-from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
-from pytest_intercode.rollouts.cluster.placement import NodeCounts
+from pytest_intercode.rollouts.cluster.nodes import Machines, NodeCounts
 from pytest_intercode.rollouts.cluster.settings import (
     NodeSettings,
     why_not_on_nodes,
     with_agent_files,
 )
-from pytest_intercode.rollouts.cluster.transport import Transport
-from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.executor import Observer
 from pytest_intercode.rollouts.rollout import default_environment
-from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.forks import MakingProcess
 
 __all__ = [
     "Cluster",
-    "ClusterSession",
     "NodeAgent",
     "check_agent",
     "shared_cluster",
@@ -46,7 +41,6 @@ _IN_PYTHON = (
     ("say which with --intercode-sandbox", "say which with Cluster(sandbox=)"),
     ("--intercode-network:", "network=True:"),
     ("--intercode-allow-host", "network=[HOST]"),
-    ("; --intercode-resume goes on from here", ""),
     ("--intercode-cluster=", "cluster="),
     ("--intercode-cluster:", "cluster:"),
 )
@@ -113,33 +107,34 @@ class Cluster:
                     f"Cluster({address!r}): variables: there is no variable {name} here"
                 )
         self.address = address
-        self.wait = wait
-        self.insecure = insecure
-        self.sandbox = SandboxSettings(
+        self._wait = wait
+        self._insecure = insecure
+        self._sandbox = SandboxSettings(
             sandbox, None if rootfs is None else Path(rootfs), dict(base_images or {}), runtime
         )
-        self.variables = {name: os.environ[name] for name in variables}
-        self.progress = progress or (lambda _: None)
+        self._variables = {name: os.environ[name] for name in variables}
+        self._progress = progress or (lambda _: None)
         self._process = MakingProcess("this cluster's connection belongs", "another Cluster")
         self._lock = threading.RLock()
-        self._connection: _Connection | None = None
+        self._agent: NodeAgent | None = None
+        self._connection: Connection | None = None
 
     @property
     def counts(self) -> Mapping[str, NodeCounts]:
         """What happened on the nodes since they were connected, by their names."""
         connection = self._connection
-        return dict(connection.executor.counts) if connection is not None else {}
+        return dict(connection.counts) if connection is not None else {}
 
     @property
     def in_use(self) -> bool:
         """Whether a stream is open on it."""
         connection = self._connection
-        return connection is not None and bool(connection.sessions)
+        return connection is not None and bool(connection.executors)
 
     def open(
         self, agent: NodeAgent, concurrency: int | None, observer: Observer, source: str
-    ) -> ClusterSession:
-        """Return a session, for one stream; the first one connects.
+    ) -> ClusterExecutor:
+        """Return an executor, for one stream; the first one connects.
 
         Args:
             agent: what nodes make agents of.
@@ -154,38 +149,66 @@ class Cluster:
         self._process.check()
         with self._lock:
             connection = self._connection
-            if connection is not None and (connection.agent != agent or connection.broken):
-                if connection.sessions and not connection.broken:
+            if connection is not None and (agent != self._agent or connection.given_up):
+                if connection.executors and not connection.given_up:
+                    assert self._agent is not None
                     raise ConfigurationError(
-                        f"{source}: another stream has this cluster play {connection.agent.name}, "
+                        f"{source}: another stream has this cluster play {self._agent.name}, "
                         "with other settings; close that one first"
                     )
                 self.close()
                 connection = None
             if connection is None:
                 try:
-                    connection = self._connection = _Connection(self, agent)
+                    connection = self._connection = self._connect(agent)
                 except ConfigurationError as error:
                     raise ConfigurationError(f"{source}: {_in_python(error)}") from None
+                self._agent = agent
                 atexit.register(self.close)  # before Ray's own end, as it was imported earlier
-            return ClusterSession(connection, concurrency, observer)
+            provider = SandboxProvider(self._sandbox)  # it starts nothing
+            return ClusterExecutor(
+                connection, observer, lambda spec: default_environment(spec, provider), concurrency
+            )
 
-    def make_transport(self) -> Transport:
-        """Return what carries messages to the nodes."""
+    def _connect(self, agent: NodeAgent) -> Connection:
+        settings = NodeSettings(
+            agent=agent.name,
+            agent_arguments=dict(agent.arguments),
+            agent_folder=agent.folder,
+            sandbox=self._sandbox,
+            variables=self._variables,
+            network=agent.network,
+        )
+        files = FileIndex()
+        settings = with_agent_files(settings, files, f"the agent {agent.name}")
+        budget = RunBudget(RunLimits())
+        machines = self.machines()
+        return Connection(machines, settings, files, budget, self._report, timeout=self._wait)
+
+    def machines(self) -> Machines:
+        """Connect this process to the nodes, and return them."""
         # Imports Ray.
         from pytest_intercode.rollouts.cluster.ray_nodes import RayNodes
 
-        return RayNodes(self.address, insecure=self.insecure)
+        return RayNodes(self.address, insecure=self._insecure)
+
+    def _report(self, line: str) -> None:
+        with contextlib.suppress(Exception):  # it is the user's own
+            self._progress(line)
 
     def close(self) -> None:
-        """End what runs, and leave the cluster; may be called twice, and it may be used again."""
+        """End what runs, and leave the cluster; may be called twice, and it may be used again.
+
+        A stream that is open on it raises.
+        """
         if not self._process.is_this:
             return
         with self._lock:
             connection, self._connection = self._connection, None
-            if connection is not None:
-                atexit.unregister(self.close)
-                connection.close()
+        if connection is not None:
+            atexit.unregister(self.close)
+            connection.give_up("the cluster was closed")
+            connection.close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -213,158 +236,6 @@ def shared_cluster(address: str) -> Cluster:
         return cluster
 
 
-class _Connection(Observer):
-    """The executor, and the sessions that it works for."""
-
-    def __init__(self, cluster: Cluster, agent: NodeAgent) -> None:
-        self.agent = agent
-        self.broken = ""
-        self.sessions: list[ClusterSession] = []
-        self.files = FileIndex()
-        self._progress = cluster.progress
-        settings = NodeSettings(
-            agent=agent.name,
-            agent_arguments=dict(agent.arguments),
-            agent_folder=agent.folder,
-            sandbox=cluster.sandbox,
-            variables=cluster.variables,
-            network=agent.network,
-        )
-        settings = with_agent_files(settings, self.files, f"the agent {agent.name}")
-        local_provider = SandboxProvider(cluster.sandbox)  # it starts nothing
-        self.executor = ClusterExecutor(
-            cluster.make_transport(),
-            settings,
-            self,
-            lambda: None,
-            concurrency=None,
-            run_budget=RunBudget(RunLimits()),
-            files=self.files,
-            substitute=lambda spec: default_environment(spec, local_provider),
-            timeout=cluster.wait,
-        )
-
-    def share(self) -> None:
-        """Let as many rollouts run at a time as all sessions together want."""
-        concurrencies = [session.wanted for session in self.sessions]
-        numbers = [number for number in concurrencies if number is not None]
-        limited = bool(numbers) and len(numbers) == len(concurrencies)
-        self.executor.resize(sum(numbers) if limited else None)
-
-    def close(self) -> None:
-        """Leave the cluster; a stream that is open on it raises."""
-        self.broken = self.broken or "the cluster was closed"
-        self.executor.close()
-        with self.executor.lock:
-            for session in list(self.sessions):
-                session.fail_all(EngineUnavailable(self.broken))
-
-    def report(self, line: str) -> None:
-        """Pass a line of a node on."""
-        with contextlib.suppress(Exception):  # it is the user's own
-            self._progress(line)
-
-
-class ClusterSession(Observer):
-    """A cluster as the executor of one stream; the observer of its rollouts.
-
-    Args:
-        connection: the cluster's.
-        concurrency: how many rollouts run at a time; None for as many as nodes have CPUs.
-        observer: what is notified of them.
-
-    Attributes:
-        lock: held while the observer is notified; take it before any lock that the observer takes.
-        concurrency: how many rollouts run at a time.
-    """
-
-    def __init__(
-        self, connection: _Connection, concurrency: int | None, observer: Observer
-    ) -> None:
-        self.observer = observer
-        self.wanted = concurrency
-        self.lock = connection.executor.lock
-        self._connection = connection
-        self._handles: set[Handle] = set()
-        with self.lock:
-            connection.sessions.append(self)
-            connection.share()
-            self.concurrency = concurrency or max(1, connection.executor.slots)
-
-    def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout; it begins when a node has a free slot.
-
-        Raises:
-            EngineUnavailable: no node takes work any more.
-        """
-        with self.lock:
-            if self._connection.broken:
-                raise EngineUnavailable(self._connection.broken)
-            handle = self._connection.executor.submit(spec, self)
-            self._handles.add(handle)
-            return handle
-
-    def printed(self, handle: Handle, pieces: list[Any]) -> None:
-        """Pass it on, unless the stream has gone."""
-        if handle in self._handles:
-            self.observer.printed(handle, pieces)
-
-    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
-        """Pass it on, likewise."""
-        if handle in self._handles:
-            self._handles.remove(handle)
-            self.observer.ended(handle, record)
-
-    def failed(self, handle: Handle, error: BaseException) -> None:
-        """Pass it on, likewise; where no node takes work any more, none will."""
-        if isinstance(error, EngineUnavailable):
-            error = EngineUnavailable(_in_python(error))
-            self._connection.broken = str(error)
-        if handle in self._handles:
-            self._handles.remove(handle)
-            self.observer.failed(handle, error)
-
-    def fail_all(self, error: EngineUnavailable) -> None:
-        """Let the stream meet an error in place of each record."""
-        for handle in list(self._handles):
-            self.failed(handle, error)
-
-    def put(self, path: Path, digest: str) -> None:
-        """Have nodes get a file with a SHA-256 when a rollout needs it."""
-        self._connection.files.put(path, digest)
-
-    def forget(self, path: Path) -> None:
-        """Let nodes remove it."""
-        self._connection.executor.forget_file(path)
-
-    def stop(self) -> None:
-        """Do nothing: what was not begun is cancelled."""
-
-    def join(self, timeout: float) -> bool:
-        """Wait until nodes have ended what was cancelled.
-
-        Args:
-            timeout: seconds to wait.
-
-        Returns:
-            Whether they have.
-        """
-        with self.lock:
-            handles = list(self._handles)
-        all_over = self._connection.executor.wait_for_end(handles, timeout)
-        with self.lock:
-            self._handles.difference_update(handles)
-        return all_over
-
-    def close(self) -> None:
-        """Leave the cluster to other streams."""
-        with self.lock:
-            if self in self._connection.sessions:
-                self._connection.sessions.remove(self)
-                if self._connection.sessions:
-                    self._connection.share()
-
-
 def check_agent(agent: object, source: str) -> str:
     """Return the name of an agent that nodes can make.
 
@@ -383,5 +254,5 @@ def check_agent(agent: object, source: str) -> str:
     )
 
 
-def _in_python(error: Exception) -> str:
+def _in_python(error: object) -> str:
     return functools.reduce(lambda text, pair: text.replace(*pair), _IN_PYTHON, str(error))

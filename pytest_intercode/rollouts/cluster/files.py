@@ -52,7 +52,7 @@ class FileRef(NamedTuple):
         digest: the SHA-256 of the file, or of the folder's archive; empty for what the package
             holds there as here.
         kind: what it is. The context of a Dockerfile is a folder, in which it has its own name.
-        name: the name in the package, or of a Dockerfile in its context.
+        name: the name of a file, in the package, or of a Dockerfile in its context.
     """
 
     digest: str
@@ -118,6 +118,11 @@ class FileIndex:
             if path not in self._refs:
                 self._refs[path] = self._make(path)
             return self._refs[path]
+
+    def refs(self, paths: Iterable[Path]) -> dict[str, FileRef]:
+        """Return where paths are to be had, but for those that are not there; raises likewise."""
+        refs = {str(path): self.ref(path) for path in sorted(paths)}
+        return {path: ref for path, ref in refs.items() if ref is not None}
 
     def agent(self, folder: Path, source: str) -> FileRef:
         """Return where the folder of an agent is to be had.
@@ -296,21 +301,20 @@ class FileCache:
 
 def _listed(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield what is in the folder of an agent, in order, without what belongs to tools."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name in _SKIPPED or entry.name.startswith(".venv"):
-            continue
-        yield from _below(entry, entry.name)
-
-
-def _below(path: Path, name: str) -> Iterator[tuple[str, Path]]:
-    if path.is_dir() and not path.is_symlink():
-        if (path / "pyvenv.cfg").exists():
-            return
-        for entry in sorted(path.iterdir()):
-            if entry.name not in _SKIPPED:
-                yield from _below(entry, f"{name}/{entry.name}")
-    elif path.is_file() or path.is_symlink():
-        yield name, path
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        folders[:] = [
+            name
+            for name in sorted(set(folders) - set(links))
+            if not (
+                name in _SKIPPED
+                or name.startswith(".venv")
+                or Path(parent, name, "pyvenv.cfg").exists()
+            )
+        ]
+        for path in sorted(Path(parent, name) for name in (*links, *names)):
+            if path.is_file() or path.is_symlink():
+                yield str(path.relative_to(folder)), path
 
 
 def _archived(files: Iterable[tuple[str, Path]], max_bytes: int) -> bytes | None:

@@ -1,22 +1,57 @@
-"""The rollouts that have no result yet, and where they are. Pure: no threads, no messages, no Ray.
+"""A rollout on a cluster: what was tried, what an answer makes of it, and whether it is run again.
 
-Each has one present attempt at most. An attempt that is given up is forgotten, so a result of it
-that comes late belongs to nothing and is dropped: a rollout has one result, whatever ends.
+A rollout that a node has run is over, however it ended: a broken sandbox was tried again there, by
+:class:`~pytest_intercode.rollouts.rollout.Rollout`. What is begun again on another node is what no
+node has run to its end: its machine or its process ended, or it could not be begun there. A rollout
+waits for the answer of one attempt at a time, so what an attempt that was given up answers later
+reaches nobody.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
-from collections import deque
-from dataclasses import dataclass, field
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from pytest_intercode.core.record import lost_on
-from pytest_intercode.rollouts.cluster.placement import Placement
-from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.core.record import EpisodeRecord, lost_on
+from pytest_intercode.errors import (
+    AgentError,
+    ConfigurationError,
+    EngineUnavailable,
+    InfrastructureError,
+    RolloutCancelled,
+    SandboxError,
+)
+from pytest_intercode.results.format import from_line
+from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef, with_paths
+from pytest_intercode.rollouts.cluster.messages import (
+    MALFORMED,
+    Message,
+    decode,
+    encode,
+    error_from,
+    error_of,
+    phases_of,
+    whole,
+)
+from pytest_intercode.rollouts.cluster.nodes import Loss, NodePool, Worker
+from pytest_intercode.rollouts.executor import Handle, Observer, Phase
+from pytest_intercode.rollouts.output import captured_pieces
+from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["Job", "JobTable", "Node"]
+__all__ = ["Job", "JobRunner"]
 
 _MAX_LOSSES = 2  # how often a rollout that was lost is run again
+_LOSS_TIMEOUT = 30.0  # seconds in which a process whose call has failed is known to be lost
+_MAX_STORED = 16  # files that the object store keeps for the next node that asks
 
 
 @dataclass(eq=False)
@@ -24,29 +59,29 @@ class Job:
     """A rollout that has no result yet.
 
     Attributes:
-        number: names it in messages.
         handle: what its owner has.
         observer: what is notified of it.
-        attempt: the present attempt, from 1; 0 before the first.
-        node: the id of the node that it runs on; empty while it waits.
+        lock: held while it is.
+        task: its coroutine.
+        number: names its present attempt in messages; 0 while there is none.
+        worker: where that runs.
+        turns: turns of the present attempt; None while its agent cannot have acted.
+        losses: why earlier attempts have no result.
         avoid: names of nodes that it was lost on.
-        losses: why attempts have no result.
-        turns: turns of the present attempt.
         used_turns: turns of lost attempts that its agent may have ended.
-        acting: whether its agent may be acting.
         deaths: how many processes ended under it while its agent acted.
     """
 
-    number: int
     handle: Handle
     observer: Observer
-    attempt: int = 0
-    node: str = ""
-    avoid: set[str] = field(default_factory=set)
+    lock: threading.RLock
+    task: asyncio.Task[None] | None = None
+    number: int = 0
+    worker: Worker | None = None
+    turns: int | None = None
     losses: list[str] = field(default_factory=list)
-    turns: int = 0
+    avoid: set[str] = field(default_factory=set)
     used_turns: int = 0
-    acting: bool = False
     deaths: int = 0
 
     @property
@@ -54,6 +89,12 @@ class Job:
         """How many turns its agent may take yet."""
         spec = self.handle.spec
         return (spec.max_turns or spec.task.max_turns) - self.used_turns
+
+    @property
+    def spec(self) -> RolloutSpec:
+        """What the next attempt is to do."""
+        spec = self.handle.spec
+        return replace(spec, max_turns=self.remaining_turns) if self.used_turns else spec
 
     @property
     def end_reason(self) -> str:
@@ -66,126 +107,259 @@ class Job:
             return f"the process that it ran in ended under it {self.deaths} {times}"
         return ""
 
-
-@dataclass
-class Node:
-    """A process on a node, as long as it lives.
-
-    Attributes:
-        name: the node's name, for people.
-        backend: the backend of its sandboxes.
-        jobs: what runs there, by number.
-        open_turns: how many turns were begun there, and have not ended.
-    """
-
-    name: str
-    backend: str
-    jobs: dict[int, Job] = field(default_factory=dict)
-    open_turns: int = 0
-
-
-class JobTable:
-    """Rollouts and the nodes that they run on.
-
-    Args:
-        placement: which node is next.
-
-    Attributes:
-        placement: the same.
-        jobs: the rollouts, by number.
-        nodes: the nodes, by id.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-        self.jobs: dict[int, Job] = {}
-        self.nodes: dict[str, Node] = {}
-        self._job_of: dict[Handle, Job] = {}
-        self._waiting: deque[Job] = deque()
-        self._lost: deque[Job] = deque()  # to be run again, before those that wait
-        self._numbers = itertools.count(1)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more could begin than are waiting."""
-        return self.placement.free > len(self._waiting) + len(self._lost)
-
-    def add_node(self, node_id: str, node: Node, weight: float) -> None:
-        """Take a node, or a new process on one, whose id was never used before."""
-        self.nodes[node_id] = node
-        self.placement.add(node_id, node.name, weight)
-
-    def remove_node(self, node_id: str, reason: str) -> Node | None:
-        """Take a node away, whose process is gone; what ran on it is to be lost."""
-        node = self.nodes.pop(node_id, None)
-        if node is not None:
-            self.placement.remove(node_id)
-            self.placement.note_fault(node.name, reason)
-        return node
-
-    def add(self, handle: Handle, observer: Observer) -> None:
-        """Take a rollout, to be begun after those that were added before."""
-        job = Job(next(self._numbers), handle, observer)
-        self.jobs[job.number] = self._job_of[handle] = job
-        self._waiting.append(job)
-
-    def job_of(self, handle: Handle) -> Job | None:
-        """Return a rollout's entry; None for one that is over everywhere."""
-        return self._job_of.get(handle)
-
-    def find(self, number: int, attempt: int, node: str) -> Job | None:
-        """Return the rollout whose present attempt this is; None for one that was given up."""
-        job = self.jobs.get(number)
-        return job if job is not None and (job.attempt, job.node) == (attempt, node) else None
-
-    def forget(self, job: Job) -> None:
-        """Take a rollout from wherever it is: it has a result, or needs none; may come twice."""
-        if self.jobs.pop(job.number, None) is None:
-            return  # its owner has cancelled it, when it was notified of another one
-        del self._job_of[job.handle]
-        if job.node:
-            del self.nodes[job.node].jobs[job.number]
-            self.placement.release(job.node)
-        else:
-            (self._lost if job.attempt else self._waiting).remove(job)
-
-    def lose(self, job: Job, node: Node, reason: str, *, acted: bool, unexplained: bool) -> bool:
+    def note_loss(self, node: str, reason: str, *, acted: bool, unexplained: bool) -> bool:
         """Take note of an attempt without a result; return whether the rollout is run again.
 
         Args:
-            job: the rollout, which is to be forgotten if it is not run again.
-            node: where it ran.
+            node: the name of the node where it ran.
             reason: why it has no result.
             acted: its agent may have had a part in it, so the turns that it took stay used.
             unexplained: nothing else is known to have caused it.
         """
-        del node.jobs[job.number]
-        self.placement.counts[node.name].lost += 1
-        job.losses.append(lost_on(node.name, reason))
-        job.avoid.add(node.name)
-        job.node = ""
-        if acted:
-            job.used_turns += job.turns
-            job.deaths += job.acting and unexplained
-        exhausted = acted and job.acting and job.remaining_turns <= 0
-        job.acting, job.turns = False, 0
-        self._lost.append(job)
-        return not exhausted and job.attempt <= _MAX_LOSSES
+        self.losses.append(lost_on(node, reason))
+        self.avoid.add(node)
+        began = acted and self.turns is not None
+        if began:
+            self.used_turns += self.turns or 0
+            self.deaths += unexplained
+        return len(self.losses) <= _MAX_LOSSES and not (began and self.remaining_turns <= 0)
 
-    def begin(self) -> list[tuple[Job, str]]:
-        """Begin what there are slots for: first what was lost, then in order; return it."""
-        assignments: list[tuple[Job, str]] = []
-        for jobs in (self._lost, self._waiting):
-            for _ in range(len(jobs)):
-                node = self.placement.begin(jobs[0].avoid)
-                if node is None and jobs is self._waiting:
-                    break
-                if node is None:
-                    jobs.rotate(-1)  # the next one may avoid other nodes
-                    continue
-                job = jobs.popleft()
-                job.attempt += 1
-                job.node = node
-                self.nodes[node].jobs[job.number] = job
-                assignments.append((job, node))
-        return assignments
+    def fail(self, error: Exception, stage: str) -> None:
+        """Give it its failure; ``stage`` is what failed: ``agent``, ``prepare``, ``run``."""
+        if not self.handle.over:
+            self.observer.failed(self.handle, error)
+            _pass_phases(self.handle, stage)
+            self.handle.fail(error)
+
+    def finish(self, record: EpisodeRecord) -> None:
+        """Give it its record."""
+        if not self.handle.over:
+            self.observer.ended(self.handle, record)
+            _pass_phases(self.handle, "run")
+            self.handle.recorded.set_result(record)
+
+
+class JobRunner:
+    """Has nodes play rollouts, one attempt after the other; runs on the executor's event loop.
+
+    Args:
+        pool: the nodes.
+        files: the files that nodes may ask for.
+        report: takes a line for the user.
+    """
+
+    def __init__(self, pool: NodePool, files: FileIndex, report: Callable[[str], None]) -> None:
+        self._pool = pool
+        self._files = files
+        self._report = report
+        self._numbers = itertools.count(1)
+        self._attempts: dict[int, Job] = {}  # by number
+        self._storing = threading.Lock()
+        self._stored: dict[str, list[object]] = {}  # references to pieces of files, by digest
+
+    def take_news(self, worker: Worker, message: Message) -> None:
+        """Take what a process has sent by itself."""
+        lines = [str(line)[:2000] for line in message["lines"]]
+        turns = {whole(number): whole(count) for number, count in message["turns"]}
+        for line in lines:
+            self._report(f"{worker.name}: {line}")
+        for number, count in turns.items():
+            job = self._attempts.get(number)
+            if job is not None and job.worker is worker:
+                job.turns = count
+                with job.lock:
+                    _pass_phases(job.handle, "run")
+
+    def let_go(self, digest: str) -> None:
+        """Keep a file no longer for the next node that asks."""
+        with self._storing:
+            self._stored.pop(digest, None)
+
+    async def run(self, job: Job) -> None:
+        """Have a rollout played, on one node after the other where that is lost."""
+        runs_again = True
+        while runs_again and not job.handle.over:
+            worker = await self._pool.take(job.avoid)
+            job.worker, job.turns, job.number = worker, None, next(self._numbers)
+            job.handle.phases.setdefault("prepare", Phase(time.time()))
+            self._attempts[job.number] = job
+            worker.running += 1
+            try:
+                runs_again = await self._play(job, worker)
+            finally:
+                worker.running -= 1
+                job.worker = None
+                del self._attempts[job.number]
+
+    async def _play(self, job: Job, worker: Worker) -> bool:
+        try:
+            message = await self._message(job)
+        except Exception as error:  # a file that cannot be read, a task that is not JSON
+            with job.lock:
+                job.fail(error, "prepare")
+            return False
+        try:
+            return self._take_answer(job, worker, await self._ask_to_play(job, worker, message))
+        except MALFORMED as error:
+            worker.lose(Loss(f"it sends what is not a message: {error!r:.200}"))
+        except Loss:
+            pass
+        loss = await worker.loss
+        return self._lose(job, worker, str(loss), acted=not loss.node_is_gone)
+
+    async def _message(self, job: Job) -> bytes:
+        """Return what has a node play a rollout."""
+        spec, paths, refs = job.spec, set[Path](), dict[str, FileRef]()
+        with_paths((spec.task, spec.parameters), None, paths)
+        if paths:
+            refs = await asyncio.to_thread(self._files.refs, paths)
+        fields = {"attempt": job.number, "files": list(refs.items())}
+        return encode({**fields, "spec": spec.to_json().decode()})
+
+    async def _ask_to_play(self, job: Job, worker: Worker, message: bytes) -> Message:
+        """Return a node's answer, when it has all that it needs.
+
+        Raises:
+            Loss: there is none.
+        """
+        answer: Message = {"needs": []}
+        while "needs" in answer and not job.handle.over:
+            refs = [FileRef(*ref) for ref in answer["needs"]]
+            for receipt in await asyncio.gather(*(self._send(worker, ref) for ref in refs)):
+                if "error" in receipt:
+                    return {**receipt, "stage": "prepare", "declined": True}
+            answer = await self._ask(worker, "play", message)
+        if "needs" in answer:  # it was cancelled meanwhile
+            return {"stage": "prepare", "error": error_of(RolloutCancelled("it is not wanted"))}
+        return answer
+
+    async def _send(self, worker: Worker, ref: FileRef) -> Message:
+        """Send a file to a node, once for all rollouts that wait for it; return the answer."""
+
+        async def send() -> Message:
+            references = await asyncio.to_thread(self._references, ref.digest)
+            return await self._ask(worker, "receive", list(ref), references)
+
+        if ref.digest not in worker.sending:
+            worker.sending[ref.digest] = task = asyncio.create_task(send())
+            task.add_done_callback(lambda _: worker.sending.pop(ref.digest))
+        return await worker.sending[ref.digest]
+
+    def _references(self, digest: str) -> list[object]:
+        """Put the content with a digest into the object store, if it is not there."""
+        with self._storing:
+            if digest not in self._stored:
+                references = []
+                with contextlib.suppress(OSError):  # the node says that it is not what it should be
+                    for piece in self._files.pieces(digest):
+                        references.append(self._pool.machines.put(piece))
+                self._stored[digest] = references
+                while len(self._stored) > _MAX_STORED:
+                    del self._stored[next(iter(self._stored))]
+            return self._stored[digest]
+
+    async def _ask(self, worker: Worker, method: str, *arguments: object) -> Message:
+        """Return the answer of a process.
+
+        Raises:
+            Loss: it is lost.
+        """
+        call = worker.begin_call(method, *arguments)
+        futures: set[asyncio.Future[Any]] = {call, worker.loss}
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+        if not worker.loss.done():
+            try:
+                return decode(call.result())
+            except Loss as loss:  # whoever listens to it knows why, and what it said before
+                await asyncio.wait({worker.loss}, timeout=_LOSS_TIMEOUT)
+                worker.lose(loss)
+        call.cancel()
+        raise worker.loss.result()
+
+    # -- what becomes of it
+
+    def _take_answer(self, job: Job, worker: Worker, answer: Message) -> bool:
+        """Take what a node says of a rollout; return whether it is to be run again."""
+        handle, name = job.handle, worker.name
+        phases, output = phases_of(answer), captured_pieces(answer.get("output"))
+        if "line" in answer:
+            result: EpisodeRecord | Exception = _record_of(job, str(answer["line"]), name)
+            stage, declined = "run", False
+        else:
+            result, declined = _failure_of(answer, name)
+            stage = str(answer["stage"])
+        if handle.over:  # it was cancelled, and its result counts for nothing
+            worker.counts.note_end()
+            return False
+        if declined:
+            worker.counts.note_fault(str(result))
+            return self._lose(job, worker, str(result), acted=True, error=result)
+        fault = str(result) if isinstance(result, InfrastructureError) else ""
+        worker.counts.note_end(fault)
+        with job.lock:
+            handle.phases.update(phases)
+            job.observer.printed(handle, output)
+            if isinstance(result, EpisodeRecord):
+                job.finish(result)
+            else:
+                if isinstance(result, (ConfigurationError, InfrastructureError)):
+                    # A module is missing there, say.
+                    result = type(result)(f"node {name}: {result}")
+                job.fail(result, stage)
+        return False
+
+    def _lose(
+        self, job: Job, worker: Worker, reason: str, *, acted: bool, error: Any = None
+    ) -> bool:
+        """Take note of an attempt without a result, and end a rollout that is not run again.
+
+        Args:
+            job: the rollout.
+            worker: where it ran.
+            reason: why it has no result.
+            acted: its agent may have had a part in it.
+            error: what the node itself says, which could not run it.
+
+        Returns:
+            Whether it is to be run again.
+        """
+        worker.counts.lost += 1
+        runs_again = job.note_loss(worker.name, reason, acted=acted, unexplained=error is None)
+        if runs_again or job.handle.over:
+            return runs_again
+        with job.lock:
+            if job.end_reason:
+                record = RecordBuilder(job.handle.spec).failure(AgentError(job.end_reason))
+                job.finish(replace(record, attempts=tuple(job.losses)))
+            else:
+                job.fail(error or SandboxError("; ".join(job.losses)), "prepare")
+        return False
+
+
+def _record_of(job: Job, line: str, node: str) -> EpisodeRecord:
+    """Return the record of a rollout that a node sent; what is not one is its agent's fault."""
+    builder = RecordBuilder(job.handle.spec)
+    try:
+        return builder.received(from_line(line), node, job.losses)
+    except (ConfigurationError, ValueError, RecursionError) as error:
+        reason = f"node {node} sent what is not a record of it: {error!s:.300}"
+        return replace(builder.failure(AgentError(reason)), attempts=tuple(job.losses))
+
+
+def _pass_phases(handle: Handle, stage: str) -> None:
+    """Let whoever waits for what comes before a stage go on."""
+    futures: tuple[Future[Any], ...] = (handle.made_agent, handle.reset_environment)
+    for future in futures[: {"agent": 0, "prepare": 1}.get(stage, 2)]:
+        if not future.done():
+            future.set_result(None)  # ``wait`` returns what is used instead
+
+
+def _failure_of(message: Message, node: str) -> tuple[Exception, bool]:
+    """Return what ended an attempt, and whether another node is to begin it."""
+    error = error_from(message["error"], node)
+    declined = message.get("declined") is True
+    if isinstance(error, RolloutCancelled):  # not by its owner: the process is ending
+        return SandboxError(f"it was ended there: {error}"), True
+    if isinstance(error, EngineUnavailable) and not declined:  # one node's, not everybody's
+        return InfrastructureError(str(error)), False
+    return error, declined and isinstance(error, InfrastructureError)

@@ -1,36 +1,39 @@
 """What driver and nodes send each other: JSON objects, in bytes, with a limit; never a pickle.
 
-One piece of bytes holds any number of messages, each a length in four bytes and its JSON. A node
-runs agents, so what comes from one is read with care: what is not a message raises
+A node runs agents, so what comes from one is read with care: what is not a message raises
 :class:`BadMessage`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from pytest_intercode import errors
 from pytest_intercode.agents.protocol import NoRecording
 from pytest_intercode.errors import IntercodeError, RolloutCancelled
+from pytest_intercode.rollouts.executor import Phase, PhaseName
 
 __all__ = [
+    "MALFORMED",
     "BadMessage",
     "Message",
     "decode",
     "encode",
     "error_from",
     "error_of",
+    "phases_of",
     "whole",
 ]
 
 Message: TypeAlias = "dict[str, Any]"
 
 _MAX_MESSAGE = 64 * 1024 * 1024  # bytes of a message from a node; of a record, half of that
-_LENGTH = 4
 _MAX_ERROR = 20_000  # characters
 _MAX_NUMBER = 2**53
+_PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
 
 _ERRORS: dict[str, type[Exception]] = {
     name: error_class
@@ -41,54 +44,66 @@ _ERRORS["NoRecording"] = NoRecording
 
 
 class BadMessage(Exception):
-    """Bytes of a node that are not messages."""
+    """What a node sent is not a message."""
 
 
-def encode(message: Message, **encoded: bytes) -> bytes:
-    """Return a message as bytes; several of them may be put one after another.
-
-    Args:
-        message: its fields, at least one.
-        encoded: further fields, whose values are JSON already.
-    """
-    body = json.dumps(message, separators=(",", ":")).encode("ascii")
-    for name, value in encoded.items():
-        body = b'%b,"%b":%b}' % (body[:-1], name.encode("ascii"), value)
-    return len(body).to_bytes(_LENGTH, "big") + body
+MALFORMED = (
+    *(BadMessage, KeyError, TypeError, ValueError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+"""What reading raises where something is not a message: a number is too large, a list too deep."""
 
 
-def decode(data: bytes) -> Iterator[Message]:
-    """Yield the messages of some bytes.
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return a message as bytes."""
+    return json.dumps(message, separators=(",", ":")).encode("ascii")
+
+
+def decode(data: object) -> Message:
+    """Return the message of some bytes.
 
     Raises:
-        BadMessage: they are not messages, or one is larger than 64 MiB.
+        BadMessage: they are not a message, or are more than 64 MiB.
     """
-    start = 0
-    while start < len(data):
-        size = int.from_bytes(data[start : start + _LENGTH], "big")
-        start += _LENGTH
-        if size > _MAX_MESSAGE or start + size > len(data):
-            raise BadMessage(f"a message of {size:,} bytes")
-        try:
-            message = json.loads(data[start : start + size])
-        except (ValueError, RecursionError) as error:
-            raise BadMessage(f"not JSON: {error}") from None
-        if not isinstance(message, dict):
-            raise BadMessage("not an object")
-        yield message
-        start += size
+    if not isinstance(data, bytes) or len(data) > _MAX_MESSAGE:
+        raise BadMessage("it has no bytes, or too many")
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise BadMessage("not an object")
+    return message
 
 
-def whole(message: Message, name: str) -> int:
-    """Return a field of a message that is a whole number, of which none is below zero.
+def whole(number: object) -> int:
+    """Return a number of a message that is whole, of which none is below zero.
 
     Raises:
         BadMessage: it is not, or is too large.
     """
-    number = message.get(name)
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MAX_NUMBER:
-        raise BadMessage(f"{name} is {number!r:.40}")
+        raise BadMessage(f"{number!r:.40} is not a whole number")
     return number
+
+
+def phases_of(message: Message) -> dict[PhaseName, Phase]:
+    """Return when the phases of a rollout were.
+
+    Raises:
+        BadMessage: they are not times.
+    """
+    phases = {}
+    try:
+        for name in _PHASES:
+            if name in (message.get("phases") or {}):
+                began, seconds = map(float, message["phases"][name])
+                if not (math.isfinite(began) and math.isfinite(seconds)):
+                    raise BadMessage(f"{name} took {seconds} s from {began}")
+                phases[name] = Phase(began, seconds)
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise BadMessage(f"times of phases: {error}") from None
+    return phases
 
 
 def error_of(error: BaseException) -> Message:

@@ -1,11 +1,13 @@
-"""The process of ours on a node: a worker, and what makes a whole process its own.
+"""The process of ours on a node: a threads executor whose rollouts come and leave as JSON.
 
-Ray makes one of :class:`Node` as an actor, in a process for it alone. Its methods take bytes,
-numbers and references to bytes, return bytes, and raise nothing.
+Ray makes one of :class:`Node` as an async actor, in a process for it alone. What the driver calls
+takes bytes, numbers and references to bytes, returns bytes, and raises nothing, as that would
+travel as a pickle. Of the run's budget it has what an actor next to the driver answers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -13,21 +15,53 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from pytest_intercode.rollouts.cluster.files import bundled_digest
+from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    InfrastructureError,
+    RolloutCancelled,
+)
+from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.results.format import to_line
+from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.cluster.budget import RemoteBudget
+from pytest_intercode.rollouts.cluster.files import FileCache, FileRef, bundled_digest, with_paths
+from pytest_intercode.rollouts.cluster.messages import Message, encode, error_of
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.worker import NodeWorker
-from pytest_intercode.rollouts.isolation import followed
-from pytest_intercode.rollouts.output import capture_process
+from pytest_intercode.rollouts.executor import Handle, Observer, PhaseName
+from pytest_intercode.rollouts.isolation import SharedProcess, followed, owner, owning
+from pytest_intercode.rollouts.output import CapturedOutput, capture_process
+from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.rollout import Services, expect_sandboxes, fresh_agent
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.rollouts.threads import ThreadsExecutor
+from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["Node", "differences", "versions"]
 
+_MAX_RECORD = 32 * 1024 * 1024  # bytes of its line; one that is larger is its agent's fault
+_MAX_OUTPUT = 4 * 1024 * 1024  # characters of a rollout
+_MAX_THREADS = 4096  # the driver decides how many rollouts run; a thread starts when it is needed
+_PYTEST_PHASES: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "teardown"}
+_ELSEWHERE = Path("/nonexistent")  # a path of the driver's that nothing here has
+_BUDGET_TIMEOUT = 60.0  # seconds in which the actor next to the driver answers
 _DRIVER_TIMEOUT = 60.0  # seconds without a call of the driver, after which a node ends by itself
 _CHECK_INTERVAL = 2.0
-_CLOSE_TIMEOUT = 8.0  # seconds for sandboxes to close; they end with this process in any case
+_CANCEL_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
+_CLOSE_TIMEOUT = 8.0  # seconds for all sandboxes to close; they end with this process in any case
 
 
 def versions() -> dict[str, str]:
@@ -40,19 +74,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def differences(data: bytes, expected: dict[str, str]) -> str:
+def differences(reported: Message, expected: dict[str, str]) -> str:
     """Say in what a node differs from this machine, or nothing.
 
     Args:
-        data: its :func:`versions`, as JSON.
+        reported: its :func:`versions`.
         expected: those of this machine.
     """
-    try:
-        reported = json.loads(data)
-    except (ValueError, RecursionError):
-        reported = None
-    if not isinstance(reported, dict):
-        return "it does not report its versions"
     return ", ".join(
         f"{name} {reported.get(name, 'unknown')!s:.40}, here {value}"
         for name, value in expected.items()
@@ -67,56 +95,187 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-class Node:
-    """A worker that has its process to itself."""
+class _Attempt(CapturedOutput):
+    """An attempt at a rollout, and what it printed.
 
-    def __init__(self) -> None:
+    Attributes:
+        number: the driver's name of it.
+        handle: the executor's; None before all that it needs is here.
+        cancelled: why it is not to begin.
+        turns: how many turns it has taken; None before its environment was reset.
+        answer: what the driver gets.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(_MAX_OUTPUT)
+        self.number = number
+        self.handle: Handle | None = None
+        self.cancelled = ""
+        self.turns: int | None = None
+        self.answer: Future[bytes] = Future()
+
+    def end(self, message: Message) -> None:
+        """Answer the driver, with what was printed and when."""
+        present = time.time()
+        phases = self.handle.phases if self.handle is not None else {}
+        times = {
+            name: [phase.began, phase.seconds or max(0.0, present - phase.began)]
+            for name, phase in phases.items()
+        }
+        self.answer.set_result(encode({**message, "phases": times, "output": self.take_pieces()}))
+
+    def fail(self, error: BaseException, stage: str, *, declined: bool = False) -> None:
+        """Answer with what ended it.
+
+        Args:
+            error: what did.
+            stage: what failed: ``agent``, ``prepare`` or ``run``.
+            declined: it could not be begun here, so that another node is to begin it.
+        """
+        self.end({"stage": stage, "declined": declined, "error": error_of(error)})
+
+
+class Node(Observer):
+    """Plays rollouts.
+
+    Args:
+        cache: where what the driver sends is kept; by default in the user's caches.
+    """
+
+    _settings: NodeSettings
+    _provider: SandboxProvider
+    _executor: ThreadsExecutor
+
+    def __init__(self, cache: FileCache | None = None) -> None:
+        self._cache = cache
+        self._changed = threading.Condition()  # guards what follows
+        self._turns: dict[int, int] = {}  # since the driver has asked, by attempt
+        self._lines: list[str] = []  # likewise
+        self._attempts: dict[int, _Attempt] = {}
+        self._attempt_of: dict[Handle, _Attempt] = {}
+        self._factory: AgentFactory | None = None
+        self._factory_lock = threading.Lock()
+        self._shared_loop = SharedLoop()
+        self._process = SharedProcess()
+        self._received: set[str] = set()  # digests of files that this process has put there
+        self._last_contact = time.monotonic()
+        self._set_up = self._closed = False
         self._stack = contextlib.ExitStack()
+
+    # -- what the driver calls
+
+    async def versions(self) -> bytes:
+        """Have the process for itself; return what has to be the same everywhere."""
+        threading.Thread(target=self._watch, name="intercode-watch", daemon=True).start()
         self._stack.enter_context(followed())
         capture_process()
-        self._worker: NodeWorker | None = None
-        self._last_contact = time.monotonic()
-        threading.Thread(target=self._watch, name="intercode-watch", daemon=True).start()
+        return encode(versions())
 
-    def versions(self) -> bytes:
-        """Return what has to be the same everywhere, as JSON."""
-        return json.dumps(versions()).encode()
-
-    def set_up(self, settings: bytes) -> bytes:
-        """Take the settings of the run; return the backend of sandboxes, or a problem, as JSON."""
+    async def set_up(self, data: bytes) -> bytes:
+        """Take the settings of the run; return the backend of sandboxes, or a problem."""
         self._last_contact = math.inf  # until it has answered, whatever it waits for
         try:
-            self._worker = NodeWorker(NodeSettings.from_json(settings))
+            await asyncio.to_thread(self._take_settings, NodeSettings.from_json(data))
         except Exception as error:
+            return encode({"problem": " ".join(str(error).split())})
+        finally:
             self._last_contact = time.monotonic()
-            return json.dumps({"problem": " ".join(str(error).split())}).encode()
-        return json.dumps({"backend": self._worker.backend}).encode()
+        self._set_up = True
+        return encode({"backend": self._provider.choice.backend})
 
-    def handle(self, data: bytes) -> None:
-        """Take messages of the driver."""
-        assert self._worker is not None
+    async def play(self, data: bytes) -> bytes:
+        """Run a rollout; return its record or its failure, or which files have to be sent first."""
+        self._last_contact = time.monotonic()
+        message = json.loads(data)
+        attempt = self._attempts[message["attempt"]] = _Attempt(message["attempt"])
         try:
-            self._worker.handle(data)
-        except Exception:  # it would travel as a pickle
-            os._exit(70)  # the driver notes that this process has ended
+            spec = await asyncio.to_thread(self._make_spec, message)
+            if isinstance(spec, list):
+                attempt.answer.set_result(encode({"needs": spec}))
+            else:
+                self._begin(attempt, spec)
+        except Exception as error:
+            attempt.fail(error, "prepare", declined=isinstance(error, InfrastructureError))
+        if attempt.handle is None:
+            del self._attempts[attempt.number]
+        return await asyncio.wrap_future(attempt.answer)
 
-    def receive(self, digest: str, references: Sequence[Any]) -> None:
-        """Take a file out of Ray's object store."""
-        assert self._worker is not None
+    async def receive(self, fields: Sequence[str], references: Sequence[Any]) -> bytes:
+        """Take a file out of Ray's object store; answer with an error if it cannot be kept."""
+        ref = FileRef(*fields)  # type: ignore[arg-type]
         try:
-            self._worker.receive(digest, map(_content, references))
-        except Exception:
-            os._exit(70)
+            await asyncio.to_thread(self._files.receive, ref, map(_content, references))
+        except InfrastructureError as error:
+            return encode({"error": error_of(error)})
+        self._received.add(ref.digest)
+        return encode({})
 
-    def poll(self, timeout: float) -> bytes:
-        """Return messages for the driver, as soon as there are some."""
-        assert self._worker is not None
-        return self._worker.poll(timeout)
+    async def forget(self, digest: str) -> None:
+        """Remove a file that no rollout needs any more, if it was sent to this process."""
+        if digest in self._received:
+            self._received.remove(digest)
+            self._files.remove(digest)
 
-    def close(self) -> None:
+    async def cancel(self, number: int, reason: str) -> None:
+        """End an attempt; its result is not wanted."""
+        with self._executor.lock:
+            attempt = self._attempts.get(number)
+            if attempt is not None:
+                attempt.cancelled = reason
+                if attempt.handle is not None:
+                    attempt.handle.cancel(reason)
+
+    async def news(self, timeout: float) -> bytes:
+        """Return what rollouts have done since the last call, as soon as there is something.
+
+        Args:
+            timeout: seconds to wait for it.
+        """
+        self._last_contact = time.monotonic()
+        return await asyncio.to_thread(self._take_news, timeout)
+
+    async def close(self) -> None:
         """End every rollout and every sandbox."""
-        if self._worker is not None:
-            self._worker.close()
+        await asyncio.to_thread(self._close)
+
+    def _take_settings(self, settings: NodeSettings) -> None:
+        """Know what all rollouts have in common.
+
+        Raises:
+            ConfigurationError: the settings cannot be kept here.
+        """
+        self._settings = settings
+        self._files = self._cache or FileCache()
+        os.environ.update(settings.variables)
+        self._provider = _make_provider(settings, self._files, self._report_line)
+        call = _budget_call(settings.budget) if settings.budget else None
+        services = Services(
+            sandboxes=self._provider,
+            make_agent=self._make_agent,
+            run_budget=RemoteBudget(settings.seconds, call, settings.process, self._note_turns),
+            isolate=lambda: self._process.episode(owner()),
+            shared_loop=self._shared_loop,
+        )
+        self._executor = ThreadsExecutor(services, self, _MAX_THREADS, lambda: None)
+
+    def _take_news(self, timeout: float) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turns or self._lines, timeout)
+            news = {"turns": list(self._turns.items()), "lines": self._lines}
+            self._turns, self._lines = {}, []
+        return encode(news)
+
+    def _close(self) -> None:
+        self._executor.stop()
+        for attempt in list(self._attempts.values()):
+            if attempt.handle is not None:
+                attempt.handle.cancel("the run is over")
+        self._executor.join(_CANCEL_TIMEOUT)
+        self._shared_loop.close()
+        if self._factory is not None:
+            self._factory.close()
+        self._provider.close()
+        self._closed = True
 
     def _watch(self) -> None:
         """End this process when the driver is gone, or its network, or the node that started it."""
@@ -129,19 +288,158 @@ class Node:
             if present - last_check > 2 * _CHECK_INTERVAL + 1:  # it was stopped, and heard nobody
                 resumed = present
             last_check = present
-            worker = self._worker
-            if worker is not None and worker.closed:  # Ray ends this process, unless it is gone
+            if self._closed:  # Ray ends this process, unless it is gone
                 time.sleep(_CHECK_INTERVAL)
                 os._exit(0)
             if os.getppid() != parent:  # its node is gone; the sandboxes go with this process
                 os._exit(72)
-            idle = present - self._last_contact if worker is None else worker.idle_seconds()
-            if min(idle, present - resumed) > _DRIVER_TIMEOUT:
-                threading.Thread(target=self.close, daemon=True).start()
-                deadline = time.monotonic() + _CLOSE_TIMEOUT
-                while not (worker is None or worker.closed) and time.monotonic() < deadline:
-                    time.sleep(0.1)
+            if present - max(self._last_contact, resumed) > _DRIVER_TIMEOUT:
+                if self._set_up:
+                    thread = threading.Thread(target=self._close, daemon=True)
+                    thread.start()
+                    thread.join(_CLOSE_TIMEOUT)
                 os._exit(71)
+
+    # -- rollouts
+
+    def _begin(self, attempt: _Attempt, spec: RolloutSpec) -> None:
+        with self._executor.lock:  # it begins when we let go of it
+            if attempt.cancelled:
+                attempt.fail(RolloutCancelled(attempt.cancelled), "prepare")
+            else:
+                attempt.handle = self._executor.submit(spec)
+                self._attempt_of[attempt.handle] = attempt
+
+    def _make_spec(self, message: Message) -> RolloutSpec | list[FileRef]:
+        """Return what is to be run, with paths of this machine; or which files are missing."""
+        refs = {Path(path): FileRef(*ref) for path, ref in message["files"]}
+        paths = {path: self._files.path_of(path, ref) for path, ref in refs.items()}
+        missing = [refs[path] for path, local_path in paths.items() if local_path is None]
+        for ref in (self._settings.agent_archive, self._settings.agent_file):
+            if ref is not None and self._files.path_of(_ELSEWHERE, ref) is None:
+                missing.append(ref)
+        if missing:
+            return missing
+        spec = RolloutSpec.from_json(message["spec"])
+        return with_paths(spec, {path: local for path, local in paths.items() if local}, set())
+
+    def _make_agent(self, spec: RolloutSpec) -> Agent:
+        with self._factory_lock:
+            if self._factory is None:
+                parameters = spec.parameters.keywords() if spec.parameters is not None else {}
+                self._factory = self._load_agent(parameters.keys())
+        return fresh_agent(self._factory, spec)
+
+    def _load_agent(self, parameters: Collection[str]) -> AgentFactory:
+        settings = self._settings
+        name, folder = settings.agent, settings.agent_folder
+        if settings.agent_archive is not None:
+            folder = self._files.path_of(_ELSEWHERE, settings.agent_archive)
+            if settings.agent_subfolder and ":" in name:  # a file's folder is all that was sent
+                head, _, attribute = name.rpartition(":")
+                name = f"{Path(head).name}:{attribute}"
+        if settings.agent_file is not None:
+            path = self._files.path_of(_ELSEWHERE, settings.agent_file)
+            name = f"{name.partition(':')[0]}:{path}"
+        gateway = None
+        if settings.gateway is not None:
+            prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
+            gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
+        return load_agent(name, settings.agent_arguments, folder, gateway, parameters)
+
+    def _note_turns(self, turns: int) -> None:
+        """Report that the rollout of the present thread took turns.
+
+        Should this process end under it, it is run again with the turns that remain.
+        """
+        attempt = owner()
+        if isinstance(attempt, _Attempt) and not attempt.answer.done():
+            with self._changed:
+                attempt.turns = self._turns[attempt.number] = (attempt.turns or 0) + turns
+                self._changed.notify_all()
+
+    def _report_line(self, line: str) -> None:
+        with self._changed:
+            self._lines.append(line)
+            self._changed.notify_all()
+
+    # -- what the executor notifies of, on the rollouts' threads
+
+    @contextlib.contextmanager
+    def surrounding(self, handle: Handle) -> Iterator[None]:
+        """Keep what the rollout prints; forget it when all of it is over."""
+        with self._executor.lock:
+            attempt = self._attempt_of[handle]
+        try:
+            with owning(attempt):
+                yield
+        finally:
+            del self._attempts[attempt.number], self._attempt_of[handle]
+
+    def entering(self, handle: Handle, phase: PhaseName) -> None:
+        """Note the phase that what is printed belongs to."""
+        self._attempt_of[handle].phase = _PYTEST_PHASES[phase]
+
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """Notify the driver, and have sandboxes started for a rollout like this one."""
+        self._note_turns(0)
+        provider = self._provider
+        if getattr(environment, "provider", None) is provider:
+            tasks = [handle.spec.task]
+            with contextlib.suppress(InfrastructureError):  # the run is over
+                provider.background(partial(expect_sandboxes, provider, tasks, handle.spec.profile))
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Answer with the record."""
+        line = to_line(record)
+        if len(line) > _MAX_RECORD:
+            line = to_line(RecordBuilder.too_large(record, len(line), _MAX_RECORD))
+        self._attempt_of[handle].end({"line": line})
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Answer with what ended it."""
+        attempt = self._attempt_of[handle]
+        prepared = attempt.turns is not None
+        stage = ("run" if prepared else "prepare") if handle.has_agent else "agent"
+        # Without its engine this node runs nothing, so another one is to begin it.
+        declined = isinstance(error, EngineUnavailable) and not prepared
+        attempt.fail(error, stage, declined=declined)
+
+
+def _make_provider(
+    settings: NodeSettings, files: FileCache, report: Callable[[str], None]
+) -> SandboxProvider:
+    """Return where sandboxes come from.
+
+    Raises:
+        ConfigurationError: there are none to be had, or not as the settings say.
+    """
+    sandbox = replace(settings.sandbox, hidden=(files.folder,))
+    provider = SandboxProvider(sandbox, progress=report)
+    backend = provider.backend
+    if settings.network and backend.shares_network:
+        raise ConfigurationError(
+            f"--intercode-network: a sandbox of {backend.name} would share the node's network, "
+            "and reach the ports of Ray; take Docker, or --intercode-allow-host"
+        )
+    problem = backend.problem()
+    if problem:
+        raise ConfigurationError(problem)
+    provider.check({"rootfs": "--intercode-rootfs", "registry": "--intercode-registry"})
+    return provider
+
+
+def _budget_call(name: str) -> Callable[..., Callable[[], object]]:
+    """Return what calls methods of the actor that counts the run's budget."""
+    import ray
+
+    actor = ray.get_actor(name)
+
+    def call(method: str, *arguments: object) -> Callable[[], object]:
+        answer = getattr(actor, method).remote(*arguments).future()
+        return lambda: answer.result(_BUDGET_TIMEOUT)
+
+    return call
 
 
 def _content(reference: Any) -> bytes:
@@ -150,10 +448,8 @@ def _content(reference: Any) -> bytes:
     Raises:
         OSError: it cannot be had any more.
     """
-    import ray
-
     try:
-        content: bytes = ray.get(reference)
+        content: bytes = reference.future().result()
     except Exception as error:
         raise OSError(str(error)) from None
     return content

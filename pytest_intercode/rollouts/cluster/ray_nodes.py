@@ -1,8 +1,7 @@
-"""Nodes over Ray: one actor on each, started, placed, watched and ended; files in its object store.
+"""A Ray cluster: found, allowed, joined and left without traces; one actor on each of its nodes.
 
-Ray is imported when a cluster is asked for.
-
-Actors return bytes, which Ray carries without a pickle. Ray runs no call again and starts no actor
+Ray is imported when a cluster is asked for. It starts our processes, places them, carries bytes
+(which it does without a pickle) and notices their end. It runs no call again and starts no actor
 again (``max_restarts=0``, ``max_task_retries=0``): a lost rollout is begun with the turns that
 remain, on another node if there is one, and only the driver knows these.
 """
@@ -10,343 +9,295 @@ remain, on another node if there is one, and only the driver knows these.
 from __future__ import annotations
 
 import contextlib
-import json
-import queue
+import logging
+import os
+import signal
+import socket
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.rollouts.cluster.node import Node, differences, versions
-from pytest_intercode.rollouts.cluster.ray_connection import OPTION, RayConnection
-from pytest_intercode.rollouts.cluster.transport import Event, Gone, Joined, Received, Refused
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.rollouts.cluster.budget import BudgetActor
+from pytest_intercode.rollouts.cluster.local import NO_RAY, LocalCluster
+from pytest_intercode.rollouts.cluster.node import Node
+from pytest_intercode.rollouts.cluster.nodes import Loss, Process
 
 __all__ = ["RayNodes"]
 
+_OPTION = "--intercode-cluster"
 _RESOURCE = "intercode"
-_START_TIMEOUT = 90.0  # seconds for the processes on nodes to start
-_POLL_TIMEOUT = 5.0  # seconds that a node keeps a question open
-_SILENCE_TIMEOUT = 25.0  # seconds beyond that, after which a node is given up
-_UNREACHABLE_TIMEOUT = 10.0  # seconds in which Ray knows whether a node it cannot reach is gone
-_WATCH_INTERVAL = 2.0  # seconds between two looks at the cluster
-_MAX_STORED = 64 * 1024 * 1024  # bytes of files in the object store, but for the last one
-
-
-@dataclass
-class _Process:
-    """Our process on a node of Ray's.
-
-    Attributes:
-        id: names it, and no other process.
-        host: Ray's id of its node.
-        name: the node's name, for people.
-        weight: its share of the run.
-        actor: Ray's handle of it.
-        asked_at: when it was asked last, of the monotonic clock.
-        joined: it can play.
-        gone: it is given up.
-        unreachable: since when Ray cannot reach it; 0 while it can.
-        problem: why it cannot play.
-    """
-
-    id: str
-    host: str
-    name: str
-    weight: float
-    actor: Any
-    asked_at: float = field(default_factory=time.monotonic)
-    joined: bool = False
-    gone: bool = False
-    unreachable: float = 0.0
-    problem: str = ""
+_CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer at all
+_MAX_CALLS = 10_000  # that an actor has under way; rollouts, that is, which the driver limits
+_VARIABLES = {
+    # It would upload the project, gold included, to the cluster.
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would end this process when the head is gone; the run says so instead.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
+}
 
 
 class RayNodes:
     """The nodes of a Ray cluster.
 
     Args:
-        address: ``auto``, ``HOST:PORT``, or ``local:N`` for one on this machine.
+        address: ``auto``, ``HOST:PORT``, or ``local:N`` for a cluster that is started here.
         insecure: take a cluster that asks nobody for a token.
 
     Raises:
-        ConfigurationError: Ray is not installed, the cluster does not answer or may not be used,
-            or a node has other versions than the driver.
+        ConfigurationError: Ray is not installed, or the cluster does not answer or may not be used.
     """
 
     def __init__(self, address: str, *, insecure: bool = False) -> None:
-        self._report: Callable[[Event], None] = lambda event: None
-        self._lock = threading.RLock()
-        self._processes: dict[str, _Process] = {}
-        self._process_on: dict[str, str] = {}  # ids of our processes, by Ray's id of a node
-        self._count = 0
-        self._started = False
-        self._joined: list[Joined] = []  # before it has started
-        self._closed = threading.Event()
-        self._answers: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._stored: dict[str, tuple[list[Any], int]] = {}  # references and bytes, by digest
-        self._expected = versions()
-        self._connection = RayConnection(address, insecure=insecure)
-        self._ray = self._connection.ray
+        self._local: LocalCluster | None = None
+        self._environment = {name: os.environ.get(name) for name in _VARIABLES}
+        self._resources: dict[str, dict[str, Any]] = {}  # of an actor, by Ray's id of the node
+        self._counter: Any = None
+        self._ray: Any = None
+        os.environ.update(_VARIABLES)
+        try:
+            if address.startswith("local:"):
+                self._start_local(address)
+            self._ray = _imported()  # it reads its variables when it is imported
+            self._connect(address, insecure)
+        except BaseException:
+            self.close()
+            raise
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
-        """Start a process on every node, wait for them, and return those that have joined.
-
-        Raises:
-            ConfigurationError: one does not start, has other versions, or cannot play.
-        """
-        self._report = report
-        self._settings = settings
-        threading.Thread(target=self._pump, name="intercode-ray", daemon=True).start()
-        self._find_nodes()
-        deadline = time.monotonic() + _START_TIMEOUT
-        while time.monotonic() < deadline:
-            with self._lock:
-                processes = list(self._processes.values())
-            if processes and all(process.joined or process.gone for process in processes):
-                break
-            time.sleep(0.05)
-        problems = [f"node {process.name}: {p}" for process in processes if (p := process.problem)]
-        problems += [
-            f"node {process.name}: no process of ours started in {_START_TIMEOUT:.0f} s; other "
-            "jobs may have its CPUs"
-            for process in processes
-            if not (process.joined or process.gone)
-        ]
-        if problems or not processes:
-            raise ConfigurationError(
-                f"{OPTION}: " + ("; ".join(problems) or "no node of the cluster has CPUs")
-            )
-        with self._lock:
-            self._started = True
-        threading.Thread(target=self._watch, name="intercode-nodes", daemon=True).start()
-        return self._joined
-
-    def _find_nodes(self) -> None:
-        """Start processes on nodes that have none."""
+    def find(self) -> Mapping[str, tuple[str, float]]:
+        """Return the name and the weight of each node that is there, by Ray's id of it."""
+        nodes = {}
         for node in self._ray.nodes():
             resources = node.get("Resources") or {}
             weight = float(resources.get(_RESOURCE) or resources.get("CPU") or 0)
-            host = str(node["NodeID"])
-            with self._lock:
-                if node["Alive"] and weight > 0 and host not in self._process_on:
-                    self._start(host, node, weight, _RESOURCE in resources)
+            node_id = str(node["NodeID"])
+            if node["Alive"] and weight > 0:
+                host = node.get("NodeManagerHostname") or node["NodeManagerAddress"]
+                nodes[node_id] = f"{host}-{node_id[:6]}", weight
+                declared = {"resources": {_RESOURCE: weight}, "num_cpus": 0}
+                self._resources[node_id] = (
+                    declared if _RESOURCE in resources else {"num_cpus": weight}
+                )
+        return nodes
 
-    def _start(self, host: str, node: Mapping[str, Any], weight: float, declared: bool) -> None:
-        strategies = self._ray.util.scheduling_strategies
-        self._count += 1
-        name = f"{node.get('NodeManagerHostname') or node['NodeManagerAddress']}-{host[:6]}"
-        resources = {"resources": {_RESOURCE: weight}, "num_cpus": 0}
-        groups = {"handle": 1, "poll": 1, "files": 2}
-        actor = self._ray.remote(concurrency_groups=groups)(Node).options(
-            **(resources if declared else {"num_cpus": weight}),
+    def start(self, node: str) -> Process:
+        """Start a process of ours on a node."""
+        actor = self._ray.remote(Node).options(
+            **self._resources[node],
             max_restarts=0,
             max_task_retries=0,
-            scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(host, soft=False),
+            max_concurrency=_MAX_CALLS,
+            scheduling_strategy=self._on(node),
         )
-        process = _Process(f"{name}#{self._count}", host, name, weight, actor.remote())
-        self._processes[process.id] = process
-        self._process_on[host] = process.id
-        self._call(process, "versions", "poll", then=self._take_versions)
+        return _RayProcess(self._ray, actor.remote())
 
-    # -- what nodes answer, on the thread of the pump
+    def put(self, content: bytes) -> object:
+        """Put bytes into the object store."""
+        return self._ray.put(content)
 
-    def _call(
-        self,
-        process: _Process,
-        method: str,
-        group: str,
-        *arguments: Any,
-        then: Callable[[_Process, bytes], None],
-    ) -> None:
-        process.asked_at = time.monotonic()
-        remote = getattr(process.actor, method).options(concurrency_group=group).remote
+    def count(self, budget: bytes) -> str:
+        """Start what counts the run's budget, on this machine; it ends with the driver."""
+        name = f"budget-{uuid.uuid4().hex}"
+        self._counter = (
+            self._ray.remote(BudgetActor)
+            .options(
+                name=name,
+                num_cpus=0,
+                max_restarts=-1,
+                scheduling_strategy=self._on(self._ray.get_runtime_context().get_node_id()),
+            )
+            .remote(budget)
+        )
+        return name
 
-        def take(future: Any) -> None:
-            self._answers.put(lambda: self._take(process, future, then))
+    def close(self) -> None:
+        """Leave the cluster, and put the environment back."""
+        self._counter = None
+        if self._ray is not None:
+            with _undisturbed(), contextlib.suppress(Exception):
+                self._ray.shutdown()
+        if self._local is not None:
+            self._local.close()
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
-        remote(*arguments).future().add_done_callback(take)
+    def _on(self, node: str) -> object:
+        strategies = self._ray.util.scheduling_strategies
+        return strategies.NodeAffinitySchedulingStrategy(node, soft=False)
 
-    def _pump(self) -> None:
-        while (take := self._answers.get()) is not None and not self._closed.is_set():
-            take()
-
-    def _take(
-        self, process: _Process, future: Any, then: Callable[[_Process, bytes], None]
-    ) -> None:
-        """Take an answer, unless its process was given up."""
-        error = None if process.gone else future.exception()
-        if process.gone or (error is not None and self._ask_again(process, error)):
-            return
-        if error is not None:
-            self._give_up(process, _reason(error), process_alone=not _of_node(error))
-        elif process.unreachable:  # what it sent meanwhile is lost
-            self._give_up(process, "it could not be reached for a while", process_alone=True)
-        elif not isinstance(data := future.result(), bytes):
-            self._give_up(process, "it sends what is not bytes", process_alone=True)
-        else:
-            then(process, data)
-
-    def _take_versions(self, process: _Process, data: bytes) -> None:
-        differing = differences(data, self._expected)
-        if differing:
-            self._give_up(process, differing, process_alone=True)
-        else:
-            self._call(process, "set_up", "poll", self._settings(), then=self._take_backend)
-
-    def _take_backend(self, process: _Process, data: bytes) -> None:
+    def _start_local(self, address: str) -> None:
         try:
-            answer = json.loads(data)
-            problem = str(answer["problem"]) if "problem" in answer else ""
-            backend = str(answer.get("backend", ""))
-        except (ValueError, RecursionError, AttributeError, TypeError):
-            problem, backend = "it sends what is not an answer", ""
-        if problem:
-            self._give_up(process, problem, process_alone=True)
-            return
-        process.joined = True
-        event = Joined(process.id, process.name, process.weight, backend)
-        with self._lock:
-            if not self._started:
-                self._joined.append(event)
-        if self._started and event not in self._joined:
-            self._report(event)
-        self._call(process, "poll", "poll", _POLL_TIMEOUT, then=self._take_messages)
+            self._local = LocalCluster(int(address.partition(":")[2]))
+        except EngineUnavailable as error:
+            raise ConfigurationError(f"{_OPTION}={address}: {error}") from None
+        for name, value in self._local.variables.items():
+            self._environment.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
 
-    def _take_messages(self, process: _Process, data: bytes) -> None:
-        if data:
-            self._report(Received(process.id, data))
-        self._call(process, "poll", "poll", _POLL_TIMEOUT, then=self._take_messages)
+    def _connect(self, address: str, insecure: bool) -> None:
+        source = f"{_OPTION}={address}"
+        if self._local is not None:
+            target = self._local.address
+        else:
+            target = _resolve(address, source)
+            if os.environ.get("RAY_AUTH_MODE") != "token" and not insecure:
+                raise ConfigurationError(
+                    f"{source}: a Ray cluster runs code of whoever reaches it: start it and this "
+                    "with RAY_AUTH_MODE=token (docs/cluster.md), or give "
+                    "--intercode-cluster-insecure if nobody else reaches it"
+                )
+            _probe(target, source)
+        if self._ray.is_initialized():
+            raise ConfigurationError(
+                f"{source}: this process is connected to a Ray cluster already"
+            )
+        with _undisturbed(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _quiet()
+            try:
+                self._ray.init(
+                    address=target,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    namespace="pytest-intercode",
+                )
+            except Exception as error:
+                text = " ".join(str(error).split())
+                raise ConfigurationError(f"{source}: {text:.400}") from None
 
-    def _ask_again(self, process: _Process, error: BaseException) -> bool:
-        """Ask a process again that Ray cannot reach, and knows of later that its node is gone."""
-        if not isinstance(error, self._ray.exceptions.ActorUnavailableError):
-            return False
-        process.unreachable = process.unreachable or time.monotonic()
-        late = time.monotonic() > process.unreachable + _UNREACHABLE_TIMEOUT
-        if late or not process.joined or self._closed.wait(0.1):
-            return False
-        self._call(process, "poll", "poll", 0.0, then=self._take_messages)
-        return True
 
-    def _give_up(self, process: _Process, reason: str, *, process_alone: bool) -> None:
-        with self._lock:
-            if process.gone:
-                return
-            process.gone = True
-        if process.joined:
-            self._report(Gone(process.id, reason, process_alone))
-            return
-        process.problem = reason
-        self._kill(process)
-        if self._started:
-            self._report(Refused(process.name, reason))
+class _RayProcess:
+    """An actor of Ray's, one :class:`Node`."""
 
-    def _watch(self) -> None:
-        """Look for nodes that are new, and for those that do not answer."""
-        last_look = time.monotonic()
-        while not self._closed.wait(_WATCH_INTERVAL):
-            present = time.monotonic()
-            paused, last_look = present - last_look > 3 * _WATCH_INTERVAL, present
-            with contextlib.suppress(Exception):  # the head may be gone; what runs goes on
-                self._find_nodes()
-            with self._lock:
-                processes = list(self._processes.values())
-            for process in processes:
-                if paused:
-                    process.asked_at = present
-                age = present - process.asked_at
-                if process.joined and age > _POLL_TIMEOUT + _SILENCE_TIMEOUT:
-                    reason = f"it has not answered for {age:.0f} s"
-                    self._give_up(process, reason, process_alone=True)
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray = ray
+        self._actor = actor
 
-    # -- what the driver sends
+    async def call(self, method: str, *arguments: object) -> object:
+        """Call a method.
 
-    def send(self, node: str, data: bytes) -> None:
-        """Send messages to a node."""
-        process = self._processes.get(node)
-        if process is not None and not process.gone:
-            with contextlib.suppress(Exception):  # its end is reported by itself
-                process.actor.handle.options(concurrency_group="handle").remote(data)
+        Raises:
+            Loss: the process has ended, or cannot be reached.
+        """
+        try:
+            return await getattr(self._actor, method).remote(*arguments)
+        except Exception as error:
+            unavailable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
+            raise _loss(error, temporary=unavailable) from None
 
-    def send_file(self, node: str, digest: str, pieces: Callable[[], Iterator[bytes]]) -> None:
-        """Put content into the object store, if it is not there, for a node to take it from."""
-        process = self._processes.get(node)
-        if process is None or process.gone:
-            return
-        references: list[Any] = []
-        with contextlib.suppress(OSError):  # else the node says that it is not what it should be
-            references = self._references(digest, pieces)
+    def kill(self) -> None:
+        """End it."""
         with contextlib.suppress(Exception):
-            process.actor.receive.options(concurrency_group="files").remote(digest, references)
-
-    def _references(self, digest: str, pieces: Callable[[], Iterator[bytes]]) -> list[Any]:
-        with self._lock:
-            stored = self._stored.pop(digest, None)
-        if stored is None:
-            sizes, references = [0], []
-            for piece in pieces():
-                references.append(self._ray.put(piece))
-                sizes.append(len(piece))
-            stored = references, sum(sizes)
-        with self._lock:
-            self._stored[digest] = stored  # as the one that was asked for last
-            while len(self._stored) > 1 and sum(s for _, s in self._stored.values()) > _MAX_STORED:
-                del self._stored[next(iter(self._stored))]
-        return stored[0]
-
-    def replace(self, node: str) -> None:
-        """End a process that was given up; another one is started on its node, if that is there."""
-        with self._lock:
-            process = self._processes.pop(node, None)
-            if process is None:
-                return
-            process.gone = True
-            if self._process_on.get(process.host) == node:
-                del self._process_on[process.host]
-        self._kill(process)
-
-    def _kill(self, process: _Process) -> None:
-        with contextlib.suppress(Exception):
-            self._ray.kill(process.actor, no_restart=True)
-
-    def close(self, timeout: float) -> None:
-        """End our processes, and leave the cluster; may be called twice."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._answers.put(None)
-        with self._lock:
-            processes = list(self._processes.values())
-        with contextlib.suppress(Exception):  # nodes may be gone
-            closing = [
-                process.actor.close.options(concurrency_group="files").remote()
-                for process in processes
-                if process.joined and not process.gone
-            ]
-            if closing:
-                self._ray.wait(closing, num_returns=len(closing), timeout=timeout)
-        for process in processes:
-            self._kill(process)
-        self._stored.clear()
-        self._connection.close()
+            self._ray.kill(self._actor, no_restart=True)
 
 
-def _of_node(error: BaseException) -> bool:
-    """Whether an error of Ray's says that a whole node is gone, and not our process alone."""
-    text = str(error)
-    return "node has died" in text or "node was terminated" in text
-
-
-def _reason(error: BaseException) -> str:
+def _loss(error: BaseException, *, temporary: bool) -> Loss:
     """Return an error of Ray's in a few words."""
-    if _of_node(error):
-        return "the node is gone"
     text = " ".join(str(error).split())
+    if "node has died" in text or "node was terminated" in text:
+        return Loss("the node is gone", node_is_gone=True)
     for mark in ("Worker exit type:", "The actor died because of an error raised in its creation"):
         if mark in text:
-            return (
-                f"its process has ended ({text[text.index(mark) :].partition(' Some ')[0][:200]})"
-            )
-    return f"its process has ended ({text:.200})"
+            text = text[text.index(mark) :].partition(" Some ")[0]
+            break
+    return Loss(f"its process has ended ({text:.200})", temporary=temporary)
+
+
+def _imported() -> Any:
+    """Import Ray, and put back what it replaces in this process.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    with _undisturbed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import ray
+            import ray.util.scheduling_strategies
+        except ImportError as error:
+            raise ConfigurationError(f"{NO_RAY} ({error})") from None
+    return ray
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put back the handlers of signals and of errors that Ray replaces, and pytest's prompt."""
+    hook, prompt = sys.excepthook, os.environ.get("PYTHONBREAKPOINT")
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGINT) if main else ()
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+        os.environ.pop("PYTHONBREAKPOINT", None)
+        if prompt is not None:
+            os.environ["PYTHONBREAKPOINT"] = prompt
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def _quiet() -> None:
+    """Keep Ray's messages off the terminal, which is pytest's."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    with contextlib.suppress(ImportError, AttributeError):  # an earlier cluster's token
+        from ray._raylet import AuthenticationTokenLoader
+
+        AuthenticationTokenLoader.instance().reset_cache()
+    with contextlib.suppress(ImportError, AttributeError):
+        from ray._private import worker
+
+        worker.print_to_stdstream = lambda *_, **__: None
+
+
+def _resolve(address: str, source: str) -> str:
+    """Return the address that is meant by ``auto``; refuse what cannot be used.
+
+    Raises:
+        ConfigurationError: there is none, or it is a client's.
+    """
+    if address.startswith("ray://") or os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
+        raise ConfigurationError(
+            f"{source}: the driver has to run on a machine of the cluster, and Ray's client "
+            "(ray://) is not; use ray job submit (docs/cluster.md)"
+        )
+    if address != "auto":
+        return address
+    if variable := os.environ.get("RAY_ADDRESS"):
+        return variable
+    with contextlib.suppress(Exception):
+        from ray._private.services import canonicalize_bootstrap_address
+
+        bootstrap_address = canonicalize_bootstrap_address("auto")
+        if bootstrap_address:
+            return str(bootstrap_address)
+    raise ConfigurationError(
+        f"{source}: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; ray start "
+        "makes one, or give its address, or local:N"
+    )
+
+
+def _probe(address: str, source: str) -> None:
+    """Check that a service listens there, as Ray itself would wait for minutes.
+
+    Raises:
+        ConfigurationError: nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigurationError(f"{source}: auto, HOST:PORT or local:N is needed")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT):
+            return
+    except OSError as error:
+        raise ConfigurationError(
+            f"{source}: no Ray cluster answers at {address}: {error.strerror or error}"
+        ) from None

@@ -33,40 +33,43 @@ class NodeSettings:
         sandbox: where sandboxes come from.
         variables: environment variables of the driver that nodes are to have; no text shows them.
         gateway: how programs reach models: the fields of the gateway's settings that are not keys.
-        limited: whether the run's turns, tokens or cost are limited; the driver counts them.
         network: sandboxes reach the network.
         seconds: what is left of the run's time; None for no limit.
+        budget: the name of the actor that counts what the run uses up; empty where nothing but its
+            time is limited.
+        process: names the process that gets this.
     """
 
     agent: str = ""
     agent_arguments: Mapping[str, str] = field(default_factory=dict)
     agent_folder: Path | None = None
-    agent_file: tuple[Path, FileRef] | None = None
+    agent_file: FileRef | None = None
     agent_archive: FileRef | None = None
     agent_subfolder: str = ""
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     gateway: Mapping[str, Any] | None = None
-    limited: bool = False
     network: bool = False
     seconds: float | None = None
+    budget: str = ""
+    process: str = ""
 
-    def to_json(self, seconds: float | None = None) -> bytes:
-        """Return it as JSON, with what is left of the run's time."""
-        fields = {**vars(self), "sandbox": self.sandbox.to_fields(), "seconds": seconds}
+    def to_json(self) -> bytes:
+        """Return it as JSON."""
+        fields = {**vars(self), "sandbox": self.sandbox.to_fields()}
         return json.dumps(fields, default=str).encode("ascii")
 
     @classmethod
     def from_json(cls, data: bytes) -> NodeSettings:
         """Return what :meth:`to_json` wrote."""
         fields = json.loads(data)
-        file = fields["agent_file"]
         folder, archive = fields["agent_folder"], fields["agent_archive"]
+        file = fields["agent_file"]
         return cls(
             **{
                 **fields,
                 "agent_folder": None if folder is None else Path(folder),
-                "agent_file": None if file is None else (Path(file[0]), FileRef(*file[1])),
+                "agent_file": None if file is None else FileRef(*file),
                 "agent_archive": None if archive is None else FileRef(*archive),
                 "sandbox": SandboxSettings.from_fields(fields["sandbox"]),
             }
@@ -98,8 +101,7 @@ def with_agent_files(settings: NodeSettings, files: FileIndex, source: str) -> N
     head, _, argument = name.partition(":")
     if head == "replay":
         path = (folder / Path(argument.strip()).expanduser()).resolve()
-        ref = files.ref(path)
-        return replace(settings, agent_file=(path, ref)) if ref is not None else settings
+        return replace(settings, agent_file=files.ref(path))
     if head in _PROGRAMS:
         words = shlex.split(argument)
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):

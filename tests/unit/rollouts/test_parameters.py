@@ -91,7 +91,7 @@ def test_copies_of_files_are_removed_when_nothing_uses_them(tmp_path: Path) -> N
         return {path.read_text() for path in user.kept}
 
     source = ParameterSource("a test", frozenset(["w"]))
-    source.user = user = User()
+    source.user = user = User()  # type: ignore[assignment]  # what an executor has of it
     path = tmp_path / "w"
     taken = []
     for text in ("a", "b", "c"):

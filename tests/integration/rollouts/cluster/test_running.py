@@ -291,9 +291,9 @@ def test_a_node_with_other_versions_is_refused_in_one_line(
 ) -> None:
     """The driver pretends to be of another version; the nodes are what they are."""
     (folder / "other.py").write_text(
-        "from pytest_intercode.rollouts.cluster import ray_nodes\n"
-        "own = ray_nodes.versions()\n"
-        "ray_nodes.versions = lambda: {**own, 'Python': '3.9.1', 'Ray': '2.0.0'}\n"
+        "from pytest_intercode.rollouts.cluster import nodes\n"
+        "own = nodes.versions()\n"
+        "nodes.versions = lambda: {**own, 'Python': '3.9.1', 'Ray': '2.0.0'}\n"
     )
     run = cluster.run(
         folder, "-p", "other", "suite.yaml", "--intercode-agent=oracle", PYTHONPATH=str(folder)

@@ -1,107 +1,135 @@
-"""The run's budget on nodes: the driver counts, and a node takes no turn that it was not given."""
+"""The run's budget on nodes: one actor counts, and a node takes no turn that it was not given."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from pytest_intercode.core.usage import Usage
-from pytest_intercode.rollouts.cluster import budget as budget_module
-from pytest_intercode.rollouts.cluster.budget import RemoteBudget, amounts_of
-from pytest_intercode.rollouts.cluster.messages import BadMessage, Message
+from pytest_intercode.core.usage import RunLimits, Usage
+from pytest_intercode.rollouts.budgets import Amounts, RunBudget
+from pytest_intercode.rollouts.cluster.budget import BudgetActor, RemoteBudget, budget_message
+from pytest_intercode.rollouts.cluster.messages import BadMessage
+
+EXHAUSTED = "the run's 3 turns are used up"
+Draw = Callable[..., RemoteBudget]
 
 
-def _budget(
-    answer: Callable[[Message], Message | None], *, limited: bool = True, **more: Any
-) -> tuple[RemoteBudget, list[Message], list[int]]:
-    sent: list[Message] = []
+@pytest.fixture
+def budget() -> RunBudget:
+    return RunBudget(RunLimits(turns=3, cost=1.0))
+
+
+@pytest.fixture
+def actor(budget: RunBudget) -> Iterator[BudgetActor]:
+    with budget.shared() as path:
+        yield BudgetActor(budget_message(budget, path))
+
+
+@pytest.fixture
+def draw(actor: BudgetActor) -> Draw:
+    def call(method: str, *arguments: Any) -> Callable[[], object]:
+        answer = getattr(actor, method)(*arguments)
+        return lambda: answer
+
+    def make(node: str = "node", turns: list[int] | None = None) -> RemoteBudget:
+        note = (lambda count: None) if turns is None else turns.append
+        return RemoteBudget(None, call, node, note)
+
+    return make
+
+
+def test_every_turn_is_asked_for_and_its_end_reported(budget: RunBudget, draw: Draw) -> None:
     turns: list[int] = []
-
-    def send(message: Message) -> None:
-        sent.append(message)
-        reply = answer(message) if "call" in message else None
-        if reply is not None:
-            budget.take_answer({"call": message["call"], "refused": "", "exhausted": "", **reply})
-
-    budget = RemoteBudget(limited, more.get("seconds"), send, turns.append)
-    return budget, sent, turns
-
-
-def test_every_turn_is_asked_for_and_its_end_reported() -> None:
-    budget, sent, turns = _budget(lambda message: {})
-    assert budget.begin_turn() == ""
-    budget.end_turn(True)
-    assert budget.begin_turn() == ""
-    budget.end_turn(False)  # its sandbox broke
-    assert [message["what"] for message in sent] == ["begin_turn", "end_turn"] * 2
-    assert [message["taken"] for message in sent[1::2]] == [True, False]
+    first, second = draw("first", turns), draw("second")
+    assert first.begin_turn() == second.begin_turn() == ""
+    first.end_turn(True)
     assert turns == [1]
+    assert budget.begin_turn() == "", "the driver's own"
+    assert first.begin_turn() == EXHAUSTED, "the last ones are under way"
+    second.end_turn(False)  # its sandbox broke
+    assert first.begin_turn() == ""
+    assert first.charge() == EXHAUSTED, "so that no other one is asked for"
+    first.end_turn(True)
+    assert budget.used == Amounts(turns=3)
 
 
-def test_what_is_refused_and_what_is_exhausted_is_known() -> None:
-    budget, _, _ = _budget(lambda message: {"exhausted": "the run's 1 turns are used up"})
-    assert budget.begin_turn() == "", "the last one"
-    assert budget.charge() == "the run's 1 turns are used up", "so that no other one is asked for"
-    budget, _, _ = _budget(lambda message: {"refused": "used up", "exhausted": "used up"})
-    assert budget.begin_turn() == "used up"
+def test_what_a_lost_node_has_begun_is_used_up(budget: RunBudget, draw: Draw) -> None:
+    first, second = draw("first"), draw("second")
+    assert first.begin_turn() == first.begin_turn() == ""
+    first.end_turn(True)  # and then it is gone
+    assert second.begin_turn() == ""
+    assert second.begin_turn() == EXHAUSTED
 
 
-def test_what_a_request_costs_is_charged() -> None:
-    budget, sent, turns = _budget(lambda message: {"refused": "used up"})
-    assert budget.charge(Usage(input_tokens=3, output_tokens=4, cost=0.5), turns=2) == "used up"
-    assert amounts_of(sent[0]) == (2, 7, 0.5)
+def test_a_node_gains_no_turns_by_giving_back_what_it_never_had(
+    budget: RunBudget, draw: Draw
+) -> None:
+    first = draw("first")
+    assert first.begin_turn() == ""
+    first.end_turn(True)
+    with pytest.raises(ValueError, match="not begun"):
+        first.end_turn(False)
+    assert budget.used == Amounts(turns=1)
+
+
+def test_what_a_request_costs_is_charged(budget: RunBudget, draw: Draw) -> None:
+    turns: list[int] = []
+    first = draw("first", turns)
+    assert first.charge(Usage(input_tokens=3, output_tokens=4, cost=0.5), turns=2) == ""
+    assert budget.used == (2, 7, 0.5)
     assert turns == [2]
+    assert "budget of 1 in cost" in first.charge(Usage(input_tokens=1, cost=0.5))
+
+
+def test_an_actor_that_is_started_again_goes_on(budget: RunBudget) -> None:
+    with budget.shared() as path:
+        data = budget_message(budget, path)
+        BudgetActor(data).begin_turn("node")
+        BudgetActor(data).begin_turn("node")
+    assert budget.used == Amounts(turns=2)
 
 
 def test_nothing_is_asked_where_nothing_is_limited() -> None:
-    budget, sent, turns = _budget(lambda message: pytest.fail("it asks"), limited=False)
-    assert budget.begin_turn() == budget.charge(Usage(input_tokens=1)) == ""
-    budget.end_turn(True)
-    assert (sent, turns) == ([], [1])
+    turns: list[int] = []
+    remote = RemoteBudget(None, None, "node", turns.append)
+    assert remote.begin_turn() == remote.charge(Usage(input_tokens=1)) == ""
+    remote.end_turn(True)
+    assert turns == [1]
 
 
 def test_the_time_is_looked_at_here() -> None:
-    budget, sent, _ = _budget(lambda message: {}, seconds=0.01)
+    remote = RemoteBudget(0.01, None, "node", lambda turns: None)
     time.sleep(0.02)
-    assert "seconds are used up" in budget.begin_turn()
-    assert "seconds are used up" in budget.charge()
-    assert not sent
+    assert "seconds are used up" in remote.begin_turn()
+    assert "seconds are used up" in remote.charge()
 
 
-def test_a_driver_that_does_not_answer_gives_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_module, "_ANSWER_TIMEOUT", 0.02)
-    budget, _, _ = _budget(lambda message: None)
-    assert budget.begin_turn() == "the driver, which counts what the run uses up, does not answer"
+def test_a_driver_that_does_not_answer_gives_no_turn() -> None:
+    def call(method: str, *arguments: object) -> Callable[[], object]:
+        raise TimeoutError
 
-
-def test_nobody_waits_for_the_driver_once_the_run_is_over() -> None:
-    budget, sent, _ = _budget(lambda message: None)
-    reasons: list[str] = []
-    thread = threading.Thread(target=lambda: reasons.append(budget.begin_turn()))
-    thread.start()
-    while not sent:
-        time.sleep(0.001)
-    budget.close()
-    thread.join(10)
-    assert reasons == ["the run is over"] == [budget.begin_turn()]
+    remote = RemoteBudget(None, call, "node", lambda turns: None)
+    reason = "the driver, which counts what the run uses up, does not answer"
+    assert remote.begin_turn() == reason
 
 
 @pytest.mark.parametrize(
-    "message",
+    "amounts",
     [
-        {},
-        {"turns": -1, "tokens": 0, "cost": 0.0},
-        {"turns": True, "tokens": 0, "cost": 0.0},
-        {"turns": 1, "tokens": 10**400, "cost": 0.0},
-        {"turns": 1, "tokens": 0, "cost": -0.1},
-        {"turns": 1, "tokens": 0, "cost": float("inf")},
-        {"turns": 1, "tokens": 0, "cost": "1"},
+        (-1, 0, 0.0),
+        (True, 0, 0.0),
+        (1, 10**400, 0.0),
+        (1, 0, -0.1),
+        (1, 0, float("inf")),
+        (1, 0, float("nan")),
     ],
 )
-def test_what_are_not_amounts_is_refused(message: Message) -> None:
-    with pytest.raises(BadMessage):
-        amounts_of(message)
+def test_what_are_not_amounts_is_refused(
+    actor: BudgetActor, budget: RunBudget, amounts: tuple[Any, ...]
+) -> None:
+    with pytest.raises((BadMessage, ValueError)):
+        actor.charge(*amounts)
+    assert budget.used == Amounts()

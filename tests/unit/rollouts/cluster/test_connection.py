@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import pytest_intercode
-from benchmarks.sleeping_nodes import SleepingNodes
+from benchmarks.sleeping_nodes import SleepingNodes, SleepingProcess
 from pytest_intercode import Cluster, Task, run_rollouts
 from pytest_intercode.environments import registry
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.cluster import connection
 from pytest_intercode.rollouts.cluster.messages import encode
-from pytest_intercode.rollouts.cluster.transport import Received, Transport
+from pytest_intercode.rollouts.cluster.nodes import Machines
 from tests.unit.rollouts.test_stream import Adding
 
 POLICY = """\
@@ -41,30 +41,15 @@ def function(observation):
 TASK = Task("t", "Do something.", ("true",), "bash", "s", "d", max_turns=10)
 
 
-class Nodes(SleepingNodes):
-    """Also notes what they were told."""
-
-    def __init__(self, nodes: int = 2, **more: Any) -> None:
-        super().__init__(nodes, **more)
-        self.told: list[dict[str, Any]] = []
-
-    def send(self, node: str, data: bytes) -> None:
-        self.told.append(json.loads(data[4:]))
-        super().send(node, data)
-
-    def of(self, what: str) -> list[dict[str, Any]]:
-        return [message for message in self.told if message["what"] == what]
-
-
 class Pretended(Cluster):
     """A cluster of such nodes."""
 
-    def __init__(self, nodes: Nodes, **more: Any) -> None:
+    def __init__(self, nodes: SleepingNodes, **more: Any) -> None:
         super().__init__("pretended", **more)
         self.nodes = nodes
         self.connected = 0
 
-    def make_transport(self) -> Transport:
+    def machines(self) -> Machines:
         self.connected += 1
         return self.nodes
 
@@ -77,7 +62,7 @@ def start() -> Iterator[Start]:
     made: list[Pretended] = []
 
     def begin(nodes: int = 2, wait: float = 300.0, **more: Any) -> Pretended:
-        made.append(Pretended(Nodes(nodes, **more), wait=wait))
+        made.append(Pretended(SleepingNodes(nodes, **more), wait=wait))
         return made[-1]
 
     yield begin
@@ -140,7 +125,7 @@ def test_leaving_cancels_what_runs_and_waits_for_the_nodes(start: Start) -> None
     with run_rollouts(tasks(), "policy.py:Policy", concurrency=4, cluster=cluster) as records:
         next(records)
         until(lambda: cluster.nodes.begun == 5)
-    assert len(cluster.nodes.of("cancel")) == 4
+    until(lambda: cluster.nodes.cancelled == 4)
     assert not cluster.in_use
     assert next(iter(cluster.counts.values())).done == 5, "the nodes said that they are over"
     with pytest.raises(StopIteration):
@@ -155,9 +140,8 @@ def test_a_lost_node_costs_nothing_but_time(start: Start) -> None:
     ) as records:
         first = next(records)
         until(lambda: cluster.nodes.begun == 9)
-        node = next(name for name in cluster.nodes._nodes if name.startswith("node-0"))
         killed.set()
-        cluster.nodes.kill(node, process=False)
+        cluster.nodes.kill(cluster.nodes.processes[0], node=True)
         found = [first, *records]
     assert sorted(int(r.task.id[1:]) for r in found) == list(range(60))
     again = [r for r in found if r.attempts]
@@ -168,12 +152,14 @@ def test_a_lost_node_costs_nothing_but_time(start: Start) -> None:
 
 def test_without_nodes_the_stream_raises_and_the_next_one_connects_again(start: Start) -> None:
     cluster = start(1, wait=0.2, seconds=lambda: 60.0)
-    cluster.nodes.replace = lambda node: None  # type: ignore[method-assign]
     with run_rollouts(tasks(), "policy.py:Policy", concurrency=2, cluster=cluster) as records:
-        threading.Timer(0.2, lambda: cluster.nodes.kill(next(iter(cluster.nodes._nodes)))).start()
+        cluster.nodes.nodes.clear()
+        threading.Timer(
+            0.2, cluster.nodes.kill, [cluster.nodes.processes[0]], {"node": True}
+        ).start()
         with pytest.raises(EngineUnavailable, match=r"no node takes work for 0 s now$"):
             next(records)
-    cluster.nodes = Nodes(1)
+    cluster.nodes = SleepingNodes(1)
     with run_rollouts(tasks(3), "policy.py:Policy", cluster=cluster) as records:
         assert len(list(records)) == 3
     assert cluster.connected == 2
@@ -231,36 +217,31 @@ def test_files_are_sent_by_content_and_forgotten(start: Start, tmp_path: Path) -
         records.set_parameters({"weights": weights, "bias": 2}, version=20)
         while next(records).parameters_version != 20:
             pass
-        until(lambda: cluster.nodes.of("forget"))
-    played = cluster.nodes.of("play")
-    assert played[0]["spec"]["parameters"]["values"] == {"bias": [1, None]}
+        until(lambda: cluster.nodes.forgotten)
+    played = cluster.nodes.played
+    assert json.loads(played[0]["spec"])["parameters"]["values"] == {"bias": [1, None]}
     first, last = (
         next(tuple(parcel) for path, parcel in each["files"] if "weights.bin" in path)
         for each in (played[0], played[-1])
     )
     assert (first[1:], last[1:]) == (("file", "weights.bin"),) * 2
     assert first[0] != last[0]
-    forgotten = [message["digest"] for message in cluster.nodes.of("forget")]
-    assert forgotten == [first[0]] * 2 + [last[0]] * 2, "on both nodes, when no episode has it"
+    forgotten = [first[0]] * 2 + [last[0]] * 2
+    until(lambda: cluster.nodes.forgotten == forgotten)  # on both nodes, when no episode has it
     assert not [path for path, _ in played[-1]["files"] if os.path.lexists(path)]
 
 
 def test_what_a_node_prints_is_printed_here(
     start: Start, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Talking(Nodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play":
-                return super().send(node, data)
-            named = {"job": message["job"], "attempt": message["attempt"]}
+    class Talking(SleepingNodes):
+        async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
             pieces = [
                 ["call", "stdout", "hello\n"],
                 ["call", "stderr", "\x1b[31mred\n"],
                 ["call", "log", "careful", 30, "policy", 1.0, "policy.py", 3],
             ]
-            said = {"what": "ended", "line": self._line, "phases": {}, "output": pieces}
-            self._report(Received(node, encode({**said, **named})))
+            return encode({"line": self.line, "phases": {}, "output": pieces})
 
     cluster = start(1)
     cluster.nodes = Talking(1)
@@ -314,12 +295,12 @@ def test_mistakes_of_the_cluster_are_said_in_pythons_words(monkeypatch: pytest.M
     with pytest.raises(ConfigurationError, match=r"variables: there is no variable NOT_THERE here"):
         Cluster("auto", variables=["NOT_THERE"])
 
-    def refuse(self: Cluster) -> Transport:
+    def refuse(self: Cluster) -> Machines:
         raise ConfigurationError(
             "--intercode-cluster=host:1: or give --intercode-cluster-insecure if nobody else can"
         )
 
-    monkeypatch.setattr(Cluster, "make_transport", refuse)
+    monkeypatch.setattr(Cluster, "machines", refuse)
     monkeypatch.setattr(connection, "_shared", {})
     with pytest.raises(ConfigurationError) as raised:
         run_rollouts([TASK], "policy.py:Policy", cluster="host:1")

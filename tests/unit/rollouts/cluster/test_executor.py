@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
-from benchmarks.sleeping_nodes import SleepingNodes
+from benchmarks.sleeping_nodes import SleepingNodes, SleepingProcess
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import RunLimits
@@ -30,12 +30,12 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.rollouts.budgets import Amounts, RunBudget
-from pytest_intercode.rollouts.cluster.budget import RemoteBudget
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+from pytest_intercode.rollouts.cluster import nodes as nodes_module
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
-from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
+from pytest_intercode.rollouts.cluster.messages import decode, encode
+from pytest_intercode.rollouts.cluster.node import versions
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.transport import Event, Joined, Received, Refused
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.spec import RolloutSpec
 
@@ -46,7 +46,14 @@ Execute = Callable[..., "Run"]
 class Run(Observer):
     """A driver over sleeping nodes, and what it was notified of."""
 
-    def __init__(self, nodes: SleepingNodes, tasks: int = 0, **more: Any) -> None:
+    def __init__(
+        self,
+        nodes: SleepingNodes,
+        tasks: int = 0,
+        concurrency: int = 4,
+        run_budget: RunBudget | None = None,
+        timeout: float = 300.0,
+    ) -> None:
         self.nodes = nodes
         self.ends: Counter[str] = Counter()
         self.records: dict[str, EpisodeRecord] = {}
@@ -57,16 +64,19 @@ class Run(Observer):
         self.all_over = threading.Event()
         self._tasks = tasks
         self.executor: ClusterExecutor | None = None
-        more = {"concurrency": 4, "run_budget": RunBudget(RunLimits()), **more}
-        self.executor = ClusterExecutor(
+        self.connection = Connection(
             nodes,
             NodeSettings(),
-            self,
-            self._next,
-            files=FileIndex(),
-            substitute=lambda spec: pytest.fail("nobody asks"),
-            **more,
+            FileIndex(),
+            run_budget or RunBudget(RunLimits()),
+            self.lines.append,
+            advice="; --intercode-resume goes on from here",
+            timeout=timeout,
         )
+        self.executor = ClusterExecutor(
+            self.connection, self, lambda spec: pytest.fail("nobody asks"), concurrency, self._next
+        )
+        self.executor.wake()
 
     def _next(self) -> None:
         if self.executor is not None and len(self.handles) < self._tasks:
@@ -84,9 +94,6 @@ class Run(Observer):
         self.ends[handle.spec.task.id] += 1
         if sum(self.ends.values()) == self._tasks:
             self.all_over.set()
-
-    def report(self, line: str) -> None:
-        self.lines.append(line)
 
     def wait(self, handle: Handle, future: Future[Result]) -> Result:
         return future.result(20)
@@ -113,8 +120,7 @@ def execute() -> Iterator[Execute]:
 
     yield start
     for run in made:
-        assert run.executor is not None
-        run.executor.close()
+        run.connection.close()
 
 
 def test_all_are_played_once_and_told_in_their_own_names(execute: Execute) -> None:
@@ -125,19 +131,23 @@ def test_all_are_played_once_and_told_in_their_own_names(execute: Execute) -> No
     record = run.handles[7].record(run.handles[7].agent(), None)  # type: ignore[arg-type]
     assert (record.task.id, record.node_id, record.agent) == ("t7", "s::7", "sleeper")
     assert run.handles[7].result is record
-    assert run.executor is not None
-    assert sum(counts.done for counts in run.executor.counts.values()) == 200
+    assert sum(counts.done for counts in run.connection.counts.values()) == 200
 
 
-def test_whatever_is_killed_each_has_one_end(execute: Execute) -> None:
+def test_whatever_is_killed_each_has_one_end(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_module, "_MAX_FAULTS", 1_000_000)  # no node is left out
+    monkeypatch.setattr("pytest_intercode.rollouts.cluster.executor._FIND_INTERVAL", 0.05)
     chance = random.Random(5)
     nodes = SleepingNodes(12, seconds=lambda: chance.random() * 0.05)
     run = execute(nodes, tasks=400, concurrency=60)
     end = time.monotonic() + 60
     while not run.all_over.wait(0.01):
         assert time.monotonic() < end
-        if chance.random() < 0.1:
-            nodes.kill(nodes.any(chance), process=chance.random() < 0.5)
+        process = nodes.any(chance) if chance.random() < 0.1 else None
+        if process is not None:
+            nodes.kill(process, node=chance.random() < 0.5)
     assert set(run.ends.values()) == {1}
     assert len(run.ends) == 400
     assert all(isinstance(error, InfrastructureError) for error in run.errors.values())
@@ -147,57 +157,74 @@ def test_a_rollout_whose_node_goes_is_run_again_with_all_its_turns(execute: Exec
     nodes = SleepingNodes(2, seconds=lambda: 0.3)
     run = execute(nodes, tasks=1)
     run.until(lambda: nodes.begun)
-    (first,) = _busy(run)
-    nodes.kill(first, process=False)
+    run.until(lambda: _busy(nodes))
+    (first,) = _busy(nodes)
+    nodes.kill(first, node=True)
     assert run.all_over.wait(20)
     assert nodes.begun == 2
     record = run.records["t0"]
     assert (record.outcome, len(record.attempts)) == ("solved", 1)
     assert "it was killed" in record.attempts[0]
-    assert first.partition("#")[0] in record.attempts[0]
+    assert first.node in record.attempts[0]
+
+
+class Answering(SleepingNodes):
+    """Nodes whose first answers, or all of them, are others.
+
+    Args:
+        nodes: how many there are.
+        answer: what a process answers to an attempt.
+        count: how many of them are answered so; None for all.
+        name: the node that answers so; by default all.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        answer: Mapping[str, Any] | bytes,
+        count: int | None = None,
+        name: str = "",
+        **more: Any,
+    ) -> None:
+        super().__init__(nodes, **more)
+        self._answer = answer if isinstance(answer, bytes) else encode(answer)
+        self._count = math.inf if count is None else count
+        self._name = name
+
+    async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
+        if self._count <= 0 or self._name not in process.node:
+            return await super().play(process, message)
+        self._count -= 1
+        self.played.append(message)
+        return self._answer
+
+
+def _failure(kind: str, text: str, **more: object) -> dict[str, object]:
+    return {"stage": "run", "error": {"kind": kind, "text": text}, **more}
 
 
 def test_an_agent_whose_process_dies_gains_no_turns_and_no_excuse(execute: Execute) -> None:
-    given: list[int] = []
-
     class Deadly(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play":
-                return super().send(node, data)
-            given.append(message["spec"]["max_turns"])
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            self._report(Received(node, encode({"what": "prepared", **named})))
-            self._report(Received(node, encode({"what": "turns", "turns": 3, **named})))
-            self.kill(node)
+        async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
+            self.played.append(message)
+            process.tell(message["attempt"], 3)
+            threading.Timer(0.05, self.kill, [process]).start()
+            return await asyncio.sleep(60, None)
 
-    run = execute(Deadly(5), tasks=1)
+    nodes = Deadly(5)
+    run = execute(nodes, tasks=1)
     assert run.all_over.wait(20)
-    assert given == [None, 7, 4]
+    specs = [json.loads(message["spec"]) for message in nodes.played]
+    assert [spec["max_turns"] for spec in specs] == [None, 7, 4]
     record = run.records["t0"]
     assert (record.outcome, record.reward) == ("agent-error", 0.0)
     assert "ended under it 3 times" in record.reason
 
 
-class Broken(SleepingNodes):
-    """Nodes of which the first cannot run anything."""
-
-    declined = False
-
-    def send(self, node: str, data: bytes) -> None:
-        message = json.loads(data[4:])
-        if message["what"] != "play" or not node.startswith("node-0"):
-            return super().send(node, data)
-        self.begun += 1
-        error = {"kind": "SandboxError", "text": "no room"}
-        named = {"job": message["job"], "attempt": message["attempt"]}
-        failed = {"what": "failed", "stage": "prepare", "declined": self.declined, "error": error}
-        self._report(Received(node, encode({**failed, **named})))
-
-
 def test_what_rollout_has_run_twice_on_a_node_is_not_run_again(execute: Execute) -> None:
     """One that a sandbox broke under is over: Rollout has tried it again where it was."""
-    nodes = Broken(3)
+    broken = _failure("SandboxError", "no room", stage="prepare")
+    nodes = Answering(3, broken, name="node-0", seconds=lambda: 0.01)
     run = execute(nodes, tasks=30, concurrency=3)
     assert run.all_over.wait(20)
     assert (len(run.records), len(run.errors), nodes.begun) == (27, 3, 30)
@@ -209,8 +236,8 @@ def test_what_rollout_has_run_twice_on_a_node_is_not_run_again(execute: Execute)
 
 
 def test_what_a_node_cannot_begin_is_begun_elsewhere(execute: Execute) -> None:
-    nodes = Broken(3)
-    nodes.declined = True
+    declined = _failure("SandboxError", "no room", stage="prepare", declined=True)
+    nodes = Answering(3, declined, name="node-0", seconds=lambda: 0.01)
     run = execute(nodes, tasks=30, concurrency=3)
     assert run.all_over.wait(20)
     assert len(run.records) == 30
@@ -221,15 +248,7 @@ def test_what_a_node_cannot_begin_is_begun_elsewhere(execute: Execute) -> None:
 
 
 def test_one_nodes_engine_is_not_everybodys(execute: Execute) -> None:
-    class Failing(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            error = {"kind": "EngineUnavailable", "text": "no engine"}
-            failed = {"what": "failed", "stage": "run", "declined": False, "error": error}
-            self._report(Received(node, encode({**failed, **named})))
-
-    run = execute(Failing(1), tasks=1)
+    run = execute(Answering(1, _failure("EngineUnavailable", "no engine")), tasks=1)
     assert run.all_over.wait(20)
     assert type(run.errors["t0"]) is InfrastructureError
 
@@ -245,62 +264,57 @@ def test_one_nodes_engine_is_not_everybodys(execute: Execute) -> None:
 def test_an_error_says_on_which_node_something_is_missing(
     execute: Execute, kind: str, text: str, found: type[Exception]
 ) -> None:
-    class Lacking(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play":
-                return super().send(node, data)
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            error = {"kind": kind, "text": text}
-            failed = {"what": "failed", "stage": "agent", "error": error, **named}
-            self._report(Received(node, encode(failed)))
-
-    run = execute(Lacking(1), tasks=1)
+    run = execute(Answering(1, _failure(kind, text, stage="agent")), tasks=1)
     assert run.all_over.wait(20)
     assert type(run.errors["t0"]) is found
     assert str(run.errors["t0"]) == f"node node-0: {text}"
 
 
 def test_what_a_node_ends_by_itself_is_run_elsewhere(execute: Execute) -> None:
-    class Ending(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play" or message["attempt"] > 1:
-                return super().send(node, data)
-            error = {"kind": "RolloutCancelled", "text": "the run is over"}
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            failed = {"what": "failed", "stage": "run", "error": error, **named}
-            self._report(Received(node, encode(failed)))
-
-    run = execute(Ending(2), tasks=1)
+    ended = _failure("RolloutCancelled", "the run is over")
+    run = execute(Answering(2, ended, count=1), tasks=1)
     assert run.all_over.wait(20)
     assert run.records["t0"].outcome == "solved"
     assert "it was ended there: the run is over" in run.records["t0"].attempts[0]
 
 
-def test_a_node_that_comes_late_and_differs_is_named_and_left_out(execute: Execute) -> None:
-    nodes = SleepingNodes(1, seconds=lambda: 0.05)
+def test_a_node_that_comes_late_and_differs_is_named_and_left_out(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.rollouts.cluster.executor._FIND_INTERVAL", 0.05)
+
+    class Late(SleepingProcess):
+        async def versions(self) -> bytes:
+            return encode({**versions(), "Python": "3.9.1"})
+
+    class Mixed(SleepingNodes):
+        def start(self, node: str) -> SleepingProcess:
+            if node != "late":
+                return super().start(node)
+            self.processes.append(Late(self, node))
+            return self.processes[-1]
+
+    nodes = Mixed(1, seconds=lambda: 0.05)
     run = execute(nodes, tasks=20, concurrency=1)
-    nodes._report(Refused("late", "Python 3.9.1, here 3.11.2"))
+    nodes.nodes["late"] = ("late", 1.0)
     assert run.all_over.wait(20)
     run.until(lambda: run.lines)
-    assert run.lines == ["node late gets no more work: Python 3.9.1, here 3.11.2"]
-    assert run.executor is not None
-    assert run.executor.counts["late"].left_out == "Python 3.9.1, here 3.11.2"
+    (line,) = run.lines
+    assert line.startswith("node late gets no more work: Python 3.9.1, here 3.")
+    assert run.connection.counts["late"].left_out.startswith("Python 3.9.1, here 3.")
+
+
+def test_a_node_that_joins_takes_part(execute: Execute, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_intercode.rollouts.cluster.executor._FIND_INTERVAL", 0.05)
+    nodes = SleepingNodes(1, seconds=lambda: 0.05)
+    run = execute(nodes, tasks=40, concurrency=2)
+    nodes.nodes["late"] = ("late", 1.0)
+    assert run.all_over.wait(20)
+    assert {record.host for record in run.records.values()} == {"node-0", "late"}
 
 
 def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
-    class Gold(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            message = json.loads(data[4:])
-            if message["what"] != "play":
-                return super().send(node, data)
-            named = {"job": message["job"], "attempt": message["attempt"]}
-            error = {"kind": "GoldError", "text": "gold fails"}
-            failed = {"what": "failed", "stage": "run", "error": error, **named}
-            self._report(Received(node, encode(failed)))
-
-    run = execute(Gold(1), tasks=5)
+    run = execute(Answering(1, _failure("GoldError", "gold fails")), tasks=5)
     assert run.all_over.wait(20)
     assert all(isinstance(error, TaskError) for error in run.errors.values())
     with pytest.raises(TaskError, match="gold fails"):
@@ -308,68 +322,59 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
     assert run.handles[0].agent().name == "sleeper"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"\xff\xff\xff\xff",
-        b"\x00\x00\x00\x02[]",
-        b"\x00\x00\x00\x03{}x",
-        encode({"what": "__class__"}),
-        encode({"what": "ended"}),
-        encode({"what": "turns", "job": [], "attempt": 1}),
-        encode({"what": "charge", "call": 1, "turns": 0, "tokens": -1, "cost": 0.0}),
-        encode({"what": "end_turn", "taken": False}),
-        b"\x00\x00\x30\x00" + b"[" * 0x3000,
-        encode({"what": "turns", "job": math.inf, "attempt": 1}),
-        encode({"what": "turns", "job": 1, "attempt": 1, "turns": -(10**6)}),
-        encode({"what": "ended", "job": 1, "attempt": 10**400}),
-        encode({"what": "charge", "call": 1, "turns": 0, "tokens": 0, "cost": 10**400}),
-        encode({"what": "begin_turn", "call": math.inf}),
-    ],
-)
-def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said: bytes) -> None:
+_NO_MESSAGES = [
+    b"\xff\xff\xff\xff",
+    b"[]",
+    b"{}x",
+    b"[" * 0x3000,
+    encode({}),
+    encode({"turns": [[[], 1]], "lines": []}),
+    encode({"turns": [[1, -(10**6)]], "lines": []}),
+    encode({"turns": [[1, 10**400]], "lines": []}),
+    encode({"turns": [[math.inf, 1]], "lines": []}),
+    encode({"turns": 1, "lines": []}),
+]
+
+
+@pytest.mark.parametrize("data", _NO_MESSAGES)
+def test_a_node_whose_news_are_no_message_is_replaced(execute: Execute, data: bytes) -> None:
     nodes = SleepingNodes(2, seconds=lambda: 0.05)
     run = execute(nodes, tasks=8)
-    run.until(lambda: nodes.begun)
-    (*_, first) = _busy(run)
-    nodes._report(Received(first, said))
+    run.until(lambda: _busy(nodes))
+    first = _busy(nodes)[0]
+
+    async def news(timeout: float) -> bytes:
+        return data
+
+    first.news = news  # type: ignore[method-assign]
+    first.tell(0, 0)  # it is asked again
     assert run.all_over.wait(20)
     assert len(run.records) == 8
-    run.until(lambda: len(nodes._nodes) == 3)
-
-
-class _Forging(SleepingNodes):
-    """Nodes whose first result has something else in one of its fields."""
-
-    def __init__(self, nodes: int, **fields: object) -> None:
-        super().__init__(nodes)
-        self._fields = fields
-
-    def _answer(self, node: str, seconds: float, message: Message) -> None:
-        if message["what"] == "ended" and self._fields:
-            message, self._fields = {**message, **self._fields}, {}
-        super()._answer(node, seconds, message)
+    run.until(lambda: first not in nodes.processes and len(nodes.processes) == 2)
 
 
 @pytest.mark.parametrize(
     "phases", [{"run": [1.0]}, {"run": [1.0, math.inf]}, {"run": 3}, ["run"], {"run": ["x", "y"]}]
 )
-@pytest.mark.parametrize("what", ["ended", "failed"])
+@pytest.mark.parametrize("failed", [False, True])
 def test_a_result_that_is_half_a_message_loses_no_rollout(
-    execute: Execute, what: str, phases: object
+    execute: Execute, failed: bool, phases: object
 ) -> None:
-    error = {"kind": "AgentError", "text": "x"}
-    nodes = _Forging(2, phases=phases, **({} if what == "ended" else _failing(what, error)))
-    run = execute(nodes, tasks=4)
+    answer = _failure("AgentError", "x") if failed else {"line": SleepingNodes(1).line}
+    run = execute(Answering(2, {**answer, "phases": phases}, count=1), tasks=4)
     assert run.all_over.wait(20)
     assert len(run.records) == 4
-    lost = [reason for record in run.records.values() for reason in record.attempts]
-    assert lost
-    assert all("it sends what is not a message" in reason for reason in lost)
+    reasons = [reason for record in run.records.values() for reason in record.attempts]
+    assert reasons
+    assert all("it sends what is not a message" in reason for reason in reasons)
 
 
-def _failing(what: str, error: Message) -> dict[str, object]:
-    return {"what": what, "stage": "run", "error": error}
+@pytest.mark.parametrize("data", [*_NO_MESSAGES[:4], encode({"needs": [1]}), encode({"line": 1})])
+def test_an_answer_that_is_no_message_costs_its_sender_alone(execute: Execute, data: bytes) -> None:
+    run = execute(Answering(2, data, count=1), tasks=4)
+    assert run.all_over.wait(20)
+    assert set(run.ends.values()) == {1}
+    assert not run.errors
 
 
 @pytest.mark.parametrize(
@@ -377,7 +382,7 @@ def _failing(what: str, error: Message) -> dict[str, object]:
 )
 def test_a_record_that_is_none_is_its_agents_fault(execute: Execute, line: str) -> None:
     nodes = SleepingNodes(1)
-    nodes._line = line
+    nodes.line = line
     run = execute(nodes, tasks=1)
     assert run.all_over.wait(20)
     record = run.records["t0"]
@@ -387,9 +392,9 @@ def test_a_record_that_is_none_is_its_agents_fault(execute: Execute, line: str) 
 
 def test_a_record_cannot_pass_for_another_tasks(execute: Execute) -> None:
     nodes = SleepingNodes(1)
-    forged = json.loads(nodes._line)
+    forged = json.loads(nodes.line)
     forged |= {"node_id": "s::99", "task_id": "t99", "item": 99, "agent": "x", "profile": "paper"}
-    nodes._line = json.dumps(forged)
+    nodes.line = json.dumps(forged)
     run = execute(nodes, tasks=1)
     assert run.all_over.wait(20)
     record = run.records["t0"]
@@ -409,15 +414,12 @@ def test_cancelling_ends_at_once_and_its_result_counts_for_nothing(execute: Exec
 
 
 def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: Execute) -> None:
-    class Gone(SleepingNodes):
-        def replace(self, node: str) -> None:
-            pass
-
-    nodes = Gone(1, seconds=lambda: 60)
+    nodes = SleepingNodes(1, seconds=lambda: 60)
     run = execute(nodes, tasks=3, timeout=0.5)
     run.until(lambda: nodes.begun)
     began = time.monotonic()
-    nodes.kill(next(iter(nodes._nodes)), process=False)
+    nodes.nodes.clear()
+    nodes.kill(nodes.processes[0], node=True)
     assert run.all_over.wait(20)
     assert time.monotonic() - began > 0.4
     assert all(isinstance(error, EngineUnavailable) for error in run.errors.values())
@@ -425,79 +427,52 @@ def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: E
     assert "--intercode-resume" in str(run.errors["t0"])
 
 
-class DrawingNodes(SleepingNodes):
-    """Nodes that draw on the run's budget.
+def test_a_process_that_does_not_answer_is_given_up_and_its_late_answer_dropped(
+    execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_module, "_SILENCE_INTERVAL", 0.05)
 
-    Attributes:
-        budgets: what their rollouts would call, by node.
-    """
+    class Stopped(SleepingProcess):
+        async def news(self, timeout: float) -> object:
+            return await asyncio.sleep(60, None)
 
-    def start(self, report: Callable[[Event], None], settings: Callable[[], bytes]) -> list[Joined]:
-        self.budgets: dict[str, RemoteBudget] = {}
-        joined = super().start(report, settings)
-        for node in self._nodes:
-            send = partial(self._say, node)
-            self.budgets[node] = RemoteBudget(True, None, send, lambda turns: None)
-        return joined
+    class Stopping(SleepingNodes):
+        def start(self, node: str) -> SleepingProcess:
+            if self.processes:
+                return super().start(node)
+            self.processes.append(Stopped(self, self.nodes[node][0]))
+            return self.processes[0]
 
-    def _say(self, node: str, message: Message) -> None:
-        self._report(Received(node, encode(message)))
-
-    def send(self, node: str, data: bytes) -> None:
-        for message in decode(data):
-            if message["what"] == "answer":
-                self.budgets[node].take_answer(message)
-            else:
-                super().send(node, encode(message))
+    nodes = Stopping(2, seconds=lambda: 0.6)
+    run = execute(nodes, tasks=4)
+    assert run.all_over.wait(20)
+    assert set(run.ends.values()) == {1}
+    reasons = [reason for record in run.records.values() for reason in record.attempts]
+    assert {"it has not answered for 0 s" in reason for reason in reasons} == {True}
 
 
-def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
+def test_the_runs_budget_is_shared_with_what_counts_for_nodes(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=5))
-    nodes = DrawingNodes(2)
-    execute(nodes, run_budget=budget)
-    first, second = nodes.budgets.values()
-    for draw in (first, second, budget, first):
-        assert draw.begin_turn() == ""
-        draw.end_turn(True)
-    assert first.begin_turn() == ""
+    nodes = SleepingNodes(2)
+    run = execute(nodes, run_budget=budget)
+    counter = nodes.budget
+    assert counter is not None
+    for node in ("first", "second", "first"):
+        assert decode(counter.begin_turn(node)) == {"refused": "", "exhausted": ""}
+        counter.end_turn(node, True)
+    assert budget.begin_turn() == ""
     exhausted = "the run's 5 turns are used up"
-    assert budget.begin_turn() == second.begin_turn() == exhausted, "the last one is under way"
-    first.end_turn(False)  # it came to nothing
-    assert second.begin_turn() == ""
-    second.end_turn(True)
-    assert first.charge() == first.begin_turn() == exhausted
+    assert decode(counter.begin_turn("first")) == {"refused": "", "exhausted": exhausted}
+    refused = {"refused": exhausted, "exhausted": exhausted}
+    assert budget.begin_turn() == exhausted, "the last one is under way"
+    assert decode(counter.begin_turn("second")) == refused
+    counter.end_turn("first", False)  # it came to nothing
+    assert decode(counter.begin_turn("second"))["refused"] == ""
+    run.connection.close()
+    assert budget.charge() == exhausted
     assert budget.used == Amounts(turns=5)
 
 
-def test_what_a_lost_node_has_begun_is_used_up(execute: Execute) -> None:
-    budget = RunBudget(RunLimits(turns=3))
-    nodes = DrawingNodes(2)
-    run = execute(nodes, run_budget=budget)
-    assert run.executor is not None
-    first, second = nodes.budgets.values()
-    assert first.begin_turn() == first.begin_turn() == ""
-    first.end_turn(True)
-    nodes.kill(next(iter(nodes._nodes)))
-    run.until(lambda: len(nodes._nodes) == 2)
-    assert second.begin_turn() == ""
-    assert second.begin_turn() == "the run's 3 turns are used up"
-    assert budget.used == Amounts(turns=3)
-
-
-def test_a_node_gains_no_turns_by_giving_back_what_it_never_had(execute: Execute) -> None:
-    budget = RunBudget(RunLimits(turns=1))
-    nodes = DrawingNodes(1)
-    run = execute(nodes, run_budget=budget)
-    (draw,) = nodes.budgets.values()
-    assert draw.begin_turn() == ""
-    draw.end_turn(True)
-    draw.end_turn(False)
-    run.until(lambda: len(nodes._nodes) == 2)  # its process was replaced
-    assert budget.used == Amounts(turns=1)
-
-
-def _busy(run: Run) -> list[str]:
-    """Return the nodes that something runs on."""
-    assert run.executor is not None
-    with run.executor.lock:
-        return [node for node, state in run.executor._table.nodes.items() if state.jobs]
+def _busy(nodes: SleepingNodes) -> list[SleepingProcess]:
+    """Return the processes in which something runs."""
+    return [process for process in nodes.processes if process.running]

@@ -1,0 +1,379 @@
+"""The nodes of a cluster: a process of ours on each, kept and listened to, and which is next.
+
+Whichever engine keeps the nodes is behind :class:`Machines`; Ray's is in ``ray_nodes.py``. All of
+it runs on the thread of one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.rollouts.cluster.messages import MALFORMED, Message, decode
+from pytest_intercode.rollouts.cluster.node import differences, versions
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.isolation import OUR_THREADS
+
+__all__ = ["Loss", "Machines", "NodeCounts", "NodePool", "Process", "Worker"]
+
+Result = TypeVar("Result")
+_MAX_FAULTS = 3  # in a row, then a node gets no more work
+_START_TIMEOUT = 90.0  # seconds for the processes on nodes to start
+_NEWS_TIMEOUT = 5.0  # seconds that a process keeps a question open
+# A process that does not answer for so many pauses in a row is given up. Pauses of the driver's own
+# clock: one that was stopped itself, as a laptop is, has heard nobody meanwhile.
+_SILENCE_INTERVAL = 5.0  # seconds
+_MAX_SILENCE = 6
+_UNREACHABLE_TIMEOUT = 10.0  # seconds in which Ray knows whether a node it cannot reach is gone
+_RETRY_INTERVAL = 0.1
+
+
+class Loss(Exception):
+    """Our process on a node has ended, or does not answer.
+
+    Args:
+        reason: why, in a few words.
+
+    Attributes:
+        node_is_gone: the whole node is, so that nothing that ran in the process caused it.
+        temporary: the process cannot be reached; whether it has ended is not known yet.
+    """
+
+    def __init__(self, reason: str, *, node_is_gone: bool = False, temporary: bool = False) -> None:
+        super().__init__(reason)
+        self.node_is_gone = node_is_gone
+        self.temporary = temporary
+
+
+class Process(Protocol):
+    """A process of ours on a node, as the driver sees it."""
+
+    async def call(self, method: str, *arguments: object) -> object:
+        """Call a method of the :class:`~pytest_intercode.rollouts.cluster.node.Node` in it.
+
+        Raises:
+            Loss: it does not return.
+        """
+
+    def kill(self) -> None:
+        """End it; may be called twice."""
+
+
+class Machines(Protocol):
+    """The nodes of a cluster, whichever engine keeps them."""
+
+    def find(self) -> Mapping[str, tuple[str, float]]:
+        """Return the name, for people, and the weight of each node that is there, by its id."""
+
+    def start(self, node: str) -> Process:
+        """Start a process of ours on a node."""
+
+    def put(self, content: bytes) -> object:
+        """Return a reference to some bytes, by which processes get them."""
+
+    def count(self, budget: bytes) -> str:
+        """Start what counts the run's budget on this machine; return its name."""
+
+    def close(self) -> None:
+        """Leave the cluster."""
+
+
+@dataclass
+class NodeCounts:
+    """What happened on a node over the whole run, whichever process it was.
+
+    Attributes:
+        done: rollouts that ended there.
+        lost: attempts that were lost there.
+        in_a_row: faults since the last rollout that ended well.
+        left_out: why it gets no more work; empty while it does.
+    """
+
+    done: int = 0
+    lost: int = 0
+    in_a_row: int = 0
+    left_out: str = ""
+
+    def note_fault(self, reason: str) -> None:
+        """Count a fault; after some in a row the node gets no more work."""
+        self.in_a_row += 1
+        if self.in_a_row >= _MAX_FAULTS and not self.left_out:
+            self.left_out = f"{_MAX_FAULTS} faults in a row, the last: {reason}"
+
+    def note_end(self, fault: str = "") -> None:
+        """Count a rollout that ended; ``fault`` says why, if the node is at fault."""
+        self.done += 1
+        if fault:
+            self.note_fault(fault)
+        else:
+            self.in_a_row = 0
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process of ours that takes rollouts, as long as it lives.
+
+    Attributes:
+        name: the node's name, for people; the same for all processes there.
+        weight: its share of the run is in proportion to this.
+        process: the process.
+        counts: what happened on its node.
+        backend: the backend of its sandboxes.
+        loss: why it takes no more rollouts, once it does not.
+        sending: files on their way to it, by digest.
+        running: how many rollouts run there.
+    """
+
+    name: str
+    weight: float
+    process: Process
+    counts: NodeCounts
+    backend: str = ""
+    loss: asyncio.Future[Loss] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    sending: dict[str, asyncio.Task[Message]] = field(default_factory=dict)
+    running: int = 0
+
+    def begin_call(self, method: str, *arguments: object) -> asyncio.Future[object]:
+        """Call a method; asyncio does not complain where nobody asks for its failure any more."""
+        call = asyncio.ensure_future(self.process.call(method, *arguments))
+        call.add_done_callback(lambda call: call.cancelled() or call.exception())
+        return call
+
+    def lose(self, loss: Loss) -> None:
+        """Give it up; the first reason counts."""
+        if not self.loss.done():
+            self.loss.set_result(loss)
+
+
+async def _in_thread(function: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a function does, on a daemon thread: without its head Ray may never return."""
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, name=f"{OUR_THREADS}ray", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+class NodePool:
+    """The nodes that take part.
+
+    Args:
+        machines: the nodes.
+        settings: returns what a process is to know first.
+        timeout: seconds that a run waits without any node that takes work.
+
+    Attributes:
+        machines: the same.
+        counts: what happened, by the nodes' names.
+        workers: the processes that can play.
+    """
+
+    _take_news: Callable[[Worker, Message], None]
+
+    def __init__(
+        self,
+        machines: Machines,
+        settings: Callable[[], NodeSettings],
+        timeout: float,
+    ) -> None:
+        self.counts: dict[str, NodeCounts] = {}
+        self.workers: dict[str, Worker] = {}  # by the node's id
+        self.machines = machines
+        self._settings = settings
+        self._timeout = timeout
+        self._expected = versions()
+        self._numbers = itertools.count(1)
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # that keep a process, by the node's id
+        self._problems: dict[str, asyncio.Future[str]] | None = {}  # at the start, by names
+        self._idle_since: float | None = None
+
+    # -- which node is next
+
+    @property
+    def slots(self) -> int:
+        """How many rollouts may run at a time by the weights of the nodes that take work."""
+        return round(sum(worker.weight for worker in self._takers()))
+
+    def _takers(self) -> list[Worker]:
+        return [w for w in self.workers.values() if not (w.counts.left_out or w.loss.done())]
+
+    async def take(self, avoid: Collection[str]) -> Worker:
+        """Return the process that has the least to do for its weight; wait until there is one.
+
+        Args:
+            avoid: names of nodes that the rollout was lost on. They are taken only if no other node
+                takes work at all.
+        """
+        while not (takers := self._takers()):
+            await asyncio.sleep(_RETRY_INTERVAL)
+        preferred = [worker for worker in takers if worker.name not in avoid]
+        return min(preferred or takers, key=lambda worker: (worker.running + 1) / worker.weight)
+
+    def stall_reason(self, now: float) -> str:
+        """Return why nothing will come of what remains, or nothing.
+
+        Args:
+            now: seconds, of a clock that only goes forward.
+        """
+        if self._takers():
+            self._idle_since = None
+            return ""
+        if self._idle_since is None:
+            self._idle_since = now
+        if now - self._idle_since < self._timeout:
+            return ""
+        left_out = {name: c.left_out for name, c in sorted(self.counts.items()) if c.left_out}
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        suffix = f" ({reasons})" if reasons else ""
+        return f"no node takes work for {self._timeout:.0f} s now{suffix}"
+
+    # -- the processes
+
+    async def start(self, take_news: Callable[[Worker, Message], None]) -> None:
+        """Start a process on every node, and wait for them.
+
+        Args:
+            take_news: called with what a process has sent by itself.
+
+        Raises:
+            ConfigurationError: one does not start, has other versions, or cannot play.
+        """
+        self._take_news = take_news
+        await self.find()
+        problems, self._problems = self._problems or {}, None
+        if problems:
+            await asyncio.wait(problems.values(), timeout=_START_TIMEOUT)
+        late = f"no process of ours started in {_START_TIMEOUT:.0f} s; other jobs may have its CPUs"
+        lines = [
+            f"node {name}: {problem.result() if problem.done() else late}"
+            for name, problem in problems.items()
+            if not problem.done() or problem.result()
+        ]
+        if lines or not problems:
+            reason = "; ".join(lines) or "no node of the cluster has CPUs"
+            raise ConfigurationError(f"--intercode-cluster: {reason}")
+
+    async def find(self) -> None:
+        """Start processes on nodes that have none."""
+        nodes = await _in_thread(self.machines.find)
+        for node, (name, weight) in nodes.items():
+            counts = self.counts.setdefault(name, NodeCounts())
+            if node not in self._tasks and not counts.left_out:
+                problem: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+                if self._problems is not None:
+                    self._problems[name] = problem
+                self._tasks[node] = asyncio.create_task(self._keep(node, name, weight, problem))
+
+    async def close(self, timeout: float) -> None:
+        """End all processes, which have so many seconds to end their sandboxes."""
+        calls = [asyncio.ensure_future(w.process.call("close")) for w in self.workers.values()]
+        if calls:
+            await asyncio.wait(calls, timeout=timeout)
+        tasks = [*calls, *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(
+        self, node: str, name: str, weight: float, problem: asyncio.Future[str]
+    ) -> None:
+        """Have a process on a node, and another one whenever it is lost, as long as it may play.
+
+        Args:
+            node: the node's id.
+            name: its name.
+            weight: its weight.
+            problem: gets why the first process cannot play, or nothing.
+        """
+        counts = self.counts[name]
+        try:
+            while not counts.left_out:
+                process = await _in_thread(self.machines.start, node)
+                worker = Worker(name, weight, process, counts)
+                try:
+                    unfit = await self._set_up(worker)
+                    if not problem.done():
+                        problem.set_result(unfit)
+                    if unfit:
+                        counts.left_out = unfit
+                        return
+                    self.workers[node] = worker
+                    loss = await self._listen(worker)
+                except Loss as error:
+                    loss = error
+                finally:
+                    self.workers.pop(node, None)
+                    worker.process.kill()
+                if not problem.done():
+                    problem.set_result(str(loss))
+                counts.note_fault(str(loss))
+                if loss.node_is_gone:
+                    return
+        finally:
+            del self._tasks[node]
+
+    async def _set_up(self, worker: Worker) -> str:
+        """Check a process, and let it know what it needs; return why it cannot play, or nothing.
+
+        Raises:
+            Loss: it has ended.
+        """
+        try:
+            differing = differences(decode(await worker.process.call("versions")), self._expected)
+            if differing:
+                return differing
+            settings = replace(self._settings(), process=f"{worker.name}#{next(self._numbers)}")
+            answer = decode(await worker.process.call("set_up", settings.to_json()))
+        except MALFORMED as error:
+            return f"it sends what is not a message: {error!r:.200}"
+        worker.backend = str(answer.get("backend", ""))
+        return str(answer.get("problem", ""))
+
+    async def _listen(self, worker: Worker) -> Loss:
+        """Take what a process sends by itself, until it is lost."""
+        unreachable_since = 0.0
+        while not worker.loss.done():
+            timeout = 0.0 if unreachable_since else _NEWS_TIMEOUT
+            news = worker.begin_call("news", timeout)
+            futures: set[asyncio.Future[Any]] = {news, worker.loss}
+            for _ in range(_MAX_SILENCE):
+                answers, _ = await asyncio.wait(
+                    futures, timeout=_SILENCE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
+                )
+                if answers:
+                    break
+            if not news.done():
+                news.cancel()
+                seconds = _MAX_SILENCE * _SILENCE_INTERVAL
+                worker.lose(Loss(f"it has not answered for {seconds:.0f} s"))
+                break
+            try:
+                self._take_news(worker, decode(news.result()))
+                if unreachable_since:  # what it answered meanwhile is lost
+                    worker.lose(Loss("it could not be reached for a while"))
+            except MALFORMED as error:
+                worker.lose(Loss(f"it sends what is not a message: {error!r:.200}"))
+            except Loss as loss:
+                # Ray knows a bit later whether the node of a process that it cannot reach is gone.
+                unreachable_since = unreachable_since or time.monotonic()
+                late = time.monotonic() > unreachable_since + _UNREACHABLE_TIMEOUT
+                if late or not loss.temporary:
+                    worker.lose(loss)
+                else:
+                    await asyncio.sleep(_RETRY_INTERVAL)
+        return worker.loss.result()
