@@ -11,27 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-from pytest_intercode.errors import SuiteError
+from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
-    "FORMAT_NAMES",
-    "Archive",
-    "Artifact",
-    "Database",
-    "FileSpec",
-    "FormatName",
-    "Hook",
-    "ImageSource",
-    "Limits",
-    "Normaliser",
-    "Repository",
-    "RewardOptions",
-    "Step",
-    "Task",
-    "TaskFields",
-    "TaskView",
-    "Verification",
-    "in_suite",
+    *("FORMAT_NAMES", "Archive", "Artifact", "Database", "FileSpec", "FormatName", "Hook"),
+    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Step", "Task"),
+    *("TaskFields", "TaskView", "Verification", "in_suite"),
 ]
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
@@ -360,6 +345,9 @@ class TaskView:
     database: str = ""
 
 
+_OWN_VIEW = frozenset({"engine", "database"})  # of a view, what an environment's own fields fill in
+
+
 @dataclass(frozen=True)
 class TaskFields:
     """The fields of a task that not every environment has; these are none.
@@ -367,8 +355,8 @@ class TaskFields:
     An environment's own are a frozen dataclass that derives from this one; its kind names the
     class. From the class come what suites and rows may say, how it is checked, what a task's digest
     holds and what is sent to another machine. Each field has a default, and holds text, numbers,
-    paths, or tuples, mappings and frozen dataclasses of these. A path is that of a file or a folder
-    in the suite's folder. :func:`in_suite` says what else there is to say of a field.
+    paths, or tuples, mappings of text and frozen dataclasses of these. A path is that of a file or a
+    folder in the suite's folder. :func:`in_suite` says what else there is to say of a field.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -476,7 +464,18 @@ class Task:
     repeat: int = 1
 
     def view(self, max_turns: int | None = None) -> TaskView:
-        """Return what the agent may see of this task."""
+        """Return what the agent may see of this task.
+
+        Raises:
+            ConfigurationError: its fields show what a :class:`TaskView` does not have.
+        """
+        own_view = self.fields.view()
+        if unknown := own_view.keys() - _OWN_VIEW:
+            name = f"{type(self.fields).__qualname__}.view()"
+            allowed_names = ", ".join(sorted(_OWN_VIEW))
+            raise ConfigurationError(
+                f"{name} returns {', '.join(sorted(unknown))}; allowed are {allowed_names}"
+            )
         return TaskView(
             id=self.id,
             query=self.query,
@@ -487,5 +486,5 @@ class Task:
             tags=self.tags,
             workdir=self.workdir,
             max_turns=self.max_turns if max_turns is None else max_turns,
-            **self.fields.view(),
+            **own_view,
         )

@@ -122,6 +122,9 @@ class Environment(ActionSpace):
             self.episode = Episode(max_turns, self.feedback)
             with waiting_for_images(self._orders.image_wait):
                 self.start(task)
+            if self.cancelled:  # meanwhile; what needs no sandbox has not met it
+                self.episode.end(self.cancelled)
+                raise SandboxError(f"the environment was cancelled: {self.cancelled}")
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -277,9 +280,9 @@ class Environment(ActionSpace):
         Raises:
             BudgetExhausted: the episode is over.
         """
-        episode = self.episode
-        began = time.monotonic()
         with self._lock:
+            episode = self.episode
+            began = time.monotonic()
             try:
                 with self.acting():
                     observation = execute(action)

@@ -5,11 +5,12 @@ The fields of an environment of ours are declared in its folder, in a module of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -187,17 +188,49 @@ def check_fields(cls: type[TaskFields]) -> None:
         raise ConfigurationError(f"{location}: fields: a subclass of TaskFields is needed")
     if "__dataclass_params__" not in vars(cls):
         raise ConfigurationError(f"{location}: put @dataclass(frozen=True) above it")
+    try:
+        TypeAdapter(cls)
+        forms_of(cls)
+        hints = get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError, PydanticSchemaGenerationError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{location}: its types cannot be read: {reason}") from None
     for item in fields(cls):
         name = f"{location}: {item.name}"
         if item.default is MISSING and item.default_factory is MISSING:
             raise ConfigurationError(
                 f"{name}: a default is needed; the kind's check() refuses a task that lacks it"
             )
-        if item.name in _TAKEN or item.name.startswith("_") or hasattr(BaseModel, item.name):
+        is_taken = any(hasattr(base, item.name) for base in (BaseModel, TaskFields))
+        if item.name in _TAKEN or item.name.startswith("_") or is_taken:
             raise ConfigurationError(f"{name}: this name is taken; choose another one")
-    try:
-        TypeAdapter(cls)
-        forms_of(cls)
-    except (NameError, TypeError, PydanticSchemaGenerationError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigurationError(f"{location}: its types cannot be read: {reason}") from None
+        for hint in _not_plain(hints[item.name], ()):
+            text = hint.__name__ if type(hint) is type else hint
+            raise ConfigurationError(
+                f"{name}: {text} is not plain data; use str, int, float, bool, Path, or tuples, "
+                "mappings of str and frozen dataclasses of these"
+            )
+
+
+_PLAIN_TYPES = (str, int, float, bool, type(None), Path, Any, Ellipsis)
+_MAPPINGS = (dict, Mapping)
+_CONTAINERS = (*_MAPPINGS, tuple, list, Sequence, Union, types.UnionType)
+
+
+def _not_plain(hint: Any, outer: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the parts of a type that JSON, digests and the check of paths know nothing of.
+
+    A path in a set, say, would be one that nobody has seen to lie in the suite's folder.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in _PLAIN_TYPES or origin is Literal or hint in outer:
+        return
+    if origin is Annotated:
+        parts = parts[:1]
+    elif is_dataclass(hint):
+        parts = tuple(get_type_hints(hint, include_extras=True).values())
+    elif (origin or hint) not in _CONTAINERS or (origin in _MAPPINGS and parts[0] is not str):
+        yield hint
+        return
+    for part in parts:
+        yield from _not_plain(part, (*outer, hint))

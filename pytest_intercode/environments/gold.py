@@ -43,7 +43,7 @@ __all__ = [
 GOLDS = "golds"
 """What environments share :class:`GoldCache` under."""
 
-_GOLD_TIMEOUT = 300.0  # seconds that gold has in all
+_GOLD_TIMEOUT = 300.0  # seconds of one wait for gold
 _KNOWN = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
 _MAX_FILE_BYTES = 16 * 1024**2  # bytes of the file
 

@@ -124,7 +124,7 @@ class ShellEnvironment(Environment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: Sandbox | None = None
-        self._gold: GoldRun | None = None  # what runs next to the agent, for grading
+        self._gold: GoldRun | None = None  # what runs while the agent works, for grading
         self._last: Execution | None = None
         self._began = 0.0
 
@@ -179,11 +179,11 @@ class ShellEnvironment(Environment):
         self.prepare(self._sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Start what runs next to the agent, for grading; by default nothing."""
+        """Start what runs while the agent works, for grading; by default nothing."""
         return None
 
     def _gold_result(self) -> Gold:
-        """Wait for what runs next to the agent."""
+        """Wait for what runs while the agent works."""
         assert self._gold is not None
         return self._gold.result()
 

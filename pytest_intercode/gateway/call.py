@@ -123,7 +123,7 @@ class Call:
 
 
 def _choose_tokens(reported: Usage | None, estimated: Usage, complete: bool) -> Usage:
-    """Return the tokens of an answer as its server reports them, else an estimate."""
+    """Return the tokens of an answer: what its server reports, an estimate of what it omits."""
     if reported is None:
         return estimated
     if complete or reported.output_tokens >= estimated.output_tokens:

@@ -198,9 +198,11 @@ class Composition:
     def close(self) -> None:
         """End every sandbox and what the agent holds open."""
         try:
-            self._shared_loop.close()
-            if self._factory is not None:
-                self._factory.close()
+            try:
+                self._shared_loop.close()
+            finally:
+                if self._factory is not None:
+                    self._factory.close()
         finally:
             if self._provider is not None:
                 self._provider.close()

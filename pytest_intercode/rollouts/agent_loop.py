@@ -193,8 +193,9 @@ class AgentTasks:
             sys.set_asyncgen_hooks(*hooks)
             self._root = None
             _forget(value)
-        if self._exit is not None:
-            raise self._exit
+        error, self._exit = self._exit, None
+        if error is not None:
+            raise error
         assert root is not None
         return root.result()
 

@@ -72,9 +72,11 @@ class SharedLoop:
         from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
 
         with self._lock:
-            if self._loop is None or self._loop.process != os.getpid():
-                self._loop = AgentLoop()
-            return AgentTasks(self._loop, name)
+            # An agent that closes descriptors which are not its own ends the loop's thread.
+            loop = self._loop
+            if loop is None or loop.process != os.getpid() or loop.loop.is_closed():
+                self._loop = loop = AgentLoop()
+            return AgentTasks(loop, name)
 
 
 class AgentActions:

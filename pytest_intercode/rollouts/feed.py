@@ -35,14 +35,15 @@ class LookAhead:
 
     Args:
         provider: returns where sandboxes come from.
-        upcoming: returns the tasks that come next; called on that thread.
+        upcoming: returns the tasks that come next, or None to leave what is expected as it is;
+            called on that thread.
         profile: the profile that they are played under.
     """
 
     def __init__(
         self,
         provider: Callable[[], SandboxProvider],
-        upcoming: Callable[[], Iterable[Task]],
+        upcoming: Callable[[], Iterable[Task] | None],
         profile: Profile,
     ) -> None:
         self._provider = provider
@@ -64,7 +65,9 @@ class LookAhead:
 
     def _expect(self) -> None:
         try:
-            expect_sandboxes(self._provider(), self._upcoming(), self._profile)
+            upcoming = self._upcoming()
+            if upcoming is not None:
+                expect_sandboxes(self._provider(), upcoming, self._profile)
         finally:
             self._looking.release()
 

@@ -89,7 +89,8 @@ class Playback(Observer):
         self._buffer = buffer
         self._look_ahead = LookAhead(
             lambda: self._services.sandboxes,
-            lambda: [] if self.records.closed else tries.upcoming(),
+            # Once it is over: to expect nothing would take what another stream expects.
+            lambda: None if self.records.closed else tries.upcoming(),
             profile,
         )
 

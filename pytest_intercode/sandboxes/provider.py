@@ -76,6 +76,8 @@ class SandboxProvider:
         self._background: ThreadPoolExecutor | None = None
         # Guards these, for a moment. The other lock is held while the backend starts.
         self._sharing = threading.Lock()
+        if self.settings.backend != AUTO:
+            self._choose()
 
     def _choose(self) -> tuple[Backend, Choice]:
         with self._choosing:
@@ -115,13 +117,13 @@ class SandboxProvider:
             settings, backend = self.settings, self.backend
             try:
                 backend.start(BackendEvents(self._report, self._report_building, self._drop))
+                slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
+                self._ready = ReadyImages(backend.images, self._lines, self._progress)
+                pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
+                self._pool = Pool(backend, pool_size, slots=slots)
             except BaseException:
                 backend.close()
                 raise
-            slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
-            self._ready = ReadyImages(backend.images, self._lines, self._progress)
-            pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
-            self._pool = Pool(backend, pool_size, slots=slots)
             self._started = True
 
     def check(self, options: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ Reads the files that hold the content of a task's own, and looks whether a Docke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def _apply(
         values[name] = {**getattr(task, name), **values[name]}
     if "reward" in values:
         values["reward"] = replace(task.reward, **_explicit_fields(values["reward"]))
-    limits = {} if layer.limits is None else _explicit_fields(layer.limits)
+    limits = _explicit_fields(values.pop("limits")) if "limits" in values else {}
     network = values.pop("network", limits.pop("network", None))
     if network is not None:
         hosts = network if isinstance(network, tuple) else ()
@@ -47,29 +47,11 @@ def _apply(
         bundled_path = bundled / f"{name}.Dockerfile"
         is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
         values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
-    own_values = {}
-    for field in fields(task.fields):
-        if field.name in values:
-            value = values.pop(field.name)
-            is_built = field.metadata.get("form") is not None
-            own_values[field.name] = value if is_built else _place_paths(value, folder)
+    own_names = {field.name for field in fields(task.fields)} & values.keys()
+    own_values = {name: values.pop(name) for name in own_names}
     if own_values:
         values["fields"] = replace(task.fields, **own_values)
     return replace(task, **values) if values else task
-
-
-def _place_paths(value: Any, folder: SuitePath) -> Any:
-    """Return plain data with the places of the files that they name in the suite's folder."""
-    if isinstance(value, Path):
-        return (folder / str(value)).place()
-    if isinstance(value, (tuple, list)):
-        return type(value)(_place_paths(part, folder) for part in value)
-    if isinstance(value, Mapping):
-        return {name: _place_paths(part, folder) for name, part in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in fields(value)}
-        return replace(value, **_place_paths(parts, folder))
-    return value
 
 
 def _explicit_fields(model: BaseModel) -> dict[str, Any]:

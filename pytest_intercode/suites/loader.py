@@ -19,11 +19,11 @@ from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.fields import leaves_of, path_fields
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.building import build_task
-from pytest_intercode.suites.mistakes import first_error, locate, row_error
+from pytest_intercode.suites.mistakes import first_error, foreign_fields, locate, row_error
 from pytest_intercode.suites.schema import (
     LayerModel,
     RowSource,
@@ -209,8 +209,19 @@ def _read_source(
     model_class = task_model(kind_of(blank.env))
     task_fields = set(model_class.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
+    known_columns = {*model_class.model_fields, *source.ignore, *source.fields.values()}
+    # What else is installed here decides nothing of a dataset.
+    refusals = foreign_fields(blank.env, builtin_kinds())
+    refused_columns = refusals.keys() - known_columns
     tasks = []
     for index, (place, row) in enumerate(_rows(source, path, folder)):
+        for name in sorted(refused_columns & row.keys()):
+            # Another environment's tests, say, without which the task could not be graded as meant.
+            if row[name] is not None:
+                raise SuiteError(
+                    f"{place}: {name}: {refusals[name]}; where the column is something else, say "
+                    f"ignore: [{name}]"
+                )
         own_places = {"dataset": dataset, "index": index}
         places = {**own_places, **row, **own_places}  # they win, and come first in messages
         fields = {name: row.get(column) for name, column in source.fields.items()}

@@ -202,7 +202,7 @@ def reached_hosts(network: bool | Sequence[str], request: str) -> Reached:
         request: how the user asked for it, for the message.
 
     Raises:
-        ConfigurationError: a host is not one.
+        ConfigurationError: a text does not name a host.
     """
     if isinstance(network, bool):
         return network

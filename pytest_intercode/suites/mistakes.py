@@ -18,7 +18,7 @@ from pytest_intercode.environments.registry import environment_names, kind_of
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.schema import LayerModel
 
-__all__ = ["first_error", "locate", "row_error"]
+__all__ = ["first_error", "foreign_fields", "locate", "row_error"]
 
 _TYPE_NAMES = {
     "string_type": "a string",
@@ -135,8 +135,8 @@ def _describe_error(details: Any, model: type[BaseModel], env: Any) -> str:
     if kind in _UNKNOWN_FIELD:
         name = str(details["loc"][-1])
         place = _model_at(details["loc"], model)
-        if issubclass(place, LayerModel) and (refusal := _refusal(name, env)):
-            return refusal
+        if issubclass(place, LayerModel) and name in (refusals := foreign_fields(env)):
+            return refusals[name]
         names = _field_names_of(place)
         return f"there is no such field.{suggestion(name, names)} Allowed: {', '.join(names)}"
     if kind == "literal_error":
@@ -152,16 +152,23 @@ def _describe_error(details: Any, model: type[BaseModel], env: Any) -> str:
     return f"{details['msg'][0].lower()}{details['msg'][1:]}{suffix}"
 
 
-def _refusal(name: str, env: Any) -> str:
-    """Return why the suites of an environment do not have a field, if those of another have it."""
-    for kind in _kinds():
-        refusals = {item.name: item.metadata.get("refusal") for item in fields(kind.fields_class)}
+def foreign_fields(env: Any, kinds: Iterable[EnvironmentKind] | None = None) -> dict[str, str]:
+    """Return the fields that the suites of other environments have, each with its refusal.
+
+    Args:
+        env: the environment that lacks them.
+        kinds: the other environments; by default all that are known here.
+    """
+    refusals: dict[str, str] = {}
+    for kind in _kinds() if kinds is None else kinds:
+        texts = {item.name: item.metadata.get("refusal") for item in fields(kind.fields_class)}
         if kind.has_verification:
-            refusals["verification"] = None
-        if name in refusals:
-            refusal = refusals[name] or "is for the env {kind}, not {env}"
-            return str(refusal).format(kind=kind.name, env=env)
-    return ""
+            texts["verification"] = None
+        for name, refusal in texts.items():
+            text = str(refusal) if refusal else f"is for the env {kind.name}, not {{env}}"
+            # Somebody else's text may have braces of its own.
+            refusals.setdefault(name, text.replace("{env}", str(env)))
+    return refusals
 
 
 def _kinds() -> Iterator[EnvironmentKind]:

@@ -11,8 +11,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime, time, timezone
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
@@ -273,11 +276,31 @@ Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)
 
 
 def build_forms(value: Any, folder: SuitePath) -> Any:
-    """Return a value, or values by their names, with what they name in the suite's folder."""
+    """Return a value with what it names in the suite's folder: built forms, and resolved paths.
+
+    A path may be anywhere in plain data, also in what somebody else's validator has made, and none
+    may lead out of the folder. What a form builds has resolved its paths by itself.
+
+    Raises:
+        OutsideSuite: a path leads to where the suite may not read.
+    """
     if isinstance(value, FileForm):
         return value.build(folder)
-    if isinstance(value, dict):
-        return {name: build_forms(part, folder) for name, part in value.items()}
+    if isinstance(value, Path):
+        return (folder / str(value)).place()
+    if isinstance(value, Mapping):
+        parts = [build_forms(part, folder) for part in value.values()]
+        return dict(zip([build_forms(name, folder) for name in value], parts, strict=True))
+    if isinstance(value, (tuple, list)):
+        return type(value)(build_forms(part, folder) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        new_parts = {}
+        for item in fields(value):
+            part = getattr(value, item.name)
+            new_part = build_forms(part, folder)
+            if new_part is not part:
+                new_parts[item.name] = new_part
+        return replace(value, **new_parts) if new_parts else value
     return value
 
 

@@ -32,13 +32,14 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def stop(self, timeout: float) -> None:
-        """End the loop, whatever is under way, and wait for the thread.
+        """End the loop, whatever is under way, and wait for the thread; may be called twice.
 
         Args:
             timeout: seconds.
         """
         self._ending = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        with contextlib.suppress(RuntimeError):  # it has ended, and is closed
+            self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout)
 
     def _serve(self) -> None:

@@ -66,12 +66,14 @@ def make_factory(
     values = read_arguments(name, arguments, _ARGUMENTS)
     working_folder = find_folder("folder", values.get("folder"), folder)
     template = find_folder("template", values.get("template"), folder)
-    services = ProgramServices(name, gateway, values.get(ARGUMENT), folder)
-    if sum((working_folder is not None, template is not None, services.workspaces.enabled)) > 1:
+    workspace = values.get(ARGUMENT)
+    has_workspace = workspace not in (None, "no")
+    if sum((working_folder is not None, template is not None, has_workspace)) > 1:
         raise AgentLoadError(
             "--intercode-agent-arg: the program runs in folder=..., in a copy of template=..., or "
             "in one of the task's directory (workspace=...)"
         )
+    services = ProgramServices(name, gateway, workspace, folder)
     grace = values.get("grace", _GRACE_PERIOD)
     shared = _Shared()
 
@@ -252,7 +254,7 @@ class _Episode(ProgramEpisode):
             call.answer(reply)
 
     def _check_end(self, program: Program, endpoint: Endpoint, *, aborted: bool) -> None:
-        """Refuse a program that failed, never connected, or called no tool, before its end."""
+        """Refuse a program that failed, or did not connect or call a tool in its episode."""
         status = 0 if aborted else program.wait(0) or 0
         output = program.last_lines()
         last = f"; its last output: {output}" if output else ""

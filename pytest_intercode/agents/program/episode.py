@@ -75,9 +75,11 @@ class ProgramServices:
 
     def close(self) -> None:
         """End the gateway, and remove the workspaces."""
-        if self.gateway is not None:
-            self.gateway.close()
-        self.workspaces.close()
+        try:
+            if self.gateway is not None:
+                self.gateway.close()
+        finally:
+            self.workspaces.close()
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """InterCode's picture of a file system: a git repository at the root of a sandbox.
 
-Its status is what changed. Its reset is all that InterCode does between two episodes, so
+Its status says what changed. Its reset is all that InterCode does between two episodes, so
 that what a reset leaves of one episode is there in the next: :class:`Repositories` remembers it.
 Everything here runs git in a sandbox; nothing is read from the host.
 """
@@ -130,9 +130,8 @@ class Repository:
         if self._now is None or self._now != self._read:
             _, output = self.sandbox.admin("cd / && git status --short", _GRADING_TIMEOUT)
             self._status = parse_status(output.decode("utf-8", "replace"))
-            new_stamps = self._now and _surely(
-                self.sandbox.stamps(), _INDEX
-            )  # which git has written
+            # Of the index alone, which git has just written.
+            new_stamps = self._now and _surely(self.sandbox.stamps(), _INDEX)
             is_unchanged = self._now and new_stamps and _files(self._now) == _files(new_stamps)
             self._read = new_stamps if is_unchanged else None
         return self._status

@@ -186,7 +186,7 @@ class BashEnvironment(ShellEnvironment):
         late = self.sandbox.settle(_SETTLE_TIMEOUT)
         goes_on = self.episode.goes_on  # a reward of 1.0 is graded again, once it is the end
         # What runs while files are read can hide one of them: by a lease on it, which it may hold
-        # against who opens it, or by moving it to where the reader has been.
+        # against whoever opens it, or by moving it to where the reader has been.
         if not goes_on:
             self.sandbox.halt()
         reward = self._compare(answer, late)

@@ -212,7 +212,7 @@ class SweEnvironment(ShellEnvironment):
         return verifier.run()
 
     def _verifier(self, task: Task) -> Verifier:
-        """Wait for the verifier that was prepared next to the agent."""
+        """Wait for the verifier that was prepared while the agent worked."""
         prepared = self._gold_result()
         assert isinstance(prepared, PreparedVerifier)
         carrying = Carrying(task, prepared.programs, lambda: self._gold_paths(task))

@@ -91,7 +91,7 @@ def open_in_root(root: int, path: str, folder: bool = True) -> int:
     Args:
         root: a descriptor of the root. No link leads out of it.
         path: the absolute path there.
-        folder: make a place, and not a file.
+        folder: make a folder, and not a file.
 
     Raises:
         OSError: it is not there and cannot be made.

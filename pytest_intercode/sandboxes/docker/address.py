@@ -120,7 +120,13 @@ def _default_address(name: str) -> Address:
 
 
 def _config_folder() -> Path:
-    return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    folder = os.environ.get("DOCKER_CONFIG")
+    if folder:
+        return Path(folder)
+    try:
+        return Path.home() / ".docker"
+    except RuntimeError:  # a user without HOME and without an account has no configuration
+        return Path(os.devnull)
 
 
 def _current_context() -> str:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
 from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
@@ -57,12 +57,14 @@ def connect() -> Link:
     """Return the clients of the engine that ``docker`` uses here; see :func:`find_address`.
 
     Raises:
-        EngineUnavailable: no engine answers there, or its socket may not be opened.
-        ConfigurationError: Docker's current context cannot be used.
+        EngineUnavailable: no engine answers there, its socket may not be opened, or Docker's
+            current context cannot be used.
     """
     _refuse_recorder()
     try:
         return Link(find_address())
+    except ConfigurationError as error:  # nothing that could start, for whoever asks
+        raise EngineUnavailable(f"no Docker engine: {error}") from None
     except NoEngine as error:
         raise EngineUnavailable(
             f"{error}. Start it (how it is installed is at docs.docker.com/engine/install), or set "

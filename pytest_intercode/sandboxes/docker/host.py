@@ -169,10 +169,14 @@ class Host:
         """
         make = partial(_Container, self)
         engine = DockerEngine(Link(self.address), self._group.settings.runtime, make)
-        engine.starters = max_starters(int(engine.facts.get("NCPU") or 1))
-        with contextlib.suppress(SandboxError):
-            engine.sweep()
-        self.slots = self._slots or _count_slots(engine.facts)
+        try:
+            engine.starters = max_starters(int(engine.facts.get("NCPU") or 1))
+            with contextlib.suppress(SandboxError):
+                engine.sweep()
+            self.slots = self._slots or _count_slots(engine.facts)
+        except BaseException:
+            engine.close()
+            raise
         self.engine = engine
 
     def begin(self) -> None:

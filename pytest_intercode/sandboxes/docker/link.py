@@ -94,8 +94,11 @@ class Link:
 
         self._try_socket()
         oldest = ".".join(map(str, _MIN_API_VERSION))
+        # The one engine of this machine may be busy with sandboxes; of several hosts, one that is
+        # late is left out.
+        timeout = ANSWER_TIMEOUT if self.address.name else _API_TIMEOUT
         # With a version of its own, as the SDK would ask for one before `trust_env` can be set.
-        api = APIClient(self._url, version=oldest, timeout=ANSWER_TIMEOUT, tls=tls)
+        api = APIClient(self._url, version=oldest, timeout=timeout, tls=tls)
         with contextlib.closing(api):
             _ignore_environment(api)
             version = str(api.version(api_version=False).get("ApiVersion", ""))

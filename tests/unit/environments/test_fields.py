@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -50,6 +52,7 @@ class PerlFields(InterpreterFields):
     level: Literal["plain", "strict"] = "plain"
     library: Path | None = None
     grammars: tuple[Grammar, ...] = ()
+    book: Path | None = field(default=None, metadata=in_suite(Annotated[Path, Field()]))
     settings: dict[str, int] = field(default_factory=dict)
     note: str = field(default="", metadata=in_suite(is_graded=False))
 
@@ -92,6 +95,7 @@ tasks:
     modules: ['JSON::PP']
     library: lib.pm
     grammars: [{source: a.g}]
+    book: lib.pm
     settings: {depth: 3}
     note: Nobody is graded by this.
   - {id: b, query: q, gold: print 1}
@@ -108,6 +112,7 @@ def test_a_suite_says_them(load: Load, tmp_path: Path) -> None:
         "strict",
         tmp_path / "lib.pm",
         (Grammar(tmp_path / "a.g"),),
+        tmp_path / "lib.pm",
         {"depth": 3},
         "Nobody is graded by this.",
     )
@@ -117,13 +122,40 @@ def test_a_suite_says_them(load: Load, tmp_path: Path) -> None:
 
 def test_rows_have_them(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(
-        '{"query": "q", "gold": "1", "modules": ["POSIX"], "database": "x"}\n'
+        '{"query": "q", "gold": "1", "modules": ["POSIX"], "topic": "x"}\n'
     )
     (task,) = load_rows(tmp_path / "rows.jsonl", "perl").tasks
     assert PerlFields.of(task).modules == ("POSIX",)
-    assert task.metadata == {"database": "x"}
+    assert task.metadata == {"topic": "x"}
+    # What is installed here changes nothing of the rows of another environment.
     (task,) = load_rows(tmp_path / "rows.jsonl", "bash").tasks
-    assert task.metadata == {"database": "x", "modules": ["POSIX"]}
+    assert task.metadata == {"topic": "x", "modules": ["POSIX"]}
+
+
+@pytest.mark.parametrize(
+    ("env", "column", "reason"),
+    [
+        ("bash", "tests", "they are for the env python, not bash"),
+        ("bash", "repository", "is for the env swe, not bash"),
+        ("ctf", "verification", "is for the env"),
+        ("perl", "database", "is for the env sql, not perl"),
+        ("swe", "alternatives", "are for the env bash"),
+    ],
+)
+def test_rows_of_another_environment_are_refused(
+    tmp_path: Path, env: str, column: str, reason: str
+) -> None:
+    row = {"query": "q", "gold": "1", column: "x"}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(f"{json.dumps(row)}\n")
+    advice = re.escape(f"say ignore: [{column}]")
+    with pytest.raises(SuiteError, match=f"rows.jsonl:1: {column}: {reason}.*{advice}"):
+        load_rows(rows, env)
+    suite = tmp_path / "suite.yaml"
+    suite.write_text(f"env: {env}\nrows: {{path: rows.jsonl, ignore: [{column}]}}\n")
+    if env != "swe":  # whose tasks need more than a query
+        (task,) = load_suite(suite).tasks
+        assert task.metadata[column] == "x"
 
 
 def test_they_come_to_a_node(load: Load) -> None:
@@ -195,6 +227,12 @@ def test_a_file_is_one_of_the_suites_folder(load: Load, path: str, message: str)
         load(f"tasks: [{{id: a, query: q, gold: g, library: {path}}}]\n")
 
 
+@pytest.mark.parametrize("text", ["book: /etc/passwd", "grammars: [{source: ../x}]"])
+def test_no_path_leads_out_of_the_folder(load: Load, text: str) -> None:
+    with pytest.raises(SuiteError, match="leads out of"):
+        load(f"tasks: [{{id: a, query: q, gold: g, {text}}}]\n")
+
+
 def test_another_environments_suite_says_whose_they_are(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "env: bash\ntasks:\n  - {id: a, query: q, gold: g, modules: [A]}\n"
@@ -231,6 +269,26 @@ class _Taken(TaskFields):
 
 
 @dataclass(frozen=True)
+class _Shadowing(TaskFields):
+    view: str = ""  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class _Set(TaskFields):
+    sources: tuple[frozenset[Path], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Keys(TaskFields):
+    tables: dict[Path, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Bytes(TaskFields):
+    key: bytes = b""
+
+
+@dataclass(frozen=True)
 class _Untyped(TaskFields):
     modules: Callable[[], Unknown] | None = None  # type: ignore[name-defined] # noqa: F821
 
@@ -241,6 +299,10 @@ class _Untyped(TaskFields):
         (_Required, r"_Required: modules: a default is needed; the kind's check\(\) refuses a t"),
         (_Undecorated, r"_Undecorated: put @dataclass\(frozen=True\) above it"),
         (_Taken, "_Taken: query: this name is taken; choose another one"),
+        (_Shadowing, "_Shadowing: view: this name is taken; choose another one"),
+        (_Set, "_Set: sources: frozenset.* is not plain data; use str, int"),
+        (_Keys, r"_Keys: tables: dict\[.*Path, str\] is not plain data; .*mappings of str"),
+        (_Bytes, "_Bytes: key: bytes is not plain data; use str, int"),
         (_Untyped, "_Untyped: its types cannot be read: name 'Unknown' is not defined"),
         (dict, "dict: fields: a subclass of TaskFields is needed"),
     ],
@@ -260,4 +322,27 @@ def test_no_name_of_a_suite_is_left_to_them() -> None:
 
 def test_the_parts_of_plain_data() -> None:
     data = PerlFields(modules=("A",), grammars=(Grammar(Path("x")),), settings={"a": 1})
-    assert [*leaves_of(data)] == ["A", "plain", None, Path("x"), "top", "a", 1, ""]
+    leaves = ["A", "plain", None, Path("x"), "top", None, "a", 1, ""]
+    assert [*leaves_of(data)] == leaves
+
+
+@dataclass(frozen=True)
+class _Strict(TaskFields):
+    mods: str = field(default="", metadata=in_suite(refusal="give {mods: [A]} to {env}"))
+
+    def view(self) -> dict[str, str]:
+        return {"engine": "x", "secret": "y"}
+
+
+def test_a_refusal_may_have_braces(tmp_path: Path) -> None:
+    register_environment(_environment(name="perl", fields=_Strict))
+    (tmp_path / "s.yaml").write_text("env: bash\ntasks: [{id: a, query: q, gold: g, mods: x}]\n")
+    with pytest.raises(SuiteError, match=re.escape("mods: give {mods: [A]} to bash")):
+        load_suite(tmp_path / "s.yaml")
+
+
+def test_a_view_shows_what_a_view_has() -> None:
+    task = Task("a", "q", ("g",), "perl", "s", "s", fields=_Strict())
+    message = r"_Strict\.view\(\) returns secret; allowed are database, engine"
+    with pytest.raises(ConfigurationError, match=message):
+        task.view()

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 SOON = 10.0
 
@@ -69,3 +70,8 @@ def test_what_is_shared_is_made_once_and_waits_for_nothing_else() -> None:
         with pytest.raises(SandboxError, match="the run is over"):
             late.result(SOON)
     assert closed == ["slow", "quick", "slow"]
+
+
+def test_a_backend_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="backend 'nosuch' is not installed; allowed are"):
+        SandboxProvider(SandboxSettings("nosuch"))

@@ -251,6 +251,12 @@ def test_sizes(load: Load, written: str, size: int) -> None:
     assert task.limits.memory == size
 
 
+@pytest.mark.parametrize("limits", ["{}", "{memory: null}"])
+def test_limits_that_say_nothing_are_the_usual_ones(load: Load, limits: str) -> None:
+    (task,) = load(f"{_TASK}    limits: {limits}\n").tasks
+    assert task.limits == Limits()
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"),
     [("2024-01-02", 1704153600.0), ("2024-01-02T00:00:01Z", 1704153601.0), ("12.5", 12.5)],

@@ -1,0 +1,90 @@
+"""Episodes of an environment, as several threads may play them."""
+
+from __future__ import annotations
+
+import threading
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+_TASK = Task("a", "q", ("g",), "calm", "s", "s")
+_TIMEOUT = 10.0  # seconds that a thread of the test waits for the other
+
+
+class _Calm(Environment):
+    """Needs no sandbox, and waits in ``stop`` where it is told to."""
+
+    name = "calm"
+
+    def __init__(self) -> None:
+        super().__init__(SandboxProvider(), feedback="reward")
+        self.stopping, self.may_stop = threading.Event(), threading.Event()
+        self.may_stop.set()
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        return []
+
+    def start(self, task: Task) -> None:
+        pass
+
+    def execute(self, action: str) -> Observation:
+        return Observation(action)
+
+    def grade(self, answer: str | None) -> Reward:
+        return Reward(0.5, {"half": 0.5})
+
+    def stop(self) -> None:
+        self.stopping.set()
+        assert self.may_stop.wait(_TIMEOUT)
+
+    def interrupt(self) -> None:
+        pass
+
+    def begin_reset(self) -> tuple[threading.Thread, list[BaseException]]:
+        """Reset in another thread, which is in ``stop`` when this returns."""
+        errors: list[BaseException] = []
+
+        def reset() -> None:
+            try:
+                self.reset(task=_TASK)
+            except SandboxError as error:
+                errors.append(error)
+
+        self.stopping.clear()
+        self.may_stop.clear()
+        thread = threading.Thread(target=reset)
+        thread.start()
+        assert self.stopping.wait(_TIMEOUT)
+        return thread, errors
+
+
+def test_a_cancellation_while_the_former_episode_is_stopped_is_kept() -> None:
+    environment = _Calm()
+    thread, errors = environment.begin_reset()
+    environment.cancel("the run is over")
+    environment.may_stop.set()
+    thread.join(_TIMEOUT)
+    assert [str(error) for error in errors] == ["the environment was cancelled: the run is over"]
+    assert environment.over == "the run is over"
+
+
+def test_a_turn_belongs_to_the_episode_that_it_was_taken_in() -> None:
+    environment = _Calm()
+    environment.reset(task=_TASK)
+    thread, errors = environment.begin_reset()
+    turn = threading.Thread(target=environment.step, args=("echo",))
+    turn.start()  # waits for the reset
+    environment.may_stop.set()
+    thread.join(_TIMEOUT)
+    turn.join(_TIMEOUT)
+    assert not errors
+    (taken,) = environment.turns
+    assert (taken.action, taken.reward, taken.parts) == ("echo", 0.5, {"half": 0.5})
+    environment.may_stop.set()
+    environment.close()
