@@ -355,8 +355,8 @@ class TaskFields:
     An environment's own are a frozen dataclass that derives from this one; its kind names the
     class. From the class come what suites and rows may say, how it is checked, what a task's digest
     holds and what is sent to another machine. Each field has a default, and holds text, numbers,
-    paths, or tuples, mappings of text and frozen dataclasses of these. A path is that of a file or a
-    folder in the suite's folder. :func:`in_suite` says what else there is to say of a field.
+    paths, or tuples, mappings of text and frozen dataclasses of these. A path is that of a file or
+    a folder in the suite's folder. :func:`in_suite` says what else there is to say of a field.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
