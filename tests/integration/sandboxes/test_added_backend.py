@@ -79,6 +79,20 @@ def test_a_package_that_cannot_be_loaded(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.usefixtures("small_suite", "added")
+@pytest.mark.parametrize("arguments", [(), ("-n1",)])
+def test_a_run_on_a_package_that_cannot_be_loaded(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "intercode_podman", None)
+    result = pytester.runpytest("suite.yaml", "--intercode-sandbox=podman", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    output = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in output
+    assert "Traceback" not in output
+    result.stderr.re_match_lines([r"ERROR: the sandbox backend 'podman' .* cannot be loaded: .*"])
+
+
 MISTAKES = """
 from pytest_intercode.sandboxes.protocol import Execution
 from pytest_intercode.testing import BackendUnderTest, SandboxContract
