@@ -11,8 +11,8 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
@@ -38,19 +38,26 @@ class SleepingProcess:
         self.node = node
         self.running: dict[int, asyncio.Future[str]] = {}
         self._nodes = nodes
-        self._loss: Future[Loss] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loss: Loss | None = None
+        self._calls: set[asyncio.Task[object]] = set()
         self._changed = asyncio.Event()
         self._news: list[tuple[int, int]] = []
 
     async def call(self, method: str, *arguments: Any) -> object:
         """Call a method, until it returns or the process ends."""
-        answer = asyncio.ensure_future(getattr(self, method)(*arguments))
-        loss = asyncio.wrap_future(self._loss)
-        await asyncio.wait({answer, loss}, return_when=asyncio.FIRST_COMPLETED)
-        if self._loss.done():
-            answer.cancel()
-            raise self._loss.result()
-        return answer.result()
+        if self._loss is not None:
+            raise self._loss
+        self._loop = asyncio.get_running_loop()
+        call = self._loop.create_task(getattr(self, method)(*arguments))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._loss is not None:
+                raise self._loss from None
+            raise
 
     def kill(self) -> None:
         """End it."""
@@ -61,13 +68,20 @@ class SleepingProcess:
         with self._nodes.lock:
             if self in self._nodes.processes:
                 self._nodes.processes.remove(self)
-                self._loss.set_result(loss)
+                self._loss = loss
+                if self._loop is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop has ended
+                        self._loop.call_soon_threadsafe(self._drop_calls)
+
+    def _drop_calls(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
 
     # -- what the driver calls
 
     async def versions(self) -> bytes:
         """Differ in nothing."""
-        return encode(versions())
+        return self._nodes.versions
 
     async def set_up(self, settings: bytes) -> bytes:
         """Have one backend everywhere."""
@@ -130,11 +144,13 @@ class SleepingNodes:
         weight: the weight of each.
         seconds: what an episode takes, of the clock; called for each.
         turns: how many turns an episode takes.
+        keep: how many of the last messages are kept; None for all.
 
     Attributes:
         nodes: the names and weights of those that are there, by id; it may be changed.
         processes: those that are alive, in the order in which they began.
         played: what the driver sent for each.
+        versions: what all processes have, as they say it.
         line: what an attempt comes to.
         forgotten: digests of files that are not needed any more.
         cancelled: how many attempts were to be cancelled.
@@ -149,10 +165,12 @@ class SleepingNodes:
         weight: float = 1.0,
         seconds: Callable[[], float] = lambda: 0.0,
         turns: int = 3,
+        keep: int | None = None,
     ) -> None:
         self.nodes = {f"id-{n}": (f"node-{n}", weight) for n in range(nodes)}
         self.processes: list[SleepingProcess] = []
-        self.played: list[Mapping[str, Any]] = []
+        self.played: deque[Mapping[str, Any]] = deque(maxlen=keep)
+        self.versions = encode(versions())
         self.line = to_line(_record(turns))
         self.forgotten: list[str] = []
         self.cancelled = 0
