@@ -41,7 +41,7 @@ class SleepingProcess:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loss: Loss | None = None
         self._calls: set[asyncio.Task[object]] = set()
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[str] | None = None
         self._news: list[tuple[int, int]] = []
 
     async def call(self, method: str, *arguments: Any) -> object:
@@ -50,6 +50,7 @@ class SleepingProcess:
             raise self._loss
         self._loop = asyncio.get_running_loop()
         call = self._loop.create_task(getattr(self, method)(*arguments))
+        del arguments
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:
@@ -90,17 +91,23 @@ class SleepingProcess:
     async def play(self, data: bytes) -> object:
         """Play an attempt."""
         message = json.loads(data)
+        del data
         return await self._nodes.play(self, message)
 
-    async def sleep(self, message: Mapping[str, Any], seconds: float) -> bytes:
+    async def sleep(self, number: int, seconds: float) -> bytes:
         """Play an attempt; return what a node answers."""
-        number, began = message["attempt"], time.time()
-        cancelled = self.running[number] = asyncio.get_running_loop().create_future()
+        began = time.time()
+        loop = asyncio.get_running_loop()
+        ended = self.running[number] = loop.create_future()
+        timer = loop.call_later(seconds, _end, ended, "")
         self.tell(number, 0)
-        await asyncio.wait({cancelled}, timeout=seconds)
-        del self.running[number]
-        if cancelled.done():
-            error = {"kind": "RolloutCancelled", "text": cancelled.result()}
+        try:
+            cancelled = await ended
+        finally:
+            timer.cancel()
+            del self.running[number]
+        if cancelled:
+            error = {"kind": "RolloutCancelled", "text": cancelled}
             return encode({"stage": "run", "error": error})
         phases = {"prepare": [began, 0.0], "run": [began, seconds]}
         return encode({"line": self._nodes.line, "phases": phases, "output": []})
@@ -108,13 +115,19 @@ class SleepingProcess:
     def tell(self, attempt: int, turns: int) -> None:
         """Have the driver know how many turns an attempt has taken."""
         self._news.append((attempt, turns))
-        self._changed.set()
+        if self._changed is not None:
+            _end(self._changed, "")
 
     async def news(self, timeout: float) -> object:
         """Return how many turns attempts have taken."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout)
-        self._changed.clear()
+        if not self._news:
+            loop = asyncio.get_running_loop()
+            self._changed = loop.create_future()
+            timer = loop.call_later(timeout, _end, self._changed, "")
+            try:
+                await self._changed
+            finally:
+                timer.cancel()
         news, self._news = self._news, []
         return encode({"turns": news, "lines": []})
 
@@ -130,7 +143,7 @@ class SleepingProcess:
         """End an attempt."""
         self._nodes.cancelled += 1
         if number in self.running:
-            self.running[number].set_result(reason)
+            _end(self.running[number], reason)
 
     async def close(self) -> None:
         """Do nothing."""
@@ -211,7 +224,9 @@ class SleepingNodes:
     async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
         """Answer as a node does."""
         self.played.append(message)
-        return await process.sleep(message, self._seconds())
+        number = message["attempt"]
+        del message
+        return await process.sleep(number, self._seconds())
 
     def kill(self, process: SleepingProcess, *, node: bool = False) -> None:
         """End a process, or a whole node, where another one begins in its place."""
@@ -221,6 +236,11 @@ class SleepingNodes:
         """Return a process that is there."""
         alive = list(self.processes)
         return chance.choice(alive) if alive else None
+
+
+def _end(future: asyncio.Future[str], result: str) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _record(turns: int) -> EpisodeRecord:
