@@ -106,7 +106,10 @@ class Connection:
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the loop's thread, unless the loop has ended."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+            if threading.current_thread() is self._thread:  # it need not be woken
+                self._loop.call_soon(function, *arguments)
+            else:
+                self._loop.call_soon_threadsafe(function, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
         """Run a coroutine from the loop's thread; what it raises ends everything."""

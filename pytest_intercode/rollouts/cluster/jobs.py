@@ -256,7 +256,7 @@ class JobRunner:
 
     async def _play(self, job: Job, worker: Worker) -> bool:
         try:
-            reply = await self._ask_to_play(job, worker, await self._message(job))
+            reply = await self._ask_to_play(job, worker)
             answer = _Answer.read_from(reply, job, worker.name)
         except (BadMessage, Loss) as error:
             if isinstance(error, BadMessage):
@@ -277,7 +277,7 @@ class JobRunner:
         fields = {"attempt": job.number, "files": list(refs.items())}
         return encode({**fields, "spec": spec.to_json().decode()})
 
-    async def _ask_to_play(self, job: Job, worker: Worker, message: bytes) -> Message:
+    async def _ask_to_play(self, job: Job, worker: Worker) -> Message:
         """Return a node's answer, when it has all that it needs.
 
         Raises:
@@ -291,7 +291,7 @@ class JobRunner:
             for receipt in await asyncio.gather(*(self._send(worker, ref) for ref in refs)):
                 if "error" in receipt:
                     return {**receipt, "stage": "prepare", "declined": True}
-            answer = await self._ask(worker, "play", message)
+            answer = await self._ask(worker, "play", await self._message(job))
         if "needs" in answer:  # it was cancelled meanwhile
             return {"stage": "prepare", "error": error_of(RolloutCancelled("it is not wanted"))}
         return answer
@@ -330,6 +330,7 @@ class JobRunner:
             Loss: it is lost.
         """
         call = worker.begin_call(method, *arguments)
+        del arguments  # it may be large, and the answer late
         futures: set[asyncio.Future[Any]] = {call, worker.loss}
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if not worker.loss.done():

@@ -195,7 +195,9 @@ class _RayProcess:
             Loss: the process has ended, or cannot be reached.
         """
         try:
-            return await getattr(self._actor, method).remote(*arguments)
+            answer = getattr(self._actor, method).remote(*arguments)
+            del arguments  # it may be large, and the answer late
+            return await answer
         except Exception as error:
             unavailable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
             raise _loss(error, temporary=unavailable) from None
