@@ -118,6 +118,11 @@ class SleepingProcess:
         if self._changed is not None:
             _end(self._changed, "")
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the driver has yet to take what it was told, and to ask again."""
+        return bool(self._news) or self._changed is None or self._changed.done()
+
     async def news(self, timeout: float) -> object:
         """Return how many turns attempts have taken."""
         if not self._news:
