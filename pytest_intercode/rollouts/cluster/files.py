@@ -78,7 +78,8 @@ def with_paths(value: Value, change: Mapping[Path, Path] | None, paths: set[Path
         unchanged = all(map(is_, items, value))
         return value if unchanged else tuple(items)  # type: ignore[return-value]
     changed = {}
-    for name in _field_names(type(value)):
+    cls: type = type(value)
+    for name in _field_names(cls):
         item = getattr(value, name)
         new = with_paths(item, change, paths)
         if new is not item:
