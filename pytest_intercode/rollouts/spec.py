@@ -85,8 +85,8 @@ class RolloutSpec:
             "budget": vars(self.budget),
         }
         del fields["task"]  # by far the largest: it is JSON already
-        other = json.dumps(fields, default=os.fspath).encode("ascii")
-        return b'{"task": %b, %b' % (task_to_json(self.task), other[1:])
+        line = json.dumps(fields, default=os.fspath).encode("ascii")
+        return b'{"task": %b, %b' % (task_to_json(self.task), line[1:])
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RolloutSpec:
