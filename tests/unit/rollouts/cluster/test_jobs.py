@@ -174,6 +174,7 @@ def test_each_rollout_ends_once_whatever_is_lost_in_whatever_order(
     jobs, observer, pool = asyncio.run(_play_all(machines, tasks))
     assert observer.ends == dict.fromkeys(tasks, 1)
     assert all(worker.running == 0 for worker in pool.workers.values())
+    sharing = Counter(one[3] for tries in machines.attempts.values() for one in tries)
     for job in jobs:
         attempts = machines.attempts[job.handle.spec.task.id]
         assert job.handle.over
@@ -182,7 +183,12 @@ def test_each_rollout_ends_once_whatever_is_lost_in_whatever_order(
             # Only what was lost is run again: also what ended next to one that lost the process.
             assert fate not in ("solved", "error") or process not in machines.processes
         for number, (allowed, *_) in enumerate(attempts):
-            used = sum(turns for _, turns, fate, _ in attempts[:number] if fate in _AGENTS)
+            # Of one that shared its process, the driver may hear too late.
+            used = sum(
+                turns
+                for _, turns, fate, process in attempts[:number]
+                if fate in _AGENTS and sharing[process] == 1
+            )
             assert allowed <= _TURNS - used
 
 
