@@ -108,7 +108,11 @@ def simulate(
     """
     chance = random.Random(7)
     machines = SleepingNodes(
-        nodes, weight=16, seconds=lambda: chance.uniform(0.5, 1.5) * seconds, turns=_TURNS
+        nodes,
+        weight=16,
+        seconds=lambda: chance.uniform(0.5, 1.5) * seconds,
+        turns=_TURNS,
+        keep=0,
     )
     owner = _Owner(episodes)
     before, began, processor = _memory(), time.monotonic(), time.process_time()

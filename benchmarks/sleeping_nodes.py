@@ -11,8 +11,8 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
@@ -38,19 +38,27 @@ class SleepingProcess:
         self.node = node
         self.running: dict[int, asyncio.Future[str]] = {}
         self._nodes = nodes
-        self._loss: Future[Loss] = Future()
-        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loss: Loss | None = None
+        self._calls: set[asyncio.Task[object]] = set()
+        self._changed: asyncio.Future[str] | None = None
         self._news: list[tuple[int, int]] = []
 
     async def call(self, method: str, *arguments: Any) -> object:
         """Call a method, until it returns or the process ends."""
-        answer = asyncio.ensure_future(getattr(self, method)(*arguments))
-        loss = asyncio.wrap_future(self._loss)
-        await asyncio.wait({answer, loss}, return_when=asyncio.FIRST_COMPLETED)
-        if self._loss.done():
-            answer.cancel()
-            raise self._loss.result()
-        return answer.result()
+        if self._loss is not None:
+            raise self._loss
+        self._loop = asyncio.get_running_loop()
+        call = self._loop.create_task(getattr(self, method)(*arguments))
+        del arguments
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._loss is not None:
+                raise self._loss from None
+            raise
 
     def kill(self) -> None:
         """End it."""
@@ -61,13 +69,20 @@ class SleepingProcess:
         with self._nodes.lock:
             if self in self._nodes.processes:
                 self._nodes.processes.remove(self)
-                self._loss.set_result(loss)
+                self._loss = loss
+                if self._loop is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop has ended
+                        self._loop.call_soon_threadsafe(self._drop_calls)
+
+    def _drop_calls(self) -> None:
+        for call in list(self._calls):
+            call.cancel()
 
     # -- what the driver calls
 
     async def versions(self) -> bytes:
         """Differ in nothing."""
-        return encode(versions())
+        return self._nodes.versions
 
     async def set_up(self, settings: bytes) -> bytes:
         """Have one backend everywhere."""
@@ -76,17 +91,23 @@ class SleepingProcess:
     async def play(self, data: bytes) -> object:
         """Play an attempt."""
         message = json.loads(data)
+        del data
         return await self._nodes.play(self, message)
 
-    async def sleep(self, message: Mapping[str, Any], seconds: float) -> bytes:
+    async def sleep(self, number: int, seconds: float) -> bytes:
         """Play an attempt; return what a node answers."""
-        number, began = message["attempt"], time.time()
-        cancelled = self.running[number] = asyncio.get_running_loop().create_future()
+        began = time.time()
+        loop = asyncio.get_running_loop()
+        ended = self.running[number] = loop.create_future()
+        timer = loop.call_later(seconds, _end, ended, "")
         self.tell(number, 0)
-        await asyncio.wait({cancelled}, timeout=seconds)
-        del self.running[number]
-        if cancelled.done():
-            error = {"kind": "RolloutCancelled", "text": cancelled.result()}
+        try:
+            cancelled = await ended
+        finally:
+            timer.cancel()
+            del self.running[number]
+        if cancelled:
+            error = {"kind": "RolloutCancelled", "text": cancelled}
             return encode({"stage": "run", "error": error})
         phases = {"prepare": [began, 0.0], "run": [began, seconds]}
         return encode({"line": self._nodes.line, "phases": phases, "output": []})
@@ -94,13 +115,24 @@ class SleepingProcess:
     def tell(self, attempt: int, turns: int) -> None:
         """Have the driver know how many turns an attempt has taken."""
         self._news.append((attempt, turns))
-        self._changed.set()
+        if self._changed is not None:
+            _end(self._changed, "")
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the driver has yet to take what it was told, and to ask again."""
+        return bool(self._news) or self._changed is None or self._changed.done()
 
     async def news(self, timeout: float) -> object:
         """Return how many turns attempts have taken."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout)
-        self._changed.clear()
+        if not self._news:
+            loop = asyncio.get_running_loop()
+            self._changed = loop.create_future()
+            timer = loop.call_later(timeout, _end, self._changed, "")
+            try:
+                await self._changed
+            finally:
+                timer.cancel()
         news, self._news = self._news, []
         return encode({"turns": news, "lines": []})
 
@@ -116,7 +148,7 @@ class SleepingProcess:
         """End an attempt."""
         self._nodes.cancelled += 1
         if number in self.running:
-            self.running[number].set_result(reason)
+            _end(self.running[number], reason)
 
     async def close(self) -> None:
         """Do nothing."""
@@ -130,11 +162,13 @@ class SleepingNodes:
         weight: the weight of each.
         seconds: what an episode takes, of the clock; called for each.
         turns: how many turns an episode takes.
+        keep: how many of the last messages are kept; None for all.
 
     Attributes:
         nodes: the names and weights of those that are there, by id; it may be changed.
         processes: those that are alive, in the order in which they began.
         played: what the driver sent for each.
+        versions: what all processes have, as they say it.
         line: what an attempt comes to.
         forgotten: digests of files that are not needed any more.
         cancelled: how many attempts were to be cancelled.
@@ -149,10 +183,12 @@ class SleepingNodes:
         weight: float = 1.0,
         seconds: Callable[[], float] = lambda: 0.0,
         turns: int = 3,
+        keep: int | None = None,
     ) -> None:
         self.nodes = {f"id-{n}": (f"node-{n}", weight) for n in range(nodes)}
         self.processes: list[SleepingProcess] = []
-        self.played: list[Mapping[str, Any]] = []
+        self.played: deque[Mapping[str, Any]] = deque(maxlen=keep)
+        self.versions = encode(versions())
         self.line = to_line(_record(turns))
         self.forgotten: list[str] = []
         self.cancelled = 0
@@ -193,7 +229,9 @@ class SleepingNodes:
     async def play(self, process: SleepingProcess, message: Mapping[str, Any]) -> object:
         """Answer as a node does."""
         self.played.append(message)
-        return await process.sleep(message, self._seconds())
+        number = message["attempt"]
+        del message
+        return await process.sleep(number, self._seconds())
 
     def kill(self, process: SleepingProcess, *, node: bool = False) -> None:
         """End a process, or a whole node, where another one begins in its place."""
@@ -203,6 +241,11 @@ class SleepingNodes:
         """Return a process that is there."""
         alive = list(self.processes)
         return chance.choice(alive) if alive else None
+
+
+def _end(future: asyncio.Future[str], result: str) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _record(turns: int) -> EpisodeRecord:

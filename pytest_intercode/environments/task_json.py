@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def task_to_json(task: Task) -> bytes:
         SuiteError: the fields of its own or the metadata hold what JSON cannot express.
     """
     try:
-        return json.dumps(asdict(task), default=_as_text).encode("ascii")
+        return json.dumps(task, default=_as_json).encode("ascii")
     except (TypeError, ValueError) as error:
         raise SuiteError(
             f"{task.source or 'a task of your own'}: task {task.id!r}: it cannot be written as "
@@ -37,7 +37,10 @@ def task_to_json(task: Task) -> bytes:
         ) from None
 
 
-def _as_text(value: object) -> str:
+def _as_json(value: object) -> str | dict[str, object]:
+    # Not asdict() of the whole task, which copies every list and dictionary in it.
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Path):

@@ -265,7 +265,10 @@ class Playback(Observer):
             if number is not None and record is not None:
                 self.records.put(number, record)
             self.records.notify()
-        self.parameters.give_back(handle.spec.parameters)
+        try:
+            self.parameters.give_back(handle.spec.parameters)
+        except BaseException as error:  # the record is the consumer's all the same
+            self._fail(error)
 
     def printed(self, handle: Handle, pieces: list[Any]) -> None:
         """Keep what an episode printed on its node until a record is asked for."""

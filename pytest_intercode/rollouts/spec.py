@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +81,12 @@ class RolloutSpec:
         """Return it as JSON."""
         fields = {
             **vars(self),
-            "task": json.loads(task_to_json(self.task)),
             "parameters": None if self.parameters is None else vars(self.parameters),
-            "budget": asdict(self.budget),
+            "budget": vars(self.budget),
         }
-        return json.dumps(fields, default=os.fspath).encode("ascii")
+        del fields["task"]  # by far the largest: it is JSON already
+        line = json.dumps(fields, default=os.fspath).encode("ascii")
+        return b'{"task": %b, %b' % (task_to_json(self.task), line[1:])
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RolloutSpec:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_intercode.core.usage import RunLimits
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
 from pytest_intercode.rollouts.cluster.files import FileIndex
@@ -207,7 +207,7 @@ class Cluster:
             connection, self._connection = self._connection, None
         if connection is not None:
             atexit.unregister(self.close)
-            connection.give_up("the cluster was closed")
+            connection.give_up(EngineUnavailable("the cluster was closed"))
             connection.close()
 
     def __enter__(self) -> Cluster:

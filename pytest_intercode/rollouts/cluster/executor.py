@@ -54,7 +54,7 @@ class Connection:
         backend: the backend of the sandboxes of all nodes.
         counts: what happened on the nodes, by their names.
         executors: those that use it.
-        given_up: why nothing will come of what is submitted; empty while something may.
+        given_up: why nothing will come of what is submitted; None while something may.
 
     Raises:
         ConfigurationError: a node cannot be used, or nodes differ in their sandboxes.
@@ -73,7 +73,7 @@ class Connection:
     ) -> None:
         self.files = files
         self.executors: list[ClusterExecutor] = []
-        self.given_up = ""
+        self.given_up: BaseException | None = None
         self._settings = settings
         self._budget = run_budget
         self._report = report
@@ -95,7 +95,7 @@ class Connection:
                 path = self._stack.enter_context(run_budget.shared())
                 name = machines.count(budget_message(run_budget, path))
                 self._settings = replace(settings, budget=name)
-            self._run(self.pool.start(self.runner.take_news))
+            self._run(self.pool.start(self.runner.take_news, self.give_up))
             self.backend = self._find_backend()
             self.soon(self.spawn, self._find())
             self.soon(self.spawn, self._watch())
@@ -106,15 +106,23 @@ class Connection:
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function on the loop's thread, unless the loop has ended."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+            if threading.current_thread() is self._thread:  # it need not be woken
+                self._loop.call_soon(function, *arguments)
+            else:
+                self._loop.call_soon_threadsafe(function, *arguments)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Run a coroutine, of which nobody waits for the result, from the loop's thread."""
+        """Run a coroutine from the loop's thread; what it raises ends everything."""
         task = self._loop.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        task.add_done_callback(self._end_task)
         return task
+
+    def _end_task(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.give_up(error)
 
     def forget_file(self, path: Path) -> None:
         """Let nodes remove a file that no rollout will need any more."""
@@ -122,15 +130,15 @@ class Connection:
 
         def forget() -> None:
             for worker in self.pool.workers.values():
-                self.spawn(worker.process.call("forget", digest))
+                worker.begin_call("forget", digest)
 
         if digest:
             self.runner.let_go(digest)
             self.soon(forget)
 
-    def give_up(self, reason: str) -> None:
-        """End everything: nothing will come of it."""
-        self.given_up = self.given_up or reason
+    def give_up(self, error: BaseException) -> None:
+        """End everything, from any thread, with an error: nothing will come of it."""
+        self.given_up = self.given_up or error
         for executor in list(self.executors):
             executor.give_up(self.given_up)
 
@@ -196,7 +204,7 @@ class Connection:
                     self._report(f"node {name} gets no more work: {counts.left_out}")
             reason = self.pool.stall_reason(time.monotonic())
             if reason and any(executor.is_busy for executor in self.executors):
-                self.give_up(f"the cluster: {reason}{self._advice}")
+                self.give_up(EngineUnavailable(f"the cluster: {reason}{self._advice}"))
             for executor in list(self.executors):
                 executor.fill()
             await asyncio.sleep(_INTERVAL)
@@ -208,6 +216,8 @@ class ClusterExecutor:
     Args:
         connection: the nodes.
         observer: what is notified of rollouts, on the connection's thread, with :attr:`lock` held.
+            What it raises at a record becomes that rollout's failure; what it raises otherwise ends
+            all rollouts, as what ``refill`` raises does.
         substitute: returns what a handle has as its environment.
         concurrency: how many rollouts run at a time, on all nodes together; None for as many as
             the nodes' weights add up to.
@@ -235,6 +245,7 @@ class ClusterExecutor:
         self._changed = threading.Condition(self.lock)
         self._jobs: dict[Handle, Job] = {}
         self._stopped = False
+        self._error: BaseException | None = None  # of the owner, or of ours
         connection.executors.append(self)
 
     @property
@@ -252,9 +263,11 @@ class ClusterExecutor:
 
         Raises:
             EngineUnavailable: nothing would come of it.
+            BaseException: what ended this executor.
         """
-        if self.connection.given_up:
-            raise EngineUnavailable(self.connection.given_up)
+        error = self._error or self.connection.given_up
+        if error is not None:
+            raise error
         handle = Handle(spec, self, None)
         handle.closed.set_result(None)  # its node ends its sandboxes
         job = Job(handle, self._observer, self.lock)
@@ -282,12 +295,15 @@ class ClusterExecutor:
             self._changed.notify_all()
         self.connection.soon(self._end, job, reason)
 
-    def give_up(self, reason: str) -> None:
-        """End all rollouts, from any thread: nothing will come of them."""
+    def give_up(self, error: BaseException) -> None:
+        """End all rollouts, from any thread, with an error: nothing will come of them."""
         with self.lock:
+            self._error = self._error or error
             for job in list(self._jobs.values()):
-                job.fail(EngineUnavailable(reason), "prepare")
-                self.connection.soon(self._end, job, reason)
+                with contextlib.suppress(BaseException):  # the first error is what is reported
+                    job.end(error, "prepare")
+                self.connection.soon(self._end, job, str(error))
+            self._changed.notify_all()
 
     def put(self, path: Path, digest: str) -> None:
         """Have nodes get a file with a SHA-256 when a rollout needs it."""
@@ -302,8 +318,14 @@ class ClusterExecutor:
         self.connection.soon(self.fill)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until a condition holds or all is over."""
+        """Wait, with :attr:`lock` held, until a condition holds or all is over.
+
+        Raises:
+            BaseException: what ended this executor before that.
+        """
         while not (self._stopped or condition()):
+            if self._error is not None:
+                raise self._error
             self._changed.wait(0.1)
 
     def stop(self) -> None:
@@ -327,29 +349,47 @@ class ClusterExecutor:
     def fill(self) -> None:
         """Have as much submitted as may run."""
         with self.lock:
-            while not (self._stopped or self.connection.given_up):
+            while not (self._stopped or self._error or self.connection.given_up):
                 count = len(self._jobs)
                 # Without any node, one is submitted all the same: it says in its turn why.
                 if count >= max(1, self.concurrency):
                     break
-                self._refill()
+                try:
+                    self._refill()
+                except BaseException as error:
+                    self.give_up(error)
                 if len(self._jobs) == count:
                     break
             self._changed.notify_all()
 
     def _begin(self, job: Job) -> None:
         job.task = self.connection.spawn(self._play(job))
+        # Of a task that is cancelled before its first step, not even a ``finally`` is run.
+        job.task.add_done_callback(lambda _: self._forget(job))
 
     async def _play(self, job: Job) -> None:
+        """Play a rollout; raises nothing, but for being cancelled."""
         try:
             await self.connection.runner.run(job)
-        finally:
-            with self.lock:
-                del self._jobs[job.handle]
-            self.fill()
+        except asyncio.CancelledError:
+            self._fail(job, EngineUnavailable("the cluster was left"))
+            raise
+        except BaseException as error:
+            self._fail(job, error)
+            self.give_up(error)
+
+    def _forget(self, job: Job) -> None:
+        with self.lock:
+            del self._jobs[job.handle]
+        self.fill()
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        """Give a rollout that has no result an error."""
+        with contextlib.suppress(BaseException):  # the error before that is what is reported
+            job.end(error)
 
     def _end(self, job: Job, reason: str) -> None:
         if job.worker is not None:
-            self.connection.spawn(job.worker.process.call("cancel", job.number, reason))
+            job.worker.begin_call("cancel", job.number, reason)
         elif job.task is not None:
             job.task.cancel()

@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from operator import is_
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple, TypeVar
 
@@ -72,19 +74,23 @@ def with_paths(value: Value, change: Mapping[Path, Path] | None, paths: set[Path
         paths.add(value)
         return value if change is None else change.get(value, value)  # type: ignore[return-value]
     if isinstance(value, tuple):
-        items = tuple(with_paths(item, change, paths) for item in value)
-        unchanged = all(new is old for new, old in zip(items, value, strict=True))
-        return value if unchanged else items  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = {}
-        for field in fields(value):
-            item = getattr(value, field.name)
-            if isinstance(item, (Path, tuple)) or is_dataclass(item):
-                new = with_paths(item, change, paths)
-                if new is not item:
-                    changed[field.name] = new
-        return replace(value, **changed) if changed else value
-    return value
+        items = [with_paths(item, change, paths) for item in value]
+        unchanged = all(map(is_, items, value))
+        return value if unchanged else tuple(items)  # type: ignore[return-value]
+    changed = {}
+    cls: type = type(value)
+    for name in _field_names(cls):
+        item = getattr(value, name)
+        new = with_paths(item, change, paths)
+        if new is not item:
+            changed[name] = new
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+@cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields; of another class there are none."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def bundled_digest() -> str:

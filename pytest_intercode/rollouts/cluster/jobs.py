@@ -14,11 +14,11 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord, lost_on
 from pytest_intercode.errors import (
@@ -32,17 +32,17 @@ from pytest_intercode.errors import (
 from pytest_intercode.results.format import from_line
 from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef, with_paths
 from pytest_intercode.rollouts.cluster.messages import (
-    MALFORMED,
+    BadMessage,
     Message,
     decode,
     encode,
     error_from,
     error_of,
     phases_of,
-    whole,
+    reading,
 )
-from pytest_intercode.rollouts.cluster.nodes import Loss, NodePool, Worker
-from pytest_intercode.rollouts.executor import Handle, Observer, Phase
+from pytest_intercode.rollouts.cluster.nodes import Loss, News, NodePool, Worker
+from pytest_intercode.rollouts.executor import Handle, Observer, Phase, PhaseName
 from pytest_intercode.rollouts.output import captured_pieces
 from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -124,19 +124,85 @@ class Job:
             self.deaths += unexplained
         return len(self.losses) <= _MAX_LOSSES and not (began and self.remaining_turns <= 0)
 
-    def fail(self, error: Exception, stage: str) -> None:
-        """Give it its failure; ``stage`` is what failed: ``agent``, ``prepare``, ``run``."""
-        if not self.handle.over:
-            self.observer.failed(self.handle, error)
-            _pass_phases(self.handle, stage)
-            self.handle.fail(error)
+    def end(
+        self,
+        result: EpisodeRecord | BaseException,
+        stage: str = "run",
+        pieces: Sequence[Any] = (),
+    ) -> None:
+        """Give it its record or its failure; does nothing to one that is over.
 
-    def finish(self, record: EpisodeRecord) -> None:
-        """Give it its record."""
-        if not self.handle.over:
-            self.observer.ended(self.handle, record)
-            _pass_phases(self.handle, "run")
-            self.handle.recorded.set_result(record)
+        What its observer raises at its record becomes its failure, as with every executor.
+
+        Args:
+            result: the record, or the failure.
+            stage: what failed: ``agent``, ``prepare`` or ``run``.
+            pieces: what it printed.
+
+        Raises:
+            BaseException: its observer did not take something else; it has its result all the same.
+        """
+        with self.lock:
+            if not self.handle.over:
+                try:
+                    if pieces:
+                        self.observer.printed(self.handle, list(pieces))
+                finally:
+                    self._deliver(result, stage)
+
+    def _deliver(self, result: EpisodeRecord | BaseException, stage: str) -> None:
+        try:
+            if isinstance(result, EpisodeRecord):
+                try:
+                    self.observer.ended(self.handle, result)
+                except BaseException as error:
+                    result, stage = error, "run"
+            if not isinstance(result, EpisodeRecord):
+                self.observer.failed(self.handle, result)
+        finally:
+            _pass_phases(self.handle, stage)
+            if isinstance(result, EpisodeRecord):
+                self.handle.recorded.set_result(result)
+            else:
+                self.handle.fail(result)
+
+
+class _Answer(NamedTuple):
+    """What a node answers to an attempt.
+
+    Attributes:
+        result: the rollout's record, or what ended it.
+        stage: what failed: ``agent``, ``prepare`` or ``run``.
+        declined: it could not be begun there, so that another node is to begin it.
+        phases: when its phases were.
+        pieces: what it printed.
+    """
+
+    result: EpisodeRecord | Exception
+    stage: str
+    declined: bool
+    phases: dict[PhaseName, Phase]
+    pieces: list[Any]
+
+    @classmethod
+    def read_from(cls, message: Message, job: Job, node: str) -> _Answer:
+        """Return what is in a message.
+
+        Args:
+            message: the message.
+            job: the rollout that it is about.
+            node: the node's name.
+
+        Raises:
+            BadMessage: it is not what it should be.
+        """
+        with reading():
+            phases, pieces = phases_of(message), captured_pieces(message.get("output"))
+            if "line" in message:
+                record = _record_of(job, str(message["line"]), node)
+                return cls(record, "run", False, phases, pieces)
+            error, declined = _failure_of(message, node)
+            return cls(error, str(message["stage"]), declined, phases, pieces)
 
 
 class JobRunner:
@@ -157,13 +223,11 @@ class JobRunner:
         self._storing = threading.Lock()
         self._stored: dict[str, list[object]] = {}  # references to pieces of files, by digest
 
-    def take_news(self, worker: Worker, message: Message) -> None:
+    def take_news(self, worker: Worker, news: News) -> None:
         """Take what a process has sent by itself."""
-        lines = [str(line)[:2000] for line in message["lines"]]
-        turns = {whole(number): whole(count) for number, count in message["turns"]}
-        for line in lines:
+        for line in news.lines:
             self._report(f"{worker.name}: {line}")
-        for number, count in turns.items():
+        for number, count in news.turns.items():
             job = self._attempts.get(number)
             if job is not None and job.worker is worker:
                 job.turns = count
@@ -183,29 +247,26 @@ class JobRunner:
             job.worker, job.turns, job.number = worker, None, next(self._numbers)
             job.handle.phases.setdefault("prepare", Phase(time.time()))
             self._attempts[job.number] = job
-            worker.running += 1
             try:
                 runs_again = await self._play(job, worker)
             finally:
-                worker.running -= 1
+                worker.add_running(-1)
                 job.worker = None
                 del self._attempts[job.number]
 
     async def _play(self, job: Job, worker: Worker) -> bool:
         try:
-            message = await self._message(job)
-        except Exception as error:  # a file that cannot be read, a task that is not JSON
-            with job.lock:
-                job.fail(error, "prepare")
+            reply = await self._ask_to_play(job, worker)
+            answer = _Answer.read_from(reply, job, worker.name)
+        except (BadMessage, Loss) as error:
+            if isinstance(error, BadMessage):
+                self._pool.lose(worker, Loss(f"it sends what is not a message: {error}"))
+            loss = await worker.loss
+            return self._lose(job, worker, str(loss), acted=not loss.node_is_gone)
+        except Exception as error:  # a file that cannot be read or sent, a task that is not JSON
+            job.end(error, "prepare")
             return False
-        try:
-            return self._take_answer(job, worker, await self._ask_to_play(job, worker, message))
-        except MALFORMED as error:
-            worker.lose(Loss(f"it sends what is not a message: {error!r:.200}"))
-        except Loss:
-            pass
-        loss = await worker.loss
-        return self._lose(job, worker, str(loss), acted=not loss.node_is_gone)
+        return self._take_answer(job, worker, answer)
 
     async def _message(self, job: Job) -> bytes:
         """Return what has a node play a rollout."""
@@ -216,19 +277,21 @@ class JobRunner:
         fields = {"attempt": job.number, "files": list(refs.items())}
         return encode({**fields, "spec": spec.to_json().decode()})
 
-    async def _ask_to_play(self, job: Job, worker: Worker, message: bytes) -> Message:
+    async def _ask_to_play(self, job: Job, worker: Worker) -> Message:
         """Return a node's answer, when it has all that it needs.
 
         Raises:
+            BadMessage: it is not what it should be.
             Loss: there is none.
         """
         answer: Message = {"needs": []}
         while "needs" in answer and not job.handle.over:
-            refs = [FileRef(*ref) for ref in answer["needs"]]
+            with reading():
+                refs = [FileRef(*map(str, ref)) for ref in answer["needs"]]  # type: ignore[arg-type]
             for receipt in await asyncio.gather(*(self._send(worker, ref) for ref in refs)):
                 if "error" in receipt:
                     return {**receipt, "stage": "prepare", "declined": True}
-            answer = await self._ask(worker, "play", message)
+            answer = await self._ask(worker, "play", await self._message(job))
         if "needs" in answer:  # it was cancelled meanwhile
             return {"stage": "prepare", "error": error_of(RolloutCancelled("it is not wanted"))}
         return answer
@@ -243,7 +306,8 @@ class JobRunner:
         if ref.digest not in worker.sending:
             worker.sending[ref.digest] = task = asyncio.create_task(send())
             task.add_done_callback(lambda _: worker.sending.pop(ref.digest))
-        return await worker.sending[ref.digest]
+        # Where one of those that wait is cancelled, the others are not.
+        return await asyncio.shield(worker.sending[ref.digest])
 
     def _references(self, digest: str) -> list[object]:
         """Put the content with a digest into the object store, if it is not there."""
@@ -262,9 +326,11 @@ class JobRunner:
         """Return the answer of a process.
 
         Raises:
+            BadMessage: it is not a message.
             Loss: it is lost.
         """
         call = worker.begin_call(method, *arguments)
+        del arguments  # it may be large, and the answer late
         futures: set[asyncio.Future[Any]] = {call, worker.loss}
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if not worker.loss.done():
@@ -272,40 +338,27 @@ class JobRunner:
                 return decode(call.result())
             except Loss as loss:  # whoever listens to it knows why, and what it said before
                 await asyncio.wait({worker.loss}, timeout=_LOSS_TIMEOUT)
-                worker.lose(loss)
+                self._pool.lose(worker, loss)
         call.cancel()
         raise worker.loss.result()
 
     # -- what becomes of it
 
-    def _take_answer(self, job: Job, worker: Worker, answer: Message) -> bool:
+    def _take_answer(self, job: Job, worker: Worker, answer: _Answer) -> bool:
         """Take what a node says of a rollout; return whether it is to be run again."""
-        handle, name = job.handle, worker.name
-        phases, output = phases_of(answer), captured_pieces(answer.get("output"))
-        if "line" in answer:
-            result: EpisodeRecord | Exception = _record_of(job, str(answer["line"]), name)
-            stage, declined = "run", False
-        else:
-            result, declined = _failure_of(answer, name)
-            stage = str(answer["stage"])
+        handle, result = job.handle, answer.result
         if handle.over:  # it was cancelled, and its result counts for nothing
-            worker.counts.note_end()
+            self._pool.note_end(worker)
             return False
-        if declined:
-            worker.counts.note_fault(str(result))
+        if answer.declined:
+            self._pool.note_fault(worker, str(result))
             return self._lose(job, worker, str(result), acted=True, error=result)
-        fault = str(result) if isinstance(result, InfrastructureError) else ""
-        worker.counts.note_end(fault)
-        with job.lock:
-            handle.phases.update(phases)
-            job.observer.printed(handle, output)
-            if isinstance(result, EpisodeRecord):
-                job.finish(result)
-            else:
-                if isinstance(result, (ConfigurationError, InfrastructureError)):
-                    # A module is missing there, say.
-                    result = type(result)(f"node {name}: {result}")
-                job.fail(result, stage)
+        self._pool.note_end(worker, str(result) if isinstance(result, InfrastructureError) else "")
+        handle.phases.update(answer.phases)
+        if isinstance(result, (ConfigurationError, InfrastructureError)):
+            # A module is missing there, say.
+            result = type(result)(f"node {worker.name}: {result}")
+        job.end(result, answer.stage, answer.pieces)
         return False
 
     def _lose(
@@ -327,12 +380,11 @@ class JobRunner:
         runs_again = job.note_loss(worker.name, reason, acted=acted, unexplained=error is None)
         if runs_again or job.handle.over:
             return runs_again
-        with job.lock:
-            if job.end_reason:
-                record = RecordBuilder(job.handle.spec).failure(AgentError(job.end_reason))
-                job.finish(replace(record, attempts=tuple(job.losses)))
-            else:
-                job.fail(error or SandboxError("; ".join(job.losses)), "prepare")
+        if job.end_reason:
+            record = RecordBuilder(job.handle.spec).failure(AgentError(job.end_reason))
+            job.end(replace(record, attempts=tuple(job.losses)))
+        else:
+            job.end(error or SandboxError("; ".join(job.losses)), "prepare")
         return False
 
 

@@ -6,9 +6,10 @@ A node runs agents, so what comes from one is read with care: what is not a mess
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from pytest_intercode import errors
@@ -17,7 +18,6 @@ from pytest_intercode.errors import IntercodeError, RolloutCancelled
 from pytest_intercode.rollouts.executor import Phase, PhaseName
 
 __all__ = [
-    "MALFORMED",
     "BadMessage",
     "Message",
     "decode",
@@ -25,6 +25,7 @@ __all__ = [
     "error_from",
     "error_of",
     "phases_of",
+    "reading",
     "whole",
 ]
 
@@ -47,11 +48,23 @@ class BadMessage(Exception):
     """What a node sent is not a message."""
 
 
-MALFORMED = (
-    *(BadMessage, KeyError, TypeError, ValueError, AttributeError),
-    *(OverflowError, RecursionError),
-)
-"""What reading raises where something is not a message: a number is too large, a list too deep."""
+# What reading raises where something is not a message: a number is too large, a list too deep.
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Be in this while a message of a node is taken apart, and do nothing else in it.
+
+    Whatever is called for the driver's own sake may raise the same errors, and no node causes them.
+
+    Raises:
+        BadMessage: it is not what it should be.
+    """
+    try:
+        yield
+    except _MALFORMED as error:
+        raise BadMessage(f"{error!r:.200}") from None
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

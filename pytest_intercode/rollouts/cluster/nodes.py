@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.rollouts.cluster.messages import MALFORMED, Message, decode
+from pytest_intercode.rollouts.cluster.messages import BadMessage, Message, decode, reading, whole
 from pytest_intercode.rollouts.cluster.node import differences, versions
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 
-__all__ = ["Loss", "Machines", "NodeCounts", "NodePool", "Process", "Worker"]
+__all__ = ["Loss", "Machines", "News", "NodeCounts", "NodePool", "Process", "Worker"]
 
 Result = TypeVar("Result")
 _MAX_FAULTS = 3  # in a row, then a node gets no more work
@@ -32,7 +33,8 @@ _NEWS_TIMEOUT = 5.0  # seconds that a process keeps a question open
 _SILENCE_INTERVAL = 5.0  # seconds
 _MAX_SILENCE = 6
 _UNREACHABLE_TIMEOUT = 10.0  # seconds in which Ray knows whether a node it cannot reach is gone
-_RETRY_INTERVAL = 0.1
+_RETRY_INTERVAL = 0.1  # seconds
+_MAX_LINE = 2000  # characters of a line that a node has for the user
 
 
 class Loss(Exception):
@@ -128,7 +130,9 @@ class Worker:
         backend: the backend of its sandboxes.
         loss: why it takes no more rollouts, once it does not.
         sending: files on their way to it, by digest.
+        calls: calls that have not returned.
         running: how many rollouts run there.
+        load: what it would have to do for its weight with one more of them.
     """
 
     name: str
@@ -140,18 +144,52 @@ class Worker:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     sending: dict[str, asyncio.Task[Message]] = field(default_factory=dict)
+    calls: set[asyncio.Task[object]] = field(default_factory=set)
     running: int = 0
+    load: float = 0.0
 
-    def begin_call(self, method: str, *arguments: object) -> asyncio.Future[object]:
+    def __post_init__(self) -> None:
+        self.add_running(0)
+
+    def add_running(self, count: int) -> None:
+        """Take note that so many more rollouts run there."""
+        self.running += count
+        self.load = (self.running + 1) / self.weight
+
+    def begin_call(self, method: str, *arguments: object) -> asyncio.Task[object]:
         """Call a method; asyncio does not complain where nobody asks for its failure any more."""
-        call = asyncio.ensure_future(self.process.call(method, *arguments))
-        call.add_done_callback(lambda call: call.cancelled() or call.exception())
+        call = asyncio.get_running_loop().create_task(self.process.call(method, *arguments))
+        self.calls.add(call)  # asyncio itself does not keep it
+        call.add_done_callback(self._end_call)
         return call
 
-    def lose(self, loss: Loss) -> None:
-        """Give it up; the first reason counts."""
-        if not self.loss.done():
-            self.loss.set_result(loss)
+    def _end_call(self, call: asyncio.Task[object]) -> None:
+        self.calls.discard(call)
+        if not call.cancelled():
+            call.exception()
+
+
+class News(NamedTuple):
+    """What a process has sent by itself.
+
+    Attributes:
+        lines: lines for the user.
+        turns: how many turns attempts have taken, by their numbers.
+    """
+
+    lines: list[str]
+    turns: dict[int, int]
+
+    @classmethod
+    def read_from(cls, message: Message) -> News:
+        """Return what is in a message.
+
+        Raises:
+            BadMessage: it is not what it should be.
+        """
+        with reading():
+            lines = [str(line)[:_MAX_LINE] for line in message["lines"]]
+            return cls(lines, {whole(number): whole(count) for number, count in message["turns"]})
 
 
 async def _in_thread(function: Callable[..., Result], *arguments: object) -> Result:
@@ -183,7 +221,8 @@ class NodePool:
         workers: the processes that can play.
     """
 
-    _take_news: Callable[[Worker, Message], None]
+    _take_news: Callable[[Worker, News], None]
+    _fail: Callable[[BaseException], None]
 
     def __init__(
         self,
@@ -201,28 +240,80 @@ class NodePool:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # that keep a process, by the node's id
         self._problems: dict[str, asyncio.Future[str]] | None = {}  # at the start, by names
         self._idle_since: float | None = None
+        # Those that take work, and their slots: looked for again after a change only, as each
+        # rollout asks for them, and there may be a thousand.
+        self._takers: list[Worker] = []
+        self._slots = 0
+        self._has_takers = asyncio.Event()
 
     # -- which node is next
 
     @property
     def slots(self) -> int:
         """How many rollouts may run at a time by the weights of the nodes that take work."""
-        return round(sum(worker.weight for worker in self._takers()))
-
-    def _takers(self) -> list[Worker]:
-        return [w for w in self.workers.values() if not (w.counts.left_out or w.loss.done())]
+        return self._slots
 
     async def take(self, avoid: Collection[str]) -> Worker:
         """Return the process that has the least to do for its weight; wait until there is one.
+
+        Its :attr:`Worker.running` counts the rollout from then on.
 
         Args:
             avoid: names of nodes that the rollout was lost on. They are taken only if no other node
                 takes work at all.
         """
-        while not (takers := self._takers()):
-            await asyncio.sleep(_RETRY_INTERVAL)
-        preferred = [worker for worker in takers if worker.name not in avoid]
-        return min(preferred or takers, key=lambda worker: (worker.running + 1) / worker.weight)
+        while not self._takers:
+            await self._has_takers.wait()
+        takers = self._takers
+        if avoid:
+            takers = [worker for worker in takers if worker.name not in avoid] or takers
+        worker = min(takers, key=attrgetter("load"))
+        worker.add_running(1)
+        return worker
+
+    def add(self, node: str, worker: Worker) -> None:
+        """Have a process take rollouts.
+
+        Args:
+            node: the node's id.
+            worker: the process.
+        """
+        self.workers[node] = worker
+        self._find_takers()
+
+    def remove(self, node: str) -> None:
+        """Have the process of a node take none any more, if there is one."""
+        if self.workers.pop(node, None) is not None:
+            self._find_takers()
+
+    def lose(self, worker: Worker, loss: Loss) -> None:
+        """Give a process up; the first reason counts."""
+        if not worker.loss.done():
+            worker.loss.set_result(loss)
+            self._find_takers()
+
+    def note_end(self, worker: Worker, fault: str = "") -> None:
+        """Count a rollout that ended; ``fault`` says why, if the node is at fault."""
+        worker.counts.note_end(fault)
+        if fault:
+            self._find_takers()
+
+    def note_fault(self, worker: Worker, reason: str) -> None:
+        """Count a fault of a node; after some in a row it gets no more work."""
+        worker.counts.note_fault(reason)
+        self._find_takers()
+
+    def _find_takers(self) -> None:
+        self._takers = [
+            worker
+            for worker in self.workers.values()
+            if not (worker.counts.left_out or worker.loss.done())
+        ]
+        self._slots = round(sum(worker.weight for worker in self._takers))
+        if self._takers:
+            self._has_takers.set()
+        else:
+            self._has_takers.clear()
 
     def stall_reason(self, now: float) -> str:
         """Return why nothing will come of what remains, or nothing.
@@ -230,7 +321,7 @@ class NodePool:
         Args:
             now: seconds, of a clock that only goes forward.
         """
-        if self._takers():
+        if self._takers:
             self._idle_since = None
             return ""
         if self._idle_since is None:
@@ -244,16 +335,19 @@ class NodePool:
 
     # -- the processes
 
-    async def start(self, take_news: Callable[[Worker, Message], None]) -> None:
+    async def start(
+        self, take_news: Callable[[Worker, News], None], fail: Callable[[BaseException], None]
+    ) -> None:
         """Start a process on every node, and wait for them.
 
         Args:
             take_news: called with what a process has sent by itself.
+            fail: called with an error that no node is at fault for.
 
         Raises:
             ConfigurationError: one does not start, has other versions, or cannot play.
         """
-        self._take_news = take_news
+        self._take_news, self._fail = take_news, fail
         await self.find()
         problems, self._problems = self._problems or {}, None
         if problems:
@@ -303,29 +397,54 @@ class NodePool:
         counts = self.counts[name]
         try:
             while not counts.left_out:
-                process = await _in_thread(self.machines.start, node)
-                worker = Worker(name, weight, process, counts)
                 try:
-                    unfit = await self._set_up(worker)
-                    if not problem.done():
-                        problem.set_result(unfit)
-                    if unfit:
-                        counts.left_out = unfit
-                        return
-                    self.workers[node] = worker
-                    loss = await self._listen(worker)
+                    process = await self._start(node)
+                    loss = await self._use(node, Worker(name, weight, process, counts), problem)
                 except Loss as error:
                     loss = error
-                finally:
-                    self.workers.pop(node, None)
-                    worker.process.kill()
+                if loss is None:
+                    return
                 if not problem.done():
                     problem.set_result(str(loss))
                 counts.note_fault(str(loss))
                 if loss.node_is_gone:
                     return
+        except Exception as error:  # not the node's: a mistake of ours, or of the run's owner
+            if not problem.done():
+                problem.set_result(repr(error))
+            self._fail(error)
         finally:
             del self._tasks[node]
+
+    async def _start(self, node: str) -> Process:
+        """Start a process on a node.
+
+        Raises:
+            Loss: it does not start.
+        """
+        try:
+            return await _in_thread(self.machines.start, node)
+        except Exception as error:  # whatever the engine raises
+            raise Loss(f"its process cannot be started: {error!r:.200}") from None
+
+    async def _use(self, node: str, worker: Worker, problem: asyncio.Future[str]) -> Loss | None:
+        """Have a process take rollouts until it is lost; None where it cannot play.
+
+        Raises:
+            Loss: it is lost before it takes any.
+        """
+        try:
+            unfit = await self._set_up(worker)
+            if not problem.done():
+                problem.set_result(unfit)
+            if unfit:
+                worker.counts.left_out = unfit
+                return None
+            self.add(node, worker)
+            return await self._listen(worker)
+        finally:
+            self.remove(node)
+            worker.process.kill()
 
     async def _set_up(self, worker: Worker) -> str:
         """Check a process, and let it know what it needs; return why it cannot play, or nothing.
@@ -339,8 +458,8 @@ class NodePool:
                 return differing
             settings = replace(self._settings(), process=f"{worker.name}#{next(self._numbers)}")
             answer = decode(await worker.process.call("set_up", settings.to_json()))
-        except MALFORMED as error:
-            return f"it sends what is not a message: {error!r:.200}"
+        except BadMessage as error:
+            return f"it sends what is not a message: {error}"
         worker.backend = str(answer.get("backend", ""))
         return str(answer.get("problem", ""))
 
@@ -360,20 +479,20 @@ class NodePool:
             if not news.done():
                 news.cancel()
                 seconds = _MAX_SILENCE * _SILENCE_INTERVAL
-                worker.lose(Loss(f"it has not answered for {seconds:.0f} s"))
+                self.lose(worker, Loss(f"it has not answered for {seconds:.0f} s"))
                 break
             try:
-                self._take_news(worker, decode(news.result()))
+                self._take_news(worker, News.read_from(decode(news.result())))
                 if unreachable_since:  # what it answered meanwhile is lost
-                    worker.lose(Loss("it could not be reached for a while"))
-            except MALFORMED as error:
-                worker.lose(Loss(f"it sends what is not a message: {error!r:.200}"))
+                    self.lose(worker, Loss("it could not be reached for a while"))
+            except BadMessage as error:
+                self.lose(worker, Loss(f"it sends what is not a message: {error}"))
             except Loss as loss:
                 # Ray knows a bit later whether the node of a process that it cannot reach is gone.
                 unreachable_since = unreachable_since or time.monotonic()
                 late = time.monotonic() > unreachable_since + _UNREACHABLE_TIMEOUT
                 if late or not loss.temporary:
-                    worker.lose(loss)
+                    self.lose(worker, loss)
                 else:
                     await asyncio.sleep(_RETRY_INTERVAL)
         return worker.loss.result()

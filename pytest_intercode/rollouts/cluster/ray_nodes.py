@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable, InfrastructureError
 from pytest_intercode.rollouts.cluster.budget import BudgetActor
 from pytest_intercode.rollouts.cluster.local import NO_RAY, LocalCluster
 from pytest_intercode.rollouts.cluster.node import Node
@@ -96,8 +96,16 @@ class RayNodes:
         return _RayProcess(self._ray, actor.remote())
 
     def put(self, content: bytes) -> object:
-        """Put bytes into the object store."""
-        return self._ray.put(content)
+        """Put bytes into the object store.
+
+        Raises:
+            InfrastructureError: it does not take them.
+        """
+        try:
+            return self._ray.put(content)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise InfrastructureError(f"Ray does not store a file for nodes: {text:.200}") from None
 
     def count(self, budget: bytes) -> str:
         """Start what counts the run's budget, on this machine; it ends with the driver."""
@@ -187,7 +195,9 @@ class _RayProcess:
             Loss: the process has ended, or cannot be reached.
         """
         try:
-            return await getattr(self._actor, method).remote(*arguments)
+            answer = getattr(self._actor, method).remote(*arguments)
+            del arguments  # it may be large, and the answer late
+            return await answer
         except Exception as error:
             unavailable = isinstance(error, self._ray.exceptions.ActorUnavailableError)
             raise _loss(error, temporary=unavailable) from None

@@ -27,6 +27,7 @@ from pytest_intercode.errors import (
     GoldError,
     SandboxError,
 )
+from pytest_intercode.rollouts.parameters import ParameterSource
 from tests.unit.rollouts.test_turn_loop import TASK, Counter
 
 PATIENCE = 20
@@ -296,6 +297,19 @@ def test_an_error_of_the_tasks_comes_after_what_had_ended() -> None:
 
 
 # -- whose fault it is
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_error_of_the_parameters_reaches_the_consumer(
+    concurrency: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: ParameterSource, parameters: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(ParameterSource, "give_back", fail)
+    stream = run_rollouts(numbered(5), solve, concurrency=concurrency)
+    with pytest.raises(OSError, match="no room"):
+        list(stream)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])

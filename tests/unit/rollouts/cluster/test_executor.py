@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -53,8 +54,10 @@ class Run(Observer):
         concurrency: int = 4,
         run_budget: RunBudget | None = None,
         timeout: float = 300.0,
+        raises: Mapping[str, BaseException] | None = None,
     ) -> None:
         self.nodes = nodes
+        self.raises = dict(raises or {})  # by the method that raises it when it is called for t1
         self.ends: Counter[str] = Counter()
         self.records: dict[str, EpisodeRecord] = {}
         self.errors: dict[str, BaseException] = {}
@@ -80,15 +83,26 @@ class Run(Observer):
 
     def _next(self) -> None:
         if self.executor is not None and len(self.handles) < self._tasks:
+            if len(self.handles) == 1:
+                self._raise("refill")
             self.handles.append(self.executor.submit(spec(len(self.handles))))
 
+    def _raise(self, method: str, handle: Handle | None = None) -> None:
+        if method in self.raises and (handle is None or handle.spec.task.id == "t1"):
+            raise self.raises[method]
+
+    def printed(self, handle: Handle, pieces: list[Any]) -> None:
+        self._raise("printed", handle)
+
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        self._raise("ended", handle)
         self._note(handle)
         self.records[handle.spec.task.id] = record
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         self._note(handle)
         self.errors[handle.spec.task.id] = error
+        self._raise("failed", handle)
 
     def _note(self, handle: Handle) -> None:
         self.ends[handle.spec.task.id] += 1
@@ -471,6 +485,99 @@ def test_the_runs_budget_is_shared_with_what_counts_for_nodes(execute: Execute) 
     run.connection.close()
     assert budget.charge() == exhausted
     assert budget.used == Amounts(turns=5)
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), ValueError("x"), pytest.skip.Exception()])
+def test_what_an_observer_raises_at_a_record_fails_that_rollout_alone(
+    execute: Execute, error: BaseException
+) -> None:
+    """Also where reading what is not a message raises the same: no node is at fault."""
+    nodes = SleepingNodes(2)
+    run = execute(nodes, tasks=6, raises={"ended": error})
+    assert run.all_over.wait(20)
+    assert sorted(run.records) == ["t0", "t2", "t3", "t4", "t5"]
+    assert run.errors == {"t1": error}
+    with pytest.raises(type(error)):
+        run.handles[1].record(None, None)  # type: ignore[arg-type]
+    assert nodes.begun == 6
+    counts = run.connection.counts.values()
+    assert (sum(c.done for c in counts), sum(c.lost + c.in_a_row for c in counts)) == (6, 0)
+
+
+def _results(run: Run) -> list[EpisodeRecord | BaseException]:
+    """Return what the rollouts came to that were submitted."""
+    results: list[EpisodeRecord | BaseException] = []
+    for handle in run.handles:
+        error = handle.recorded.exception(20)
+        results.append(error if error is not None else handle.recorded.result())
+    return results
+
+
+@pytest.mark.parametrize("method", ["failed", "printed", "refill"])
+def test_what_its_owner_raises_elsewhere_ends_the_run_and_loses_no_result(
+    execute: Execute, method: str
+) -> None:
+    error = ValueError("of the owner")
+    failure = {**_failure("AgentError", "x"), "output": [["setup", "stdout", "x"]]}
+    nodes = Answering(1, failure) if method != "refill" else SleepingNodes(1, seconds=lambda: 60)
+    run = execute(nodes, tasks=6, concurrency=2, raises={method: error})
+    assert run.executor is not None
+    executor = run.executor
+    run.until(lambda: executor._error is not None)
+    with pytest.raises(ValueError, match="of the owner"), executor.lock:
+        executor.wait_for(lambda: False)
+    with pytest.raises(ValueError, match="of the owner"):
+        executor.submit(spec(9))
+    results = _results(run)
+    if method == "refill":
+        assert results == [error]
+    else:
+        assert [type(result).__name__ for result in results[:2]] == ["AgentError"] * 2
+        assert set(map(str, results[2:])) <= {"x", "of the owner"}
+    assert all(run.ends[handle.spec.task.id] == 1 for handle in run.handles)
+    assert executor.join(20)
+
+
+def test_a_file_that_the_object_store_does_not_take_fails_what_needs_it(
+    execute: Execute, tmp_path: Path
+) -> None:
+    class Full(Answering):
+        def put(self, content: bytes) -> object:
+            raise InfrastructureError("no room")
+
+    (tmp_path / "data").write_text("x")
+    nodes = Full(1, {"needs": [["0" * 64, "file", "data"]]}, count=1)
+    run = execute(nodes)
+    assert run.executor is not None
+    run.executor.put(tmp_path / "data", "0" * 64)
+    handles = [run.executor.submit(spec(number)) for number in range(2)]
+    error = handles[0].recorded.exception(20)
+    assert (type(error), str(error)) == (InfrastructureError, "no room")
+    assert handles[1].recorded.result(20).solved
+
+
+def test_a_node_whose_process_cannot_be_started_again_is_left_out(execute: Execute) -> None:
+    class Unstartable(SleepingNodes):
+        def start(self, node: str) -> SleepingProcess:
+            if self.processes or self.begun:
+                raise RuntimeError("no actor")
+            return super().start(node)
+
+    nodes = Unstartable(1, seconds=lambda: 60)
+    run = execute(nodes, tasks=1, timeout=0.5)
+    run.until(lambda: nodes.begun)
+    nodes.kill(nodes.processes[0])
+    assert run.all_over.wait(20)
+    assert "its process cannot be started: RuntimeError('no actor')" in str(run.errors["t0"])
+
+
+def test_what_is_left_without_a_result_has_an_error(execute: Execute) -> None:
+    nodes = SleepingNodes(1, seconds=lambda: 60)
+    run = execute(nodes, tasks=1)
+    run.until(lambda: nodes.begun)
+    run.connection.close()
+    with pytest.raises(EngineUnavailable, match="the cluster was left"):
+        run.handles[0].record(None, None)  # type: ignore[arg-type]
 
 
 def _busy(nodes: SleepingNodes) -> list[SleepingProcess]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,36 @@ def test_what_the_package_holds_is_not_sent(cache: FileCache) -> None:
     ref = FileIndex().ref(ours)
     assert ref == FileRef("", "bundled", "dockerfiles/bash.Dockerfile")
     assert cache.path_of(Path("/nonexistent"), ref) == ours
+
+
+@pytest.mark.parametrize("name", ["a.sql", "my", "my.Dockerfile"])
+def test_nodes_of_one_machine_may_receive_the_same_at_once(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.sql").write_text("x" * 10_000)
+    (tmp_path / "my.Dockerfile").write_text("FROM debian\nCOPY my /\n")
+    for number in range(20):
+        (tmp_path / f"my/{number}").mkdir(parents=True)
+        (tmp_path / f"my/{number}/file").write_text(str(number) * 1000)
+    index = FileIndex()
+    ref = index.ref(tmp_path / name)
+    assert ref is not None
+    pieces = list(index.pieces(ref.digest))
+    caches = [FileCache(tmp_path / "store") for _ in range(4)]
+    begin = threading.Barrier(len(caches))
+
+    def receive(cache: FileCache) -> list[tuple[str, bytes]]:
+        """Receive it, and read at once what is there then."""
+        begin.wait()
+        cache.receive(ref, pieces)
+        found = cache.path_of(Path("/nonexistent"), ref)
+        assert found is not None
+        files = found.parent.rglob("*") if name == "my.Dockerfile" else [found, *found.rglob("*")]
+        return sorted((path.name, path.read_bytes()) for path in files if path.is_file())
+
+    with ThreadPoolExecutor(len(caches)) as threads:
+        first, *others = threads.map(receive, caches)
+    assert len(first) == {"a.sql": 1, "my": 20, "my.Dockerfile": 21}[name]
+    assert all(other == first for other in others)
+    assert len(list(caches[0].folder.iterdir())) == 1, "and nothing else stays"
 
 
 def test_a_file_that_both_see_is_read_where_it_is(tmp_path: Path, cache: FileCache) -> None:

@@ -16,13 +16,13 @@ def _pool(timeout: float = 300.0, **weights: float) -> NodePool:
     pool = NodePool(machines, NodeSettings, timeout)
     for name, weight in weights.items():
         counts = pool.counts.setdefault(name, NodeCounts())
-        pool.workers[name] = Worker(name, weight, SleepingProcess(machines, name), counts)
+        pool.add(name, Worker(name, weight, SleepingProcess(machines, name), counts))
     return pool
 
 
 async def _spread(pool: NodePool, rollouts: int, avoid: tuple[str, ...] = ()) -> Counter[str]:
     for _ in range(rollouts):
-        (await pool.take(avoid)).running += 1
+        await pool.take(avoid)
     return Counter({worker.name: worker.running for worker in pool.workers.values()})
 
 
@@ -42,7 +42,7 @@ def test_a_rollout_goes_back_only_where_no_other_node_takes_work() -> None:
         assert await _spread(_pool(a=1, b=1), 3, avoid=("a",)) == {"a": 0, "b": 3}
         assert await _spread(_pool(a=1), 2, avoid=("a",)) == {"a": 2}
         pool = _pool(a=1, b=1)
-        pool.workers["b"].lose(Loss("gone"))
+        pool.lose(pool.workers["b"], Loss("gone"))
         assert await _spread(pool, 2, avoid=("a",)) == {"a": 2, "b": 0}
 
     asyncio.run(main())
@@ -51,13 +51,13 @@ def test_a_rollout_goes_back_only_where_no_other_node_takes_work() -> None:
 def test_a_node_with_three_faults_in_a_row_is_left_out_and_named() -> None:
     async def main() -> None:
         pool = _pool(timeout=10, a=1)
-        counts = pool.counts["a"]
+        worker = pool.workers["a"]
         for _ in range(2):
-            counts.note_fault("no sandbox")
-        counts.note_end()  # which ends the row
+            pool.note_fault(worker, "no sandbox")
+        pool.note_end(worker)  # which ends the row
         for _ in range(3):
             assert pool.slots == 1
-            counts.note_fault("no sandbox")
+            pool.note_fault(worker, "no sandbox")
         assert pool.slots == 0
         assert pool.stall_reason(0.0) == ""
         assert "a: 3 faults in a row, the last: no sandbox" in pool.stall_reason(10.0)
@@ -68,11 +68,12 @@ def test_a_node_with_three_faults_in_a_row_is_left_out_and_named() -> None:
 def test_a_run_waits_for_nodes_and_gives_up() -> None:
     async def main() -> None:
         pool = _pool(timeout=60, a=1)
-        process = pool.workers.pop("a")
+        worker = pool.workers["a"]
+        pool.remove("a")
         assert pool.stall_reason(0.0) == pool.stall_reason(59.0) == ""
-        pool.workers["a"] = process
+        pool.add("a", worker)
         assert pool.stall_reason(61.0) == ""
-        del pool.workers["a"]
+        pool.remove("a")
         assert pool.stall_reason(100.0) == pool.stall_reason(159.0) == ""
         assert "60 s" in pool.stall_reason(160.0)
 
