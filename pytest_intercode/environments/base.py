@@ -114,17 +114,14 @@ class Environment(ActionSpace):
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
             self._orders = SandboxOrders(self.provider, task)
-            if self.cancelled:  # from here on `cancel` also reaches the new ones
-                raise SandboxError(f"the environment was cancelled: {self.cancelled}")
+            self._refuse_cancelled()  # from here on `cancel` also reaches the new ones
             self.stop()
             self.task = task
             max_turns = (self._max_turns or task.max_turns) - self.turns_spent
             self.episode = Episode(max_turns, self.feedback)
             with waiting_for_images(self._orders.image_wait):
                 self.start(task)
-            if self.cancelled:  # meanwhile; what needs no sandbox has not met it
-                self.episode.end(self.cancelled)
-                raise SandboxError(f"the environment was cancelled: {self.cancelled}")
+            self._refuse_cancelled()  # meanwhile; what needs no sandbox has not met it
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -314,6 +311,11 @@ class Environment(ActionSpace):
         return Observation("", reward=final.value), final.value, True, False, {}
 
     # -- inside
+
+    def _refuse_cancelled(self) -> None:
+        if self.cancelled:
+            self.episode.end(self.cancelled)
+            raise SandboxError(f"the environment was cancelled: {self.cancelled}")
 
     def _reward_now(self, answer: str | None) -> Reward:
         with self.phases.timed("tests"):
