@@ -12,6 +12,7 @@ from pytest_intercode.agents.protocol import Agent as Agent
 from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
+from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord
 from pytest_intercode.core.record import FirstScore as FirstScore

@@ -16,11 +16,12 @@ from typing import Any
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.candidates import suggest_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
-from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
+from pytest_intercode.core.facts import Fact
+from pytest_intercode.errors import AgentError, AgentLoadError, ConfigurationError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.system.imports import describe_error, import_attribute
 
-__all__ = ["adapt", "factory_of", "failing", "load_agent"]
+__all__ = ["adapt", "describe_agent", "factory_of", "failing", "load_agent"]
 
 # By the first word: the module below agents/, and how the agent is written.
 _BUILT_IN = {
@@ -101,6 +102,32 @@ def load_agent(
     if parameters:
         return AgentFactory(name, lambda _: make(), make_with=make)
     return AgentFactory(name, lambda _: make())
+
+
+def describe_agent(
+    name: str,
+    arguments: Mapping[str, str],
+    folder: Path,
+    gateway: GatewaySettings,
+) -> Fact:
+    """Return whether an agent can be loaded; nothing is installed, and no program is started.
+
+    Args:
+        name: as for :func:`load_agent`, like the others.
+        arguments: see there.
+        folder: see there.
+        gateway: see there.
+    """
+    head, _, rest = name.partition(":")
+    try:
+        if _BUILT_IN.get(head, ("",))[0] == "installed.agent":
+            module = importlib.import_module("pytest_intercode.agents.installed.facts")
+            fact: Fact = module.describe_agent(name, rest, arguments, folder)
+            return fact
+        load_agent(name, arguments, folder, gateway).close()
+    except ConfigurationError as error:
+        return Fact("agent", str(error), "problem")
+    return Fact("agent", f"{name}: can be loaded")
 
 
 def adapt(agent: AgentLike) -> Agent:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "check": "pytest_intercode.cli.check",
     "compare": "pytest_intercode.cli.compare",
     "convert": "pytest_intercode.cli.convert",
+    "doctor": "pytest_intercode.cli.doctor",
     "export": "pytest_intercode.cli.export",
     "fetch": "pytest_intercode.cli.fetch",
     "grade": "pytest_intercode.cli.grade",

@@ -5,18 +5,34 @@ Also the file of ``--output``, as writing it may have something to say.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_intercode.core.text import escape_for_terminal, one_line
+from pytest_intercode.core.text import escape_for_terminal, format_columns, one_line
 from pytest_intercode.system.files import write_file
 
-__all__ = ["note", "say", "warn", "write_output"]
+__all__ = ["note", "say", "say_states", "warn", "write_output"]
+
+_COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as terminals number them
 
 
 def say(text: str) -> None:
     """Print a result, of one line or several."""
     print(escape_for_terminal(text))
+
+
+def say_states(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print a table whose first column has states: ``ok``, ``note``, ``problem``.
+
+    They are coloured in a terminal, unless the variable NO_COLOR is set.
+    """
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for (state, *_), line in zip(rows, format_columns(rows, labels=3), strict=True):
+        if coloured:
+            line = f"\x1b[{_COLOURS[state]}m{state}\x1b[0m{line[len(state) :]}"
+        print(line)
 
 
 def note(line: str) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "first_names",
     "format_columns",
     "fragments",
+    "hide_passwords",
     "indented",
     "markdown_text",
     "one_line",
@@ -35,6 +36,7 @@ _HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
 # It is the last character that is escaped: what is shown of a text's beginning then never depends
 # on what follows, so that a stream can be escaped piece by piece.
 _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
+_PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # and its user, before the host of an address
 _MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
 _MAX_CHARACTERS = 1_000_000  # of a text in a report: more than people read
 
@@ -82,6 +84,11 @@ def first_names(names: Iterable[object], most: int = 3) -> str:
     """Return so many names, separated by commas, and dots if there are more."""
     texts = list(map(str, names))
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+
+
+def hide_passwords(text: str) -> str:
+    """Return a text in which no address has a user with a password."""
+    return _PASSWORD.sub("(hidden)@", text)
 
 
 def markdown_text(text: str) -> str:

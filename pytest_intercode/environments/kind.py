@@ -167,6 +167,14 @@ class EnvironmentKind:
             SuiteError: the task cannot be one of this kind.
         """
 
+    def needs_sandbox(self, task: Task) -> bool:
+        """Whether an episode takes a sandbox."""
+        return True
+
+    def extra(self, task: Task) -> str:
+        """Return the extra of this package that a task cannot do without, or nothing."""
+        return ""
+
     def lacks_tests(self, task: Task) -> bool:
         """Whether a task cannot be graded, as its tests are missing."""
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import importlib.util
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.extras import has_extra, need
 from pytest_intercode.system.forks import MakingProcess
 from pytest_intercode.system.loop_thread import LoopThread
 
@@ -38,10 +38,8 @@ class Gateway:
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        if importlib.util.find_spec("aiohttp") is None:
-            raise ConfigurationError(
-                "the gateway needs aiohttp: pip install 'pytest-intercode[gateway]'"
-            )
+        if not has_extra("gateway"):
+            raise ConfigurationError(need("gateway", "the gateway"))
         settings.check()
         self.settings = settings
         self._process = MakingProcess("this gateway belongs")

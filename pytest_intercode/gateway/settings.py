@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.exchange import Price
 
@@ -92,6 +93,16 @@ class GatewaySettings:
             if (key := environment.get(name, "").strip())
         }
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
+
+    def describe(self) -> Iterator[Fact]:
+        """Yield a fact about each vendor: whether there is a key, by its name alone."""
+        for vendor, (address_name, key_name, default) in VENDORS.items():
+            place = "" if self.upstream(vendor) == default else f"; {address_name} is set"
+            if self.keys.get(vendor):
+                yield Fact(f"key of {vendor}", f"{key_name} is set{place}")
+            else:
+                text = f"{key_name} is not set: models of {vendor} need it{place}"
+                yield Fact(f"key of {vendor}", text, "note")
 
     @property
     def secrets(self) -> tuple[str, ...]:

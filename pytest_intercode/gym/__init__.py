@@ -13,12 +13,12 @@ A process that has not imported this module, such as a spawned worker, can name 
 
 from __future__ import annotations
 
+from pytest_intercode.system.extras import need
+
 try:
     import gymnasium
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "pytest_intercode.gym needs Gymnasium: pip install 'pytest-intercode[gym]'", name=error.name
-    ) from None
+    raise ModuleNotFoundError(need("gym", "pytest_intercode.gym"), name=error.name) from None
 
 from pytest_intercode.environments.registry import watch_environments
 from pytest_intercode.gym.environment import IntercodeEnv

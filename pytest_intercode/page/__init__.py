@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.extras import has_extra, need
 from pytest_intercode.system.files import write_file
 
 __all__ = ["require", "write"]
@@ -24,12 +24,8 @@ def require() -> None:
     Raises:
         ConfigurationError: it is not.
     """
-    try:
-        spec = find_spec("jinja2")
-    except ValueError:  # something that has no spec was put in its place
-        spec = None
-    if spec is None:
-        raise ConfigurationError("the page needs Jinja: pip install 'pytest-intercode[html]'")
+    if not has_extra("html"):
+        raise ConfigurationError(need("html", "the page"))
 
 
 def write(

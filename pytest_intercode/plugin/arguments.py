@@ -18,7 +18,7 @@ from pytest_intercode.plugin.options import ini_values, on_command_line
 if TYPE_CHECKING:
     from pytest_intercode.plugin.selection import Selection
 
-__all__ = ["add_suite_files", "names_tasks", "take_arguments"]
+__all__ = ["add_suite_files", "find_suites", "names_tasks", "take_arguments"]
 
 _SELECTING = ("env", "dataset")
 _NODE = re.compile(
@@ -41,7 +41,7 @@ def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
         return
     folders = [(config.rootpath / argument).resolve() for argument in config.args]
     paths = sorted(
-        {path for pattern in patterns for path in _find_suites(config.rootpath, pattern)}
+        {path for pattern in patterns for path in _glob_suites(config.rootpath, pattern)}
     )
     config.args += [
         str(path)
@@ -50,7 +50,13 @@ def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
     ]
 
 
-def _find_suites(folder: Path, pattern: str) -> list[Path]:
+def find_suites(config: pytest.Config) -> list[Path]:
+    """Return the suites among what pytest is to collect."""
+    names = [argument.split("::")[0] for argument in config.args]
+    return [config.invocation_params.dir / name for name in names if name.endswith(_SUITES)]
+
+
+def _glob_suites(folder: Path, pattern: str) -> list[Path]:
     try:
         return [path for path in folder.glob(pattern) if path.suffix in _SUITES]
     except (NotImplementedError, ValueError):  # an absolute pattern, or an empty one

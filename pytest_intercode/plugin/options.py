@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +20,6 @@ __all__ = [
     "read_options",
     "starts_run",
 ]
-
-_PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # and its user, before the host of an address
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -166,9 +163,11 @@ def _from_command_line(config: pytest.Config, ini: str) -> bool:
 
 def _describe(config: pytest.Config, option: Option[Any], text: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
+    from pytest_intercode.core.text import hide_passwords
+
     value = ""
     if text is not None:  # what a parser has read already is not a text any more
-        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(text))
+        value = (" " if option.pairs else "=") + hide_passwords(str(text))
     option_text = f"--intercode-{option.name}{value}"
     if _from_command_line(config, option.ini):
         return option_text

@@ -112,6 +112,13 @@ class Settings(Options):
         )
 
     @property
+    def checked_sandbox_options(self) -> dict[str, str]:
+        """By the fields of ``sandbox`` that are checked before a run, the options of these."""
+        options = {"runtime": "--intercode-runtime", "docker_hosts": "--intercode-docker-host"}
+        # The nodes of a cluster ask it.
+        return options if self.cluster else {**options, "registry": "--intercode-registry"}
+
+    @property
     def repeat(self) -> int:
         """How many tries each task gets; an audit needs one."""
         return 1 if self.audit else self.requested_repeat

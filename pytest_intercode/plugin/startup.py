@@ -188,10 +188,7 @@ def _check(run: Run) -> None:
         from pytest_intercode.plugin.cluster import check_cluster
 
         check_cluster(run)
-    options = {"runtime": "--intercode-runtime", "docker_hosts": "--intercode-docker-host"}
-    if not settings.cluster:  # its nodes ask it
-        options["registry"] = "--intercode-registry"
-    run.composition.provider.check(options)
+    run.composition.provider.check(settings.checked_sandbox_options)
     if run.baseline is not None:
         _protect(settings, run.baseline.path, "the baseline")
     if settings.agent:

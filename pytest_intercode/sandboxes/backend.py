@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.sandboxes.images import Images
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["Backend", "BackendEvents", "EngineBackend"]
+__all__ = ["Backend", "BackendEvents", "DescribedBackend", "EngineBackend"]
 
 
 def _ignore(line: str) -> None:
@@ -94,6 +95,18 @@ class Backend(Launcher, Protocol):
 
     def close(self) -> None:
         """End every sandbox, and give back everything; also where it was never started."""
+
+
+@runtime_checkable
+class DescribedBackend(Protocol):
+    """A backend that says more of itself than whether it can be used."""
+
+    def describe(self, problem: str) -> Iterable[Fact]:
+        """Return what ``pytest-intercode doctor`` says of it; within seconds, and starts nothing.
+
+        Args:
+            problem: what :meth:`Backend.problem` has returned.
+        """
 
 
 class Engine(Launcher, Protocol):

@@ -6,18 +6,22 @@ in, and loaded when their name is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.sandboxes.backend import Backend
+from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error
 
-__all__ = ["AUTO", "GROUP", "Choice", "backend_names", "choose", "images_here", "make_backend"]
+__all__ = [
+    *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends", "images_here"),
+    "make_backend",
+]
 
 AUTO = "auto"
 GROUP = "pytest_intercode.sandboxes"
@@ -97,14 +101,21 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     if settings.backend != AUTO:
         backend = make_backend(settings.backend, settings)
         return backend, Choice(backend.name, "", str(backend))
-    backends = [make_backend(name, settings) for name in _BUILT_IN]
+    return _choose_usable(
+        [make_backend(name, settings) for name in _BUILT_IN], lambda backend: backend.problem()
+    )
+
+
+def _choose_usable(
+    backends: Sequence[Backend], find_problem: Callable[[Backend], str]
+) -> tuple[Backend, Choice]:
     for backend in backends:
         reason = backend.requested()
         if reason is not None:
             return backend, Choice(backend.name, reason, str(backend))
     problems: list[str] = []
     for backend in backends:
-        problem = backend.problem()
+        problem = find_problem(backend)
         if not problem:
             return backend, Choice(backend.name, "".join(problems[:1]), str(backend))
         problems.append(problem if not problems else problem.partition(":")[0])
@@ -122,6 +133,54 @@ def images_here(names: Iterable[str]) -> set[str] | None:
     from pytest_intercode.sandboxes.docker.backend import find_images
 
     return find_images(names)
+
+
+def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
+    """Return facts about each backend, the first about the one that runs with the settings have.
+
+    No sandbox is started; an engine that does not answer takes some seconds.
+
+    Args:
+        settings: where sandboxes come from.
+        needed: something cannot be run without sandboxes; a backend that the settings ask for is
+            needed in any case.
+    """
+    backends: dict[str, Backend] = {}
+    problems: dict[str, str] = {}
+    for name in backend_names()[1:]:
+        try:
+            backends[name] = make_backend(name, settings)
+            problems[name] = backends[name].problem()
+        except ConfigurationError as error:
+            problems[name] = str(error)
+    if settings.backend == AUTO:
+        backend, choice = _choose_usable(
+            [backends[name] for name in _BUILT_IN], lambda backend: problems[backend.name]
+        )
+        is_needed = needed or backend.requested() is not None
+    else:
+        label = str(backends.get(settings.backend, settings.backend))
+        choice, is_needed = Choice(settings.backend, "", label), True
+    facts = [_describe_choice(choice, problems).where(needed=is_needed)]
+    for name in problems:
+        described = _describe(backends.get(name), name, problems[name])
+        is_asked = is_needed and name == choice.backend
+        facts += [fact.where(needed=is_asked) for fact in described]
+    return facts
+
+
+def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
+    if not problems[choice.backend]:
+        return Fact("sandboxes", str(choice))
+    usable = [name for name, problem in problems.items() if not problem]
+    hint = f"; {' and '.join(usable)} can be used" if usable else ""
+    return Fact("sandboxes", f"none can be started with {choice.backend}{hint}", "problem")
+
+
+def _describe(backend: Backend | None, name: str, problem: str) -> Iterable[Fact]:
+    if isinstance(backend, DescribedBackend):
+        return backend.describe(problem)
+    return [Fact(name, problem, "problem") if problem else Fact(name, "can be used")]
 
 
 @cache

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.core.hosts import MAX_HOSTS
 from pytest_intercode.core.permissions import (
     EVERYTHING,
@@ -30,7 +31,7 @@ from pytest_intercode.environments.registry import (
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.formats import find_format
 from pytest_intercode.suites.loader import load_suite
-from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
+from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE, Dataset, files_of
 from pytest_intercode.system.files import bundled_folder, cache_folder
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "dataset_of",
     "dataset_tasks",
     "default_data",
+    "describe_data",
     "fetch_command",
     "file_tasks",
     "named_tasks",
@@ -222,6 +224,44 @@ def dataset_tasks(
             f"{option}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
         )
     return tasks
+
+
+def describe_data(data: DataFolder | None) -> Iterator[Fact]:
+    """Yield facts about the bundled suites, and about the datasets that can be fetched.
+
+    Whether files are what they should be is not looked at.
+
+    Args:
+        data: the folder of InterCode's data, or None.
+    """
+    bundled = []
+    for name in environment_names():
+        try:
+            bundled += [name] if suite_file(name).is_file() else []
+        except ConfigurationError as error:  # of another package, and cannot be loaded
+            yield Fact(f"environment {name}", str(error), "note")
+    yield Fact("bundled suites", ", ".join(bundled))
+    folder = data.path if data is not None else default_data()
+    counts = {name: _count_files(dataset, folder) for name, dataset in DATASETS.items()}
+    missing = [name for name, (present, total) in counts.items() if present < total]
+    whole = [name for name in counts if name not in missing]
+    if whole:
+        yield Fact("datasets", f"{', '.join(whole)} are in {folder}")
+    if missing:
+        parts = [
+            f"{present} of {total} files of {name} are there"
+            for name, (present, total) in counts.items()
+            if 0 < present < total
+        ]
+        hint = f"{', '.join(missing)}: get them with {fetch_command('NAME', folder)}"
+        yield Fact("datasets", "; ".join([hint, *parts]), "note")
+
+
+def _count_files(dataset: Dataset, folder: Path) -> tuple[int, int]:
+    """Return how many files of a dataset are in a folder, and how many it has."""
+    targets = [file.target for file in files_of(*dataset.paths)]
+    targets += [dataset.archive(script) for script, _ in dataset.filesystems]
+    return sum((folder / target).is_file() for target in targets), len(targets)
 
 
 def fetch_command(dataset: str, data: Path | None) -> str:

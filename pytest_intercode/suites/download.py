@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from pytest_intercode.errors import FetchError
 from pytest_intercode.suites.upstream import RemoteFile
+from pytest_intercode.system.extras import need
 
 if TYPE_CHECKING:
     from requests.exceptions import RequestException
@@ -92,9 +93,7 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
         import pooch  # type: ignore[import-untyped]
         from tqdm import tqdm  # type: ignore[import-untyped]
     except ModuleNotFoundError as missing:
-        raise FetchError(
-            f"fetching needs {missing.name}: pip install 'pytest-intercode[fetch]'"
-        ) from None
+        raise FetchError(need("fetch", "fetching", str(missing.name))) from None
     pooch.get_logger().setLevel("ERROR")
     bar = tqdm(desc=label, total=file.size, unit="B", unit_scale=True, leave=False, disable=None)
     with bar:  # on a terminal, as disable=None means

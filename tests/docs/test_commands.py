@@ -19,7 +19,7 @@ from tests.docs.shell import run
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("results", "comparing", "page", "exporting")),
+    *(f"docs/{name}.md" for name in ("results", "comparing", "page", "exporting", "platforms")),
 )
 PAGES += tuple(f"docs/{name}.md" for name in ("auditing", "rescoring", "concurrency", "exporting"))
 # What needs data from elsewhere, or stands for what the reader has; and what has its own test.

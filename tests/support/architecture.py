@@ -20,7 +20,8 @@ PICTURE = PACKAGE.parent / "docs" / "architecture.svg"
 LAYERS = (
     ("__main__",),
     ("testing",),
-    ("plugin", "cli"),
+    ("cli",),
+    ("plugin",),
     ("page", "export", "auditing", "rescoring", "gym", "options"),
     ("rollouts",),
     ("agents",),

@@ -33,7 +33,8 @@ _ALLOWED = {
     "rescoring.tasks": {"_suite_of": "a root"},
     "suites.catalogue": {
         **dict.fromkeys(("data_folder", "named_tasks", "dataset_tasks"), _NAMED),
-        **dict.fromkeys(("bundled_tasks", "dataset_names"), _OURS),
+        **dict.fromkeys(("bundled_tasks", "dataset_names", "describe_data"), _OURS),
+        "_count_files": _NAMED,
     },
     "system.digest": dict.fromkeys(
         ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED

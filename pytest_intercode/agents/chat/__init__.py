@@ -8,7 +8,6 @@ begins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
@@ -17,6 +16,7 @@ from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.system.extras import has_extra, need
 
 __all__ = ["make_factory"]
 
@@ -27,11 +27,8 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     Raises:
         AgentLoadError: an argument is wrong, or the openai client is not installed.
     """
-    if find_spec("openai") is None:
-        raise AgentLoadError(
-            f"--intercode-agent={name} needs the openai client: "
-            "pip install 'pytest-intercode[chat]'"
-        )
+    if not has_extra("chat"):
+        raise AgentLoadError(need("chat", f"--intercode-agent={name}"))
     settings = read_chat_arguments(name, arguments, folder)
     templates = load_templates(settings.prompts)
 

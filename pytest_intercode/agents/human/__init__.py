@@ -6,7 +6,6 @@ imported when the agent is made.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.values import choice
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.system.extras import has_extra, need
 
 __all__ = ["make_factory"]
 
@@ -28,10 +28,8 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         AgentLoadError: prompt_toolkit is missing, or an argument is wrong.
     """
     keys = read_arguments(name, arguments, _ARGUMENTS).get("keys")
-    if importlib.util.find_spec("prompt_toolkit") is None:
-        raise AgentLoadError(
-            f"--intercode-agent={name} needs prompt_toolkit: pip install 'pytest-intercode[human]'"
-        )
+    if not has_extra("human"):
+        raise AgentLoadError(need("human", f"--intercode-agent={name}"))
 
     def make(_: Task) -> Agent:
         from pytest_intercode.agents.human.player import Player

@@ -39,7 +39,7 @@ from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
 from pytest_intercode.system.private_folder import PrivateFolder
 
-__all__ = ["make_factory"]
+__all__ = ["make_factory", "read_recipe"]
 
 _FORWARDER = Path(__file__).with_name("forward.pl")
 _GATEWAY_FOLDER = "/opt/intercode/gateway"
@@ -79,16 +79,11 @@ def make_factory(
         AgentLoadError: the recipe, its program or an argument is wrong.
     """
     option = f"--intercode-agent={name}"
-    short_name, recipe, recipe_folder = load_recipe(rest.strip() or name, folder, option)
-    parameters = tuple(Argument(key, text) for key in (*recipe.arguments, _TEMPLATE))
-    values = {**recipe.arguments, **read_arguments(name, arguments, parameters)}
-    template = find_folder(_TEMPLATE, values.pop(_TEMPLATE, None), folder)
-    missing = [key for key, value in values.items() if value is None]
-    if missing:
-        raise AgentLoadError(f"{option}: --intercode-agent-arg {missing[0]}=... is needed")
+    short_name, recipe, recipe_folder, recipe_values, template = read_recipe(
+        name, rest, arguments, folder
+    )
     bundle = find_bundle(short_name, recipe, recipe_folder, option, progress or _report)
     program = find_program(bundle, recipe, option)
-    recipe_values = {key: str(value) for key, value in values.items()}
     shared = _Shared(gateway or GatewaySettings.of_environment(), option)
 
     def make(task: Task) -> Agent:
@@ -111,6 +106,30 @@ def make_factory(
         scratch=(_HOME,),
         needs_shell=True,
     )
+
+
+def read_recipe(
+    name: str, rest: str, arguments: Mapping[str, str], folder: Path
+) -> tuple[str, Recipe, Path, dict[str, str], Path | None]:
+    """Read the recipe of an agent, and its arguments.
+
+    Returns:
+        The recipe's short name, the recipe, the folder that it is in, the values of its arguments,
+        and the folder that each episode begins with a copy of.
+
+    Raises:
+        AgentLoadError: the recipe or an argument is wrong.
+    """
+    option = f"--intercode-agent={name}"
+    short_name, recipe, recipe_folder = load_recipe(rest.strip() or name, folder, option)
+    parameters = tuple(Argument(key, text) for key in (*recipe.arguments, _TEMPLATE))
+    values = {**recipe.arguments, **read_arguments(name, arguments, parameters)}
+    template = find_folder(_TEMPLATE, values.pop(_TEMPLATE, None), folder)
+    missing = [key for key, value in values.items() if value is None]
+    if missing:
+        raise AgentLoadError(f"{option}: --intercode-agent-arg {missing[0]}=... is needed")
+    recipe_values = {key: str(value) for key, value in values.items()}
+    return short_name, recipe, recipe_folder, recipe_values, template
 
 
 def _report(line: str) -> None:

@@ -21,7 +21,7 @@ from pytest_intercode.errors import AgentLoadError, FetchError
 from pytest_intercode.sandboxes.portable import copy_program, copy_python, run_installer
 from pytest_intercode.system.files import cache_folder
 
-__all__ = ["BUNDLE_FOLDER", "find_bundle", "find_program"]
+__all__ = ["BUNDLE_FOLDER", "find_bundle", "find_bundles", "find_own_folder", "find_program"]
 
 BUNDLE_FOLDER = "/opt/intercode/agent"
 """Where sandboxes see a bundle."""
@@ -44,11 +44,9 @@ def find_bundle(
     Raises:
         AgentLoadError: it cannot be had.
     """
-    if recipe.folder:
-        program_folder = (folder / Path(recipe.folder).expanduser()).resolve()
-        if not program_folder.is_dir():
-            raise AgentLoadError(f"{option}: the recipe's folder {program_folder} does not exist")
-        return program_folder
+    own_folder = find_own_folder(recipe, folder, option)
+    if own_folder is not None:
+        return own_folder
     bundle = cache_folder() / "agents" / f"{name}-{_digest(recipe)}"
     if _find_programs(bundle, recipe):
         return bundle
@@ -66,6 +64,26 @@ def find_bundle(
     except OSError as error:
         raise AgentLoadError(f"{option}: it cannot be installed: {error}") from None
     return bundle
+
+
+def find_own_folder(recipe: Recipe, folder: Path, option: str) -> Path | None:
+    """Return the folder of the user's that a recipe names; None for one that is installed.
+
+    Raises:
+        AgentLoadError: it does not exist.
+    """
+    if not recipe.folder:
+        return None
+    program_folder = (folder / Path(recipe.folder).expanduser()).resolve()
+    if not program_folder.is_dir():
+        raise AgentLoadError(f"{option}: the recipe's folder {program_folder} does not exist")
+    return program_folder
+
+
+def find_bundles(name: str, recipe: Recipe) -> list[Path]:
+    """Return the bundles that were made for a recipe of this name, of whatever version."""
+    folder = cache_folder() / "agents"
+    return [path for path in folder.glob(f"{name}-*") if _find_programs(path, recipe)]
 
 
 def find_program(bundle: Path, recipe: Recipe, option: str) -> str:

@@ -7,7 +7,6 @@ on the agent's thread.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import threading
 import time
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.system.extras import has_extra, need
 from pytest_intercode.system.private_folder import PrivateFolder
 
 if TYPE_CHECKING:
@@ -91,19 +91,16 @@ def make_factory(
 
 
 def _check_extra(name: str) -> None:
-    form = name.partition(":")[0]
-    installation = "pip install 'pytest-intercode[mcp]'"
-    if importlib.util.find_spec("mcp") is None:
-        raise AgentLoadError(f"--intercode-agent={form} needs the MCP SDK: {installation}")
+    option = f"--intercode-agent={name.partition(':')[0]}"
+    if not has_extra("mcp"):
+        raise AgentLoadError(need("mcp", option))
     try:
         version = importlib.metadata.version("mcp")
     except importlib.metadata.PackageNotFoundError:
         return
     if int(version.partition(".")[0]) < 2:
-        raise AgentLoadError(
-            f"--intercode-agent={form} needs version 2 of the MCP SDK, and {version} is installed: "
-            f"{installation}"
-        )
+        label = f"version 2 of the MCP SDK, and {version} is installed"
+        raise AgentLoadError(need("mcp", option, label))
 
 
 class _Shared:

@@ -5,10 +5,9 @@ Raises:
 """
 
 from pytest_intercode.errors import InfrastructureError
+from pytest_intercode.system.extras import need
 
 try:
     import pymysql  # noqa: F401
 except ImportError:
-    raise InfrastructureError(
-        "tasks with the engine mysql need PyMySQL: pip install 'pytest-intercode[mysql]'"
-    ) from None
+    raise InfrastructureError(need("mysql", "a task with the engine mysql")) from None

@@ -72,6 +72,16 @@ tables first if you can: you do not know their names yet.
             if path.is_dir():
                 raise SuiteError(f"{task.source}: task {task.id!r}: database: {path} is not a file")
 
+    def needs_sandbox(self, task: Task) -> bool:
+        """Whether it is a server that runs the statements, and not a library of Python's."""
+        return self.extra(task) != ""
+
+    def extra(self, task: Task) -> str:
+        """Return that of a server's client."""
+        from pytest_intercode.environments.sql.fields import database_of
+
+        return "" if database_of(task).engine == "sqlite" else "mysql"
+
     def data_of(self, task: Task) -> tuple[Any, ...]:
         """Return what a task is about, with its database."""
         from pytest_intercode.environments.sql.fields import SqlFields

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.system.extras import has_extra, need
 
 __all__ = ["NO_RAY", "LocalCluster"]
 
-NO_RAY = "--intercode-cluster: Ray is not installed; pip install 'pytest-intercode[ray]'"
+NO_RAY = need("ray", "--intercode-cluster")
 
 _START_TIMEOUT = 120.0  # seconds to start
 _CLOSE_TIMEOUT = 15.0  # seconds to end
@@ -51,7 +51,7 @@ class LocalCluster:
     """
 
     def __init__(self, nodes: int) -> None:
-        if find_spec("ray") is None:
+        if not has_extra("ray"):
             raise ConfigurationError(NO_RAY)
         token = secrets.token_hex(32)
         self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}

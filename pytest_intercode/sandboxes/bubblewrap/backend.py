@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import BackendEvents, EngineBackend
 
@@ -35,6 +36,35 @@ class BubblewrapBackend(EngineBackend):
         except EngineUnavailable as error:
             return str(error)
         return ""
+
+    def describe(self, problem: str) -> Iterator[Fact]:
+        """Yield its version, and which limits sandboxes have.
+
+        The process that would start sandboxes is begun and ended, as nothing else shows whether the
+        kernel lets it.
+        """
+        if problem:
+            yield Fact(self.name, problem, "problem")
+            return
+        from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+        from pytest_intercode.sandboxes.bubblewrap.process import find_version
+
+        try:
+            engine = Bubblewrap()
+        except EngineUnavailable as error:
+            yield Fact(self.name, str(error), "problem")
+            return
+        grouped, all_users = engine.grouped, engine.all_ids
+        engine.close()
+        users = "" if all_users else ", whose only user is root (docs/sandbox.md: uidmap)"
+        yield Fact(self.name, f"bubblewrap {find_version()} makes sandboxes here{users}")
+        if grouped:
+            text = "memory, processes and processor time are limited, by control groups"
+            yield Fact(f"{self.name} limits", text)
+        else:
+            text = "memory is limited for each process and not for the sandbox, and processor time "
+            text += "is not, as no control group can be made here (docs/sandbox.md)"
+            yield Fact(f"{self.name} limits", text, "note")
 
     def check(self, options: Mapping[str, str]) -> None:
         """See that the root file system is a folder."""

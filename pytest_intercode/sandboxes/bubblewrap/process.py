@@ -23,7 +23,10 @@ from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.messages import receive, send
 from pytest_intercode.system.forks import close_in_children
 
-__all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_forbidding_setting", "find_program"]
+__all__ = [
+    *("NOBODY", "StarterLost", "StarterProcess", "find_forbidding_setting", "find_program"),
+    "find_version",
+]
 
 _ANSWER_TIMEOUT = 30.0  # seconds for the starter to answer, on a machine that is busy
 _MODULES = (
@@ -62,6 +65,15 @@ def find_program() -> str:
             "or newer is needed, which Debian 12 and Ubuntu 22.04 have"
         )
     return program
+
+
+def find_version() -> str:
+    """Return the version of bubblewrap, as it says it itself.
+
+    Raises:
+        EngineUnavailable: it is not installed, or too old.
+    """
+    return _format_version(_read_version(find_program())) or "of an unknown version"
 
 
 @cache

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBackend
 from pytest_intercode.sandboxes.docker.address import find_address
@@ -71,6 +73,14 @@ class DockerBackend(EngineBackend):
             pass
         return f"no Docker engine answers {address.label}"
 
+    def describe(self, problem: str) -> Iterable[Fact]:
+        """Return what its engine is like; it is asked and not changed."""
+        from pytest_intercode.sandboxes.docker.facts import describe_engine, describe_problem
+
+        if problem:
+            return [describe_problem(self.name, problem)]
+        return describe_engine(self.name, "", self.settings.runtime)
+
     def check(self, options: Mapping[str, str]) -> None:
         """See that the engine has the runtime, and that it reaches the registry."""
         values = {"runtime": self.settings.runtime, "registry": self.settings.registry}
@@ -120,6 +130,17 @@ class DockerHostsBackend(DockerBackend):
     def problem(self) -> str:
         """Return nothing: `check` asks each host, and the run goes on with those that answer."""
         return ""
+
+    def describe(self, problem: str) -> Iterable[Fact]:
+        """Return what the engine of each host is like; they are asked at the same time."""
+        from pytest_intercode.sandboxes.docker.facts import describe_engine
+
+        def describe_host(name: str) -> list[Fact]:
+            return list(describe_engine(f"{self.name} {name}", name, self.settings.runtime))
+
+        names = [host.name for host in self.settings.hosts]
+        with ThreadPoolExecutor(len(names), thread_name_prefix="intercode-hosts") as threads:
+            return [fact for facts in threads.map(describe_host, names) for fact in facts]
 
     def check(self, options: Mapping[str, str]) -> None:
         """See that all hosts answer, and can do what sandboxes need."""

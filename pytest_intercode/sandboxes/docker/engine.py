@@ -31,7 +31,7 @@ from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.system.forks import MakingProcess
 
-__all__ = ["DockerEngine", "connect", "max_starters", "runtime_problem"]
+__all__ = ["DockerEngine", "connect", "limits_problem", "max_starters", "runtime_problem"]
 
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
@@ -90,19 +90,26 @@ def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _refuse_unlimited(facts: Mapping[str, Any]) -> None:
-    """Refuse an engine that leaves limits out: a fork bomb would be the whole machine's."""
+def limits_problem(facts: Mapping[str, Any]) -> str:
+    """Return which limits an engine leaves out, or nothing.
+
+    Such an engine is refused: a fork bomb would be the whole machine's.
+
+    Args:
+        facts: what the engine says of itself.
+    """
     unlimited = [
         resource
         for resource, key in (("memory", "MemoryLimit"), ("processes", "PidsLimit"))
         if facts.get(key) is False
     ]
-    if unlimited:
-        raise EngineUnavailable(
-            f"the Docker engine does not limit {' and '.join(unlimited)}, as a rootless one where "
-            "control groups are of version 1 or are not delegated to its user (docs/isolation.md). "
-            "Take another engine, or --intercode-sandbox=bubblewrap"
-        )
+    if not unlimited:
+        return ""
+    return (
+        f"the Docker engine does not limit {' and '.join(unlimited)}, as a rootless one where "
+        "control groups are of version 1 or are not delegated to its user (docs/isolation.md). "
+        "Take another engine, or --intercode-sandbox=bubblewrap"
+    )
 
 
 def _refuse_recorder() -> None:
@@ -231,7 +238,9 @@ class DockerEngine:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
         with _engine_errors("the engine"):
             facts = self.facts = self.api.info()
-        _refuse_unlimited(facts)
+        problem = limits_problem(facts)
+        if problem:
+            raise EngineUnavailable(problem)
         problem = runtime_problem(facts, self.runtime) if self.runtime else ""
         if problem:
             raise EngineUnavailable(f"runtime {self.runtime}: {problem}")

@@ -62,8 +62,16 @@ def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
             waiting += [candidate.__cause__, candidate.__context__]
 
 
-def explain(error: Exception, address: Address) -> EngineUnavailable:
-    """Return why the engine at an address cannot be used, in one line."""
+def explain(
+    error: Exception, address: Address, timeout: float = ANSWER_TIMEOUT
+) -> EngineUnavailable:
+    """Return why the engine at an address cannot be used, in one line.
+
+    Args:
+        error: what the client raised.
+        address: where the engine is.
+        timeout: the seconds that it had to answer.
+    """
     from requests.exceptions import Timeout
 
     all_causes = list(_iterate_causes(error))
@@ -75,7 +83,7 @@ def explain(error: Exception, address: Address) -> EngineUnavailable:
             "'docker' (then log in again), or name an engine of your own"
         )
     if not problem and any(isinstance(cause, TimeoutError | Timeout) for cause in all_causes):
-        problem = f"no answer within {ANSWER_TIMEOUT} seconds"
+        problem = f"no answer within {timeout:g} seconds"
     if problem:
         return EngineUnavailable(address.introduce(problem))
     for cause in all_causes:

@@ -49,6 +49,8 @@ class Link:
 
     Args:
         address: where it is.
+        timeout: seconds in which each request has to be answered; by default, each client has its
+            own.
 
     Attributes:
         address: where it is.
@@ -60,11 +62,12 @@ class Link:
             only where the user has not.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, timeout: int | None = None) -> None:
         from docker import APIClient
         from docker.errors import DockerException
 
         self.address = address
+        self._timeout = timeout
         self._tunnel = Tunnel(address) if address.url.startswith("ssh://") else None
         self._url = self._tunnel.url if self._tunnel else address.url
         try:
@@ -72,7 +75,7 @@ class Link:
             with self.explained_failures():
                 version = self._read_api_version(tls)
             self.api, self.probe = (
-                APIClient(self._url, version=version, timeout=seconds, tls=tls)
+                APIClient(self._url, version=version, timeout=timeout or seconds, tls=tls)
                 for seconds in (_API_TIMEOUT, ANSWER_TIMEOUT)
             )
         except BaseException as error:
@@ -96,7 +99,7 @@ class Link:
         oldest = ".".join(map(str, _MIN_API_VERSION))
         # The one engine of this machine may be busy with sandboxes; of several hosts, one that is
         # late is left out.
-        timeout = ANSWER_TIMEOUT if self.address.name else _API_TIMEOUT
+        timeout = self._timeout or (ANSWER_TIMEOUT if self.address.name else _API_TIMEOUT)
         # With a version of its own, as the SDK would ask for one before `trust_env` can be set.
         api = APIClient(self._url, version=oldest, timeout=timeout, tls=tls)
         with contextlib.closing(api):
@@ -113,7 +116,7 @@ class Link:
         """Connect to a socket before the SDK does, which leaves its own open if nobody answers."""
         if self._url.startswith("unix://"):
             with socket.socket(socket.AF_UNIX) as trial:
-                trial.settimeout(ANSWER_TIMEOUT)
+                trial.settimeout(self._timeout or ANSWER_TIMEOUT)
                 trial.connect(self._url.removeprefix("unix://"))
 
     @contextlib.contextmanager
@@ -126,7 +129,7 @@ class Link:
         try:
             yield
         except client_errors(OSError) as error:
-            problem = explain(error, self.address)
+            problem = explain(error, self.address, self._timeout or ANSWER_TIMEOUT)
             last_line = self._tunnel.last_line() if self._tunnel else ""
             raise type(problem)(f"{problem} ({last_line})" if last_line else f"{problem}") from None
 

@@ -1,0 +1,63 @@
+"""``pytest-intercode doctor``: what of this machine runs tasks, and whether a configuration can.
+
+Only looks: it starts, builds, installs and downloads nothing, and leaves nothing behind. Exit
+status: 0 what the configuration asks for can run, 1 it cannot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pytest_intercode.cli.printing import say, say_states
+from pytest_intercode.core.text import pluralize
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.facts import Fact
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "say what this machine has, and what your configuration needs and lacks"
+
+_VERSION = 1  # of the JSON, to be counted up where its readers would misread it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "arguments",
+        metavar="-- ARGUMENT",
+        nargs="*",
+        help="those that you give pytest, after --, such as -- --intercode-env=bash; without any, "
+        "the configuration is that of a plain pytest here",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, for a bug report; it holds no secrets"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a line for each thing that tasks or the configuration may need."""
+    from pytest_intercode.plugin.diagnosis import diagnose
+
+    facts = diagnose(options.arguments)
+    failed = any(fact.state == "problem" for fact in facts)
+    if options.json:
+        content = {"version": _VERSION, "runs": not failed, "facts": list(map(asdict, facts))}
+        say(json.dumps(content, indent=1, ensure_ascii=True))
+    else:
+        say_states([(fact.state, fact.subject, fact.text) for fact in facts])
+        say(_summarise(facts))
+    return int(failed)
+
+
+def _summarise(facts: Sequence[Fact]) -> str:
+    counts = Counter(fact.state for fact in facts)
+    notes = f"{pluralize(counts['note'], 'note')} about what is optional"
+    if not counts["problem"]:
+        return f"what this configuration asks for can run; {notes}"
+    return f"{pluralize(counts['problem'], 'problem')}, {notes}"

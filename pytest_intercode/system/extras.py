@@ -1,0 +1,128 @@
+"""The extras of this package: what is imported for each, what it is for, how it is installed.
+
+Versions are not said here: the metadata of the installed package have what ``pyproject.toml`` asks
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_intercode.core.facts import Fact
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+__all__ = ["EXTRAS", "Extra", "describe_extras", "describe_requirements", "has_extra", "need"]
+
+_DISTRIBUTION = "pytest-intercode"
+
+
+class Extra(NamedTuple):
+    """Packages that a part of this one needs, and others do not.
+
+    Attributes:
+        modules: what is imported of them.
+        label: what they are called in messages.
+        purpose: the part that needs them.
+    """
+
+    modules: tuple[str, ...]
+    label: str
+    purpose: str
+
+
+EXTRAS = {
+    "chat": Extra(("openai",), "the openai client", "agents that are models with our prompts"),
+    "fetch": Extra(("pooch", "tqdm"), "pooch and tqdm", "pytest-intercode fetch"),
+    "gateway": Extra(("aiohttp",), "aiohttp", "--intercode-gateway and installed agents"),
+    "gym": Extra(("gymnasium",), "Gymnasium", "tasks as environments of Gymnasium"),
+    "html": Extra(("jinja2",), "Jinja", "--intercode-html and pytest-intercode view"),
+    "human": Extra(("prompt_toolkit",), "prompt_toolkit", "the agent that is a person"),
+    "mcp": Extra(("mcp",), "the MCP SDK", "agents that speak MCP"),
+    "mysql": Extra(("pymysql",), "PyMySQL", "tasks with the engine mysql"),
+    "ray": Extra(("ray",), "Ray", "--intercode-cluster"),
+}
+"""By the name in ``pip install 'pytest-intercode[NAME]'``; ``pyproject.toml`` has others for those
+who change this package."""
+
+
+def has_extra(name: str) -> bool:
+    """Whether what an extra installs can be imported; nothing is imported."""
+    return all(map(_is_there, EXTRAS[name].modules))
+
+
+def need(name: str, subject: str, label: str = "") -> str:
+    """Return a message: what needs an extra, and how to install it.
+
+    Args:
+        name: the extra.
+        subject: what needs it.
+        label: what of it is needed; all of it by default.
+    """
+    return f"{subject} needs {label or EXTRAS[name].label}: {_command(name)}"
+
+
+def describe_extras(needed: Collection[str] = ()) -> Iterator[Fact]:
+    """Yield a fact about the extras that are installed, and one about each of the others.
+
+    Args:
+        needed: those that the configuration cannot do without.
+    """
+    unsuitable = {name: list(_unsuitable(name)) for name in EXTRAS}
+    names = [name for name in EXTRAS if has_extra(name) and not unsuitable[name]]
+    if names:
+        yield Fact("extras", f"{', '.join(names)} are installed")
+    for name, extra in EXTRAS.items():
+        if name in names:
+            continue
+        reason = f": {', '.join(unsuitable[name])}" if has_extra(name) else ""
+        fact = Fact(f"extra {name}", f"{_command(name)}, for {extra.purpose}{reason}", "problem")
+        yield fact.where(needed=name in needed)
+
+
+def describe_requirements() -> Iterator[Fact]:
+    """Yield a fact about each package that has another version than this one needs."""
+    for problem in _unsuitable(""):
+        yield Fact("requirements", f"{problem}: pip install --upgrade {_DISTRIBUTION}", "problem")
+
+
+def _command(name: str) -> str:
+    return f"pip install '{_DISTRIBUTION}[{name}]'"
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # something that has no spec was put in its place
+        return False
+
+
+def _unsuitable(extra: str) -> Iterator[str]:
+    """Yield which packages of an extra, or of this package itself, have another version."""
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    from packaging.requirements import Requirement
+
+    try:
+        lines = requires(_DISTRIBUTION) or []
+    except PackageNotFoundError:  # a checkout on the path, which asks for nothing
+        return
+    for requirement in map(Requirement, lines):
+        if not _applies(requirement, extra) or (extra and _applies(requirement, "")):
+            continue
+        try:
+            installed = version(requirement.name)
+        except PackageNotFoundError:
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield (
+                f"{requirement.name} {installed} is installed, and "
+                f"{requirement.name}{requirement.specifier} is needed"
+            )
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
