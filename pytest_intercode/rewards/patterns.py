@@ -24,12 +24,21 @@ SECONDS = 2.0
 """Seconds of a processor that one pattern has for one output; usual ones take a thousandth."""
 
 _MAX_MEMORY = 1024**3  # bytes of the process
+_MEMORY_INTERVAL = 0.02  # seconds of a processor between two looks at it, where they are needed
 _MAX_TRIES = 2  # the process may be killed by others
 _PROGRAM = f"""
-import json, re, resource, signal, sys
+import json, os, re, resource, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGPROF, signal.SIG_DFL)
-resource.setrlimit(resource.RLIMIT_AS, ({_MAX_MEMORY}, {_MAX_MEMORY}))
+try:
+    resource.setrlimit(resource.RLIMIT_AS, ({_MAX_MEMORY}, {_MAX_MEMORY}))
+except ValueError:  # macOS refuses it
+    def check_memory(*_):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if used * (1 if sys.platform == "darwin" else 1024) > {_MAX_MEMORY}:
+            os._exit(1)
+    signal.signal(signal.SIGVTALRM, check_memory)  # re runs it, too, while it matches
+    signal.setitimer(signal.ITIMER_VIRTUAL, {_MEMORY_INTERVAL}, {_MEMORY_INTERVAL})
 for line in sys.stdin:
     pattern, replace, text = json.loads(line)
     signal.setitimer(signal.ITIMER_PROF, {SECONDS})

@@ -52,6 +52,28 @@ def test_a_pattern_that_takes_ages_is_ended() -> None:
     assert substitute(HOLE, "b", "aaa") == "b"  # a new one
 
 
+@pytest.mark.parametrize("system_limits", [True, False])
+def test_a_pattern_that_needs_much_memory_is_ended(
+    monkeypatch: pytest.MonkeyPatch, system_limits: bool
+) -> None:
+    program = patterns._PROGRAM.replace(str(patterns._MAX_MEMORY), str(100 * 1024**2))
+    if not system_limits:  # as on macOS
+        refuse = "def refuse(*_): raise ValueError\nresource.setrlimit = refuse\n"
+        program = program.replace(
+            "signal.signal(signal.SIGINT", refuse + "signal.signal(signal.SIGINT"
+        )
+    program = program.replace(f", {patterns.SECONDS})", ", 60)")
+    made = patterns._Process()
+    monkeypatch.setattr(patterns, "_PROGRAM", program)
+    monkeypatch.setattr(patterns, "_process", made)
+    try:
+        with pytest.raises(PatternTooSlow, match="takes more than"):
+            substitute("(?:a|b|(c))*x", "", "ab" * 3_000_000)
+        assert substitute("a|b|(c)", "", "ab") == ""
+    finally:
+        made.close()
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_output_made_for_it_earns_nothing() -> None:
     options = RewardOptions(normalise=(Normaliser("pattern", HOLE, "A"),))
