@@ -34,7 +34,13 @@ from pytest_intercode.sandboxes.transport import ChannelClosed
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Container", "host_config"]
+__all__ = ["NOT_HERE", "Container", "host_config"]
+
+NOT_HERE = (
+    "the Docker engine has to be on this machine, and not in a virtual one, as on a Mac; leave out "
+    "`hosts`, or run pytest on the engine's own machine"
+)
+"""Why a sandbox of another machine cannot have a limited network, and what to do."""
 
 _HALT = b"K - all\n"  # the keeper is to kill everything but itself
 _LOST = "the connection to it was lost"
@@ -155,7 +161,7 @@ class Container(AttachedSandbox):
         streams: what is attached to its keeper.
         spec: what it was asked for.
         runtime: what started it; by default what the engine says.
-        local: the engine sees this machine's files.
+        local: the engine has this machine's kernel and files.
 
     Attributes:
         let_go: closes what is attached to it once it is closed, now or soon; with that it ends.
@@ -298,12 +304,12 @@ class Container(AttachedSandbox):
             SandboxError: that cannot be done from here; the message says why.
         """
         reason = ""
-        if os.geteuid() != 0:
+        if not self._process:
+            reason = NOT_HERE
+        elif os.geteuid() != 0:
             reason = "only root may enter a container's network; bubblewrap needs no root"
         elif self._runtime not in _WRITE_THROUGH:
             reason = f"the network of the runtime {self._runtime} cannot be entered from outside"
-        elif not self._process:
-            reason = "the Docker engine has to be on this machine"
         if reason:
             raise SandboxError(f"limited network on Docker: {reason} (docs/sandbox.md)")
         try:
@@ -319,6 +325,8 @@ class Container(AttachedSandbox):
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""
+        if not (self._local or self._process):  # a path may mean something else there
+            raise Unreadable("the engine is on another machine")
         if self._runtime not in _WRITE_THROUGH:
             raise Unreadable("what the sandbox's own kernel holds is not on the host's disk")
         data = self._storage.get("Data") or {}

@@ -20,12 +20,14 @@ from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
-from pytest_intercode.sandboxes.docker.address import find_address
+from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import NoEngine, client_errors, plain
 from pytest_intercode.sandboxes.docker.link import Link
+from pytest_intercode.sandboxes.docker.places import list_places
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container, remove_volumes
+from pytest_intercode.sandboxes.docker.sharing import shares_machine
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -61,15 +63,24 @@ def connect() -> Link:
             current context cannot be used.
     """
     _refuse_recorder()
+    address = Address("", "")
     try:
-        return Link(find_address())
+        address = find_address()
+        return Link(address)
     except ConfigurationError as error:  # nothing that could start, for whoever asks
         raise EngineUnavailable(f"no Docker engine: {error}") from None
     except NoEngine as error:
         raise EngineUnavailable(
-            f"{error}. Start it (how it is installed is at docs.docker.com/engine/install), or set "
-            f"DOCKER_HOST{_OTHER_BACKEND}"
+            f"{error}{_describe_search(address)}. Start it (how it is installed is at "
+            f"docs.docker.com/engine/install), or set DOCKER_HOST{_OTHER_BACKEND}"
         ) from None
+
+
+def _describe_search(address: Address) -> str:
+    """Say where else an engine was looked for, if it was."""
+    was_named = address.context or os.environ.get("DOCKER_HOST")
+    places = "" if was_named else list_places()
+    return f"; nor at {places}" if places else ""
 
 
 def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
@@ -191,7 +202,7 @@ class DockerEngine:
         api: the one for what may take a while.
         run: the label by which this process's containers are known.
         starters: how many starts at the same time are good for the engine.
-        is_local: the engine sees this machine's files.
+        is_local: the engine has this machine's kernel and files.
         facts: what the engine said of itself.
 
     Raises:
@@ -210,7 +221,6 @@ class DockerEngine:
         self.link = link or connect()
         self.api = self.link.api
         self.runtime = runtime
-        self.is_local = self.link.address.is_local
         try:
             self._podman = self._check_facts()
         except BaseException:
@@ -231,6 +241,7 @@ class DockerEngine:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
         with _engine_errors("the engine"):
             facts = self.facts = self.api.info()
+        self.is_local = shares_machine(self.link.address, facts)
         _refuse_unlimited(facts)
         problem = runtime_problem(facts, self.runtime) if self.runtime else ""
         if problem:
