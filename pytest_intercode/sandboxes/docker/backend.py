@@ -127,13 +127,6 @@ class DockerHostsBackend(DockerBackend):
 
         settings, option = self.settings, options["docker_hosts"]
         check_hosts(settings.hosts, settings.runtime, option, settings.registry)
-        if settings.readonly:
-            for host in settings.hosts:
-                if not find_address(host.name).is_socket:
-                    raise ConfigurationError(
-                        f"{option}={host.name}: an agent that lives in the sandbox needs engines "
-                        "on this machine (unix://)"
-                    )
 
     def start(self, events: BackendEvents) -> None:
         """Connect to the hosts."""

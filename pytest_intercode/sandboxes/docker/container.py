@@ -21,6 +21,7 @@ from pytest_intercode.sandboxes.attached import (
     find_killer,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED
+from pytest_intercode.sandboxes.docker.carrier import Carrier
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, client_errors, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
@@ -201,6 +202,7 @@ class Container(AttachedSandbox):
         self._id = container_id
         self._streams = streams
         self._relays: list[Relay] = []
+        self._carriers: list[Carrier] = []
         self._local = local
         # Unguarded, it might be made to kill itself.
         self._process = _local_process(container_info["State"].get("Pid", 0), container_id)
@@ -286,10 +288,20 @@ class Container(AttachedSandbox):
             relay = Relay(self._api, self._id, inside, outside)
             self._relays.append(relay)
 
+    def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
+        """Have a port of its loopback lead to a Unix socket here, where no folder is shared."""
+        if self._local:
+            return None
+        carrier = Carrier(self._api, self._id, port, outside)
+        self._carriers.append(carrier)
+        return carrier.close
+
     def close(self) -> None:
         """End the container and everything in it."""
         for relay in self._relays:
             relay.close()
+        for carrier in self._carriers:
+            carrier.close(wait=False)
         first, self._ended = not self._ended, True
         if isinstance(self._transport, PipeStreams):
             self._transport.close(_HALT)
