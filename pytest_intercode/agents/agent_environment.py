@@ -14,7 +14,7 @@ from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import Command, CommandResult, SandboxInfo, StepResult, Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.errors import AgentError, BudgetExhausted, CommandFailed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,6 +28,7 @@ __all__ = [
     "copy_files",
     "describe_value",
     "exhaust",
+    "forward_port",
     "sandbox_variables",
 ]
 
@@ -310,6 +311,19 @@ def copy_files(
     """
     shell = env._shell(caller)
     return env._episode.act(lambda: copy(shell), "copy")
+
+
+def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[], None] | None:
+    """Have a port of the sandbox lead to a socket here; see :meth:`Sandbox.forward_port`.
+
+    Raises:
+        BudgetExhausted: the episode is over.
+        AgentError: the environment has no shell, or what listens does not start in its sandbox.
+    """
+    try:
+        return copy_files(env, "the agent", lambda shell: shell.forward_port(port, outside))
+    except CommandFailed as error:
+        raise AgentError(f"no port of the sandbox can be listened at: {error}") from None
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:

@@ -12,7 +12,7 @@ import posixpath
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,11 @@ class ShellEnvironment(Environment):
         """Return a tar archive of what the task's user may read; see ``access.fetch``."""
         with self.acting():
             return access.fetch(self.sandbox, self._absolute(path), self.current_task.user)
+
+    def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
+        """Have a port of the sandbox lead to a socket here; see :meth:`Sandbox.forward_port`."""
+        with self.acting():
+            return self.sandbox.forward_port(port, outside)
 
     def changed_files(self, since: str) -> bytes:
         """Return what has changed in the task's directory; see ``access.changed_files``."""

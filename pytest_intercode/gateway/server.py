@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -379,11 +380,16 @@ class Server:
 
 
 def _namespace(transport: asyncio.BaseTransport) -> int:
-    """Return the network namespace of who has connected to a Unix socket; 0 if it is not known."""
+    """Return the network namespace of who has connected to a Unix socket.
+
+    0 if it is not known, and for this process, which carries the connections of many sandboxes.
+    """
     credentials = transport.get_extra_info("socket").getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
     )
     pid, _, _ = struct.unpack("3i", credentials)
+    if pid == os.getpid():
+        return 0
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except OSError:

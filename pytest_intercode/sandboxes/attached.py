@@ -338,6 +338,9 @@ class AttachedSandbox:
             outside: where it is to be, in our folder.
         """
 
+    def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
+        """Return None: folders are shared with it, and so the sockets in them."""
+
     def refused(self) -> list[str]:
         """Return what of the network was refused since the last call."""
         return [] if self._egress is None else self._egress.refused()

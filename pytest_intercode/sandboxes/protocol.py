@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -238,6 +238,23 @@ class Sandbox(Protocol):
         Args:
             inside: where it is, in a folder of the spec's ``mounts``.
             outside: where it is to be, in our folder.
+        """
+
+    def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
+        """Have a port of its loopback lead to a Unix socket here, where no folder is shared.
+
+        Its network stays as it is, and the port leads nowhere else. The image needs ``perl``.
+
+        Args:
+            port: the port, which nothing in the sandbox has.
+            outside: the path of the socket.
+
+        Returns:
+            A function that ends it, as the sandbox's end does; it may be called twice. None where
+            folders are shared: a socket in one of the spec's ``readonly`` is reached by its path.
+
+        Raises:
+            CommandFailed: what listens does not start in this sandbox; the message is its own.
         """
 
     def interrupt(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,18 @@ class World:
         agent: as ``--intercode-agent`` names it.
         arguments: of the agent.
         folder: where a relative path of the agent starts.
+        hosts: Docker hosts, as ``--intercode-docker-host`` has them.
         more: further settings of the gateway.
     """
 
     def __init__(
-        self, backend: str, agent: str, arguments: Mapping[str, str], folder: Path, **more: Any
+        self,
+        backend: str,
+        agent: str,
+        arguments: Mapping[str, str],
+        folder: Path,
+        hosts: Sequence[str] = (),
+        **more: Any,
     ) -> None:
         self.script: list[Any] = []
         self.last_asked = 0.0
@@ -55,7 +62,12 @@ class World:
         )
         self.factory: AgentFactory = load_agent(agent, arguments, folder, settings)
         self.provider = SandboxProvider(
-            SandboxSettings(backend, readonly=self.factory.readonly, scratch=self.factory.scratch)
+            SandboxSettings(
+                backend,
+                docker_hosts=hosts,
+                readonly=self.factory.readonly,
+                scratch=self.factory.scratch,
+            )
         )
 
     def _answer(self, request: Request) -> Any:

@@ -1,8 +1,9 @@
 """The agent ``installed:RECIPE``: a program that lives in the task's sandbox, with its own tools.
 
 It sees its bundle (read-only) and a home in memory, which is not graded. It reaches models through
-the gateway alone: a forwarder leads a port of the sandbox to our Unix socket. Its turns are
-read from what went through the gateway.
+the gateway alone: a port of the sandbox leads to our Unix socket. A forwarder in the sandbox does
+that, or the sandbox itself where it shares no folder with us. Its turns are read from what went
+through the gateway.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
+from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust, forward_port
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
@@ -54,15 +55,18 @@ _MAX_MESSAGE_CHARACTERS = 400  # of it in the message of an error
 
 # Run by a shell in the task's directory. Its last output is the program's.
 _SCRIPT = """\
-command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {status}; }}
 mkdir -p {home}/tmp || exit {status}
-forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {status}
+{start_forwarder}
 {variables} {words} </dev/null >{home}/.output 2>&1
 status=$?
-kill "$forwarder" 2>/dev/null
+{end_forwarder}
 tail -c {max_bytes} {home}/.output
 exit $status
 """
+_START_FORWARDER = """\
+command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {status}; }}
+forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {status}"""
+_END_FORWARDER = 'kill "$forwarder" 2>/dev/null'
 
 
 def make_factory(
@@ -158,8 +162,8 @@ class _Shared:
             self._private.close()
             raise AgentLoadError(f"{option}: {error}") from None
 
-    def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, str]:
-        """Open the session of an episode; return it and the name of its socket.
+    def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, Path]:
+        """Open the session of an episode; return it and its socket.
 
         What comes through the socket is this episode's, whatever it has for a token.
         """
@@ -175,10 +179,9 @@ class _Shared:
                 return reason
             return ""
 
-        name = secrets.token_hex(8)
-        path = self.folder / name
+        path = self.folder / secrets.token_hex(8)
         opened.append(self._gateway.open(key, spend=env.spend, refused=find_refusal, socket=path))
-        return opened[0], name
+        return opened[0], path
 
     def make_folder(self) -> Path:
         """Return a new folder for what goes into a sandbox; it does not outlive this process."""
@@ -211,11 +214,16 @@ class _Episode:
             )
         session, socket = self.shared.open(self.key, env, task.max_turns)
         self._session = session
-        self._put_files(task, env, session, socket)
+        port = secrets.choice(_PORTS)
+        end_forwarding = forward_port(env, port, socket)
         try:
+            forwarder = socket.name if end_forwarding is None else ""
+            self._put_files(task, env, session, port, forwarder)
             status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_PROGRAM_TIMEOUT)
         finally:
             session.close()
+            if end_forwarding is not None:
+                end_forwarding()
             self._record(env, session)
         self._check(status, output, session, env.over)
         answer = self._answer(task, env, session)
@@ -227,9 +235,17 @@ class _Episode:
             self._session.close()
 
     def _put_files(
-        self, task: TaskView, env: AgentEnvironment, session: Session, socket: str
+        self, task: TaskView, env: AgentEnvironment, session: Session, port: int, socket: str
     ) -> None:
-        port = secrets.choice(_PORTS)
+        """Put what the program needs into its home.
+
+        Args:
+            task: the task.
+            env: its episode.
+            session: the gateway's.
+            port: the port that leads to it.
+            socket: the name of its socket, which a forwarder leads the port to; empty for none.
+        """
         gateway = f"http://127.0.0.1:{port}"
         kind = kind_of(task.env)
         instructions = kind.answer_file_instruction or kind.graded
@@ -245,11 +261,13 @@ class _Episode:
         variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
         command = [fill(word, values) for word in self.recipe.command]
         node = [f"PATH={BUNDLE_FOLDER}/node/bin:$PATH"] if self.recipe.node else []
+        start = _START_FORWARDER.format(
+            gateway=_GATEWAY_FOLDER, socket=socket, port=port, status=_CANNOT_RUN
+        )
         script = _SCRIPT.format(
             home=_HOME,
-            gateway=_GATEWAY_FOLDER,
-            socket=socket,
-            port=port,
+            start_forwarder=start if socket else "",
+            end_forwarder=_END_FORWARDER if socket else "",
             status=_CANNOT_RUN,
             max_bytes=_MAX_OUTPUT_BYTES,
             variables=" ".join(

@@ -1,4 +1,4 @@
-"""Where Docker engines are: how hosts are written, and Docker's contexts. Asks no engine.
+"""Where Docker engines are: how hosts are written, Docker's contexts, and the usual sockets.
 
 An engine is reached by a socket of this machine (``unix://``), by TCP, with TLS or without
 (``tcp://``), or by SSH (``ssh://``); a name without ``://`` is that of a context of Docker's.
@@ -14,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.docker.places import can_connect, find_engine
 from pytest_intercode.sandboxes.settings import FORMS, split_url
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ __all__ = ["DEFAULT_SOCKET", "Address", "find_address"]
 DEFAULT_SOCKET = "/var/run/docker.sock"
 """Where an engine has its socket, unless it was told otherwise."""
 
+_PASSWORD = re.compile(r":[^:/@]*@")  # in an address, where none belongs
 _CERTIFICATES = ("ca", "cert", "key")
 
 
@@ -43,6 +46,7 @@ class Address:
         certificates: a folder's ``ca.pem``, ``cert.pem`` and ``key.pem``; empty for none.
         verify: whether the engine's certificate is checked.
         context: the context of Docker's that led here; empty for none.
+        place: what is usually at this address, where it was looked for; empty where it was named.
     """
 
     name: str
@@ -50,11 +54,27 @@ class Address:
     certificates: tuple[str, str, str] | tuple[()] = ()
     verify: bool = True
     context: str = ""
+    place: str = ""
 
     @property
-    def is_local(self) -> bool:
-        """Whether the engine sees this machine's files."""
+    def is_socket(self) -> bool:
+        """Whether it is a socket of this machine, whatever machine the engine behind it is on."""
         return self.url.startswith("unix://")
+
+    @property
+    def origin(self) -> str:
+        """Why it is this engine, for the run's header; empty for the usual one.
+
+        Such as ``on big``, ``at unix:///home/ada/.rd/docker.sock (Rancher Desktop)`` or
+        ``(DOCKER_HOST=tcp://big:2376)``.
+        """
+        if self.context:
+            return f"on {self.context}"
+        if self.place:
+            return f"at {self.url} ({self.place})"
+        if self.url == f"unix://{DEFAULT_SOCKET}":
+            return ""
+        return f"(DOCKER_HOST={_PASSWORD.sub('@', self.url)})"
 
     @property
     def label(self) -> str:
@@ -92,7 +112,8 @@ def find_address(name: str = "") -> Address:
     Args:
         name: its address, or the name of a context; ``default`` for the engine that is used without
             a context. Empty for the engine that ``docker`` uses here: that of ``DOCKER_HOST``, else
-            of ``DOCKER_CONTEXT``, else of the current context, else the default one.
+            of ``DOCKER_CONTEXT``, else of the current context, else the default one. Where nobody
+            listens at the default socket, it is the first of ``places.PLACES`` that answers.
 
     Raises:
         ConfigurationError: there is no such context, or it cannot be used.
@@ -116,7 +137,13 @@ def find_address(name: str = "") -> Address:
 
 
 def _default_address(name: str) -> Address:
-    return _add_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{DEFAULT_SOCKET}")
+    url = os.environ.get("DOCKER_HOST")
+    if url:
+        return _add_certificates(name, url)
+    if not can_connect(DEFAULT_SOCKET) and (engine := find_engine()) is not None:
+        place, path = engine
+        return Address(name, f"unix://{path}", place=place)
+    return Address(name, f"unix://{DEFAULT_SOCKET}")
 
 
 def _config_folder() -> Path:

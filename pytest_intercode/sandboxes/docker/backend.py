@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBackend
-from pytest_intercode.sandboxes.docker.address import find_address
+from pytest_intercode.sandboxes.docker.address import DEFAULT_SOCKET, find_address
+from pytest_intercode.sandboxes.docker.places import ping
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 if TYPE_CHECKING:
@@ -40,12 +41,11 @@ class DockerBackend(EngineBackend):
         return f"{label}, runtime {self.settings.runtime}" if self.settings.runtime else label
 
     def _label(self) -> str:
-        """Return its name, with the context of Docker's that says where its engine is."""
+        """Return its name, and which engine it has, where that is not the usual one."""
         try:
-            context = find_address().context
+            return f"{self.name} {find_address().origin}".rstrip()
         except ConfigurationError:  # that is what its first use meets
-            context = ""
-        return f"{self.name} on {context}" if context else self.name
+            return self.name
 
     def requested(self) -> str | None:
         """Return nothing where a runtime is given, and no root file system."""
@@ -58,20 +58,18 @@ class DockerBackend(EngineBackend):
             address = find_address()
         except ConfigurationError as error:
             return str(error)
-        if not address.is_local:
+        if not address.is_socket:
             return ""  # it was set up by hand; if it does not answer, that is an error
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(_PING_TIMEOUT)
-                probe.connect(address.url.removeprefix("unix://"))
-                probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-                if b" 200 " in probe.recv(64):
-                    return ""
-        except PermissionError:
+        if address.place and sys.platform == "linux":
+            # Nobody has named it, and here `auto` has bubblewrap, which needs no engine at all.
+            return (
+                f"no Docker engine answers at unix://{DEFAULT_SOCKET}, only {address.place} at "
+                f"{address.url}"
+            )
+        answer = ping(address.url.removeprefix("unix://"), _PING_TIMEOUT)
+        if answer == "permission":
             return f"no permission to use the Docker engine {address.label}"
-        except OSError:
-            pass
-        return f"no Docker engine answers {address.label}"
+        return f"no Docker engine answers {address.label}" if answer else ""
 
     def describe(self, problem: str) -> Iterable[Fact]:
         """Return what its engine is like; it is asked and not changed."""
@@ -150,13 +148,6 @@ class DockerHostsBackend(DockerBackend):
 
         settings, option = self.settings, options["docker_hosts"]
         check_hosts(settings.hosts, settings.runtime, option, settings.registry)
-        if settings.readonly:
-            for host in settings.hosts:
-                if not find_address(host.name).is_local:
-                    raise ConfigurationError(
-                        f"{option}={host.name}: an agent that lives in the sandbox needs engines "
-                        "on this machine (unix://)"
-                    )
 
     def start(self, events: BackendEvents) -> None:
         """Connect to the hosts."""

@@ -21,6 +21,7 @@ from pytest_intercode.sandboxes.attached import (
     find_killer,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED
+from pytest_intercode.sandboxes.docker.carrier import Carrier
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, client_errors, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
@@ -34,7 +35,13 @@ from pytest_intercode.sandboxes.transport import ChannelClosed
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Container", "host_config"]
+__all__ = ["NOT_HERE", "Container", "host_config"]
+
+NOT_HERE = (
+    "the Docker engine has to be on this machine, and not in a virtual one, as on a Mac; leave out "
+    "`hosts`, or run pytest on the engine's own machine"
+)
+"""Why a sandbox of another machine cannot have a limited network, and what to do."""
 
 _HALT = b"K - all\n"  # the keeper is to kill everything but itself
 _LOST = "the connection to it was lost"
@@ -155,7 +162,7 @@ class Container(AttachedSandbox):
         streams: what is attached to its keeper.
         spec: what it was asked for.
         runtime: what started it; by default what the engine says.
-        local: the engine sees this machine's files.
+        local: the engine has this machine's kernel and files.
 
     Attributes:
         let_go: closes what is attached to it once it is closed, now or soon; with that it ends.
@@ -195,6 +202,7 @@ class Container(AttachedSandbox):
         self._id = container_id
         self._streams = streams
         self._relays: list[Relay] = []
+        self._carriers: list[Carrier] = []
         self._local = local
         # Unguarded, it might be made to kill itself.
         self._process = _local_process(container_info["State"].get("Pid", 0), container_id)
@@ -280,10 +288,20 @@ class Container(AttachedSandbox):
             relay = Relay(self._api, self._id, inside, outside)
             self._relays.append(relay)
 
+    def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
+        """Have a port of its loopback lead to a Unix socket here, where no folder is shared."""
+        if self._local:
+            return None
+        carrier = Carrier(self._api, self._id, port, outside)
+        self._carriers.append(carrier)
+        return carrier.close
+
     def close(self) -> None:
         """End the container and everything in it."""
         for relay in self._relays:
             relay.close()
+        for carrier in self._carriers:
+            carrier.close(wait=False)
         first, self._ended = not self._ended, True
         if isinstance(self._transport, PipeStreams):
             self._transport.close(_HALT)
@@ -298,12 +316,12 @@ class Container(AttachedSandbox):
             SandboxError: that cannot be done from here; the message says why.
         """
         reason = ""
-        if os.geteuid() != 0:
+        if not self._process:
+            reason = NOT_HERE
+        elif os.geteuid() != 0:
             reason = "only root may enter a container's network; bubblewrap needs no root"
         elif self._runtime not in _WRITE_THROUGH:
             reason = f"the network of the runtime {self._runtime} cannot be entered from outside"
-        elif not self._process:
-            reason = "the Docker engine has to be on this machine"
         if reason:
             raise SandboxError(f"limited network on Docker: {reason} (docs/sandbox.md)")
         try:
@@ -319,6 +337,8 @@ class Container(AttachedSandbox):
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""
+        if not (self._local or self._process):  # a path may mean something else there
+            raise Unreadable("the engine is on another machine")
         if self._runtime not in _WRITE_THROUGH:
             raise Unreadable("what the sandbox's own kernel holds is not on the host's disk")
         data = self._storage.get("Data") or {}

@@ -8,8 +8,6 @@ import os
 import secrets
 import socket
 import sys
-import tarfile
-import tempfile
 import threading
 import time
 from collections import deque
@@ -20,13 +18,16 @@ from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
-from pytest_intercode.sandboxes.docker.address import find_address
+from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import NoEngine, client_errors, plain
 from pytest_intercode.sandboxes.docker.link import Link
+from pytest_intercode.sandboxes.docker.places import list_places
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
-from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container, remove_volumes
+from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container
+from pytest_intercode.sandboxes.docker.sharing import shares_machine
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
+from pytest_intercode.sandboxes.docker.volumes import Volumes, remove_old_volumes
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.system.forks import MakingProcess
@@ -61,15 +62,24 @@ def connect() -> Link:
             current context cannot be used.
     """
     _refuse_recorder()
+    address = Address("", "")
     try:
-        return Link(find_address())
+        address = find_address()
+        return Link(address)
     except ConfigurationError as error:  # nothing that could start, for whoever asks
         raise EngineUnavailable(f"no Docker engine: {error}") from None
     except NoEngine as error:
         raise EngineUnavailable(
-            f"{error}. Start it (how it is installed is at docs.docker.com/engine/install), or set "
-            f"DOCKER_HOST{_OTHER_BACKEND}"
+            f"{error}{_describe_search(address)}. Start it (how it is installed is at "
+            f"docs.docker.com/engine/install), or set DOCKER_HOST{_OTHER_BACKEND}"
         ) from None
+
+
+def _describe_search(address: Address) -> str:
+    """Say where else an engine was looked for, if it was."""
+    was_named = address.context or os.environ.get("DOCKER_HOST")
+    places = "" if was_named else list_places()
+    return f"; nor at {places}" if places else ""
 
 
 def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
@@ -198,7 +208,7 @@ class DockerEngine:
         api: the one for what may take a while.
         run: the label by which this process's containers are known.
         starters: how many starts at the same time are good for the engine.
-        is_local: the engine sees this machine's files.
+        is_local: the engine has this machine's kernel and files.
         facts: what the engine said of itself.
 
     Raises:
@@ -217,7 +227,6 @@ class DockerEngine:
         self.link = link or connect()
         self.api = self.link.api
         self.runtime = runtime
-        self.is_local = self.link.address.is_local
         try:
             self._podman = self._check_facts()
         except BaseException:
@@ -227,8 +236,7 @@ class DockerEngine:
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
         self._label = f"{RUN_LABEL}={self.run}"
         self._image_ids: dict[str, str] = {}
-        self._volumes: dict[str, str] = {}
-        self._filling = threading.Lock()
+        self._volumes = Volumes(self.api, self._labels)
         self._reaper = Reaper(self._label, self.link.address)
         self._process = MakingProcess()
         self._egress = Proxy()
@@ -238,6 +246,7 @@ class DockerEngine:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
         with _engine_errors("the engine"):
             facts = self.facts = self.api.info()
+        self.is_local = shares_machine(self.link.address, facts)
         problem = limits_problem(facts)
         if problem:
             raise EngineUnavailable(problem)
@@ -317,30 +326,6 @@ class DockerEngine:
             self._remove(container_id)
             raise
 
-    def _volume(self, folder: str, image: str) -> str:
-        """Return the volume with the content of one of our folders, filled the first time.
-
-        It is this run's, and goes with it.
-        """
-        with self._filling:
-            if folder not in self._volumes:
-                name = f"pytest-intercode-{self.run}-{len(self._volumes)}"
-                self.api.create_volume(name, labels=self._labels)
-                config = self.api.create_host_config(binds=[f"{name}:/filled"])
-                container = self.api.create_container(
-                    image, ["true"], host_config=config, labels=self._labels, network_disabled=True
-                )
-                try:
-                    with tempfile.TemporaryFile() as archive:
-                        with tarfile.open(fileobj=archive, mode="w") as tar:
-                            tar.add(folder, arcname=".")
-                        archive.seek(0)
-                        self.api.put_archive(container, "/filled", archive)
-                finally:
-                    self._remove(str(container["Id"]))
-                self._volumes[folder] = name
-            return self._volumes[folder]
-
     def _image_id(self, name: str) -> str:
         """Return the id of an image, which is the same for as long as this engine is used.
 
@@ -352,21 +337,22 @@ class DockerEngine:
         return self._image_ids[name]
 
     def forget_images(self) -> None:
-        """Look for images again, as the engine may have been started again."""
+        """Look for images and volumes again, as the engine may have been started again."""
         self._image_ids.clear()
+        self._volumes.forget()
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
         volumes: dict[str, str] | None = None
         if not self.is_local:
             volumes = {
-                outside: self._volume(outside, self._image_id(spec.image))
+                outside: self._volumes.name(outside, self._image_id(spec.image))
                 for outside, _ in spec.readonly
             }
         config = host_config(self.api, spec, self.runtime, volumes)
         return self._podman.adapted(config) if self._podman else config
 
     def sweep(self) -> int:
-        """Remove the containers of runs that died; return how many there were."""
+        """Remove the containers of runs that died, and old volumes; return how many containers."""
         removed = 0
         with _engine_errors("the list of containers"):
             for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
@@ -375,10 +361,7 @@ class DockerEngine:
                     with contextlib.suppress(*client_errors()):  # the next run tries
                         removed += remove_container(self.api, row["Id"])
             if not self.is_local:
-                for volume in self.api.volumes(filters={"label": RUN_LABEL}).get("Volumes") or []:
-                    labels = volume.get("Labels") or {}
-                    if _is_dead(labels.get(OWNER_LABEL, "")):
-                        remove_volumes(self.api, f"{RUN_LABEL}={labels.get(RUN_LABEL)}")
+                remove_old_volumes(self.api)
         return removed
 
     def close(self, *, answers: bool = True) -> None:
@@ -397,8 +380,6 @@ class DockerEngine:
             rows = self.api.containers(all=True, filters={"label": self._label})
             with ThreadPoolExecutor(STARTERS, thread_name_prefix="intercode-close") as removers:
                 gone = all(removers.map(self._remove, [row["Id"] for row in rows]))
-            if self._volumes:
-                remove_volumes(self.api, self._label)
         if gone:
             self._reaper.dismiss()
         else:

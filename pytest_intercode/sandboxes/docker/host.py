@@ -230,7 +230,9 @@ class Host:
 
     def suits(self, spec: SandboxSpec) -> bool:
         """Whether such a sandbox can be there: a limited network needs the engine's own machine."""
-        return self.address.is_local or not spec.limits.hosts
+        # Where it never answered, it is chosen for nothing: then it may be on this machine.
+        is_local = self.address.is_socket if self.engine is None else self.engine.is_local
+        return is_local or not spec.limits.hosts
 
     # -- whether it answers
 

@@ -24,12 +24,14 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import find_address
+from pytest_intercode.sandboxes.docker.container import NOT_HERE
 from pytest_intercode.sandboxes.docker.engine import runtime_problem
 from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Host, HostGroup
 from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
+from pytest_intercode.sandboxes.docker.sharing import shares_machine
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 from pytest_intercode.system.forks import MakingProcess
@@ -62,7 +64,7 @@ def check_hosts(
                 problem = runtime_problem(facts, runtime) if runtime else ""
                 if registry and not problem:
                     problem = Registry(link.api, registry).problem()
-            remote = is_podman(facts) and not address.is_local
+            remote = is_podman(facts) and not shares_machine(address, facts)
             return problem or (REMOTE_PODMAN if remote else facts)
         except (ConfigurationError, EngineUnavailable) as error:
             return str(error)
@@ -185,9 +187,7 @@ class DockerHosts(HostGroup):
         """
         suited = [host for host in self.hosts if host.suits(spec)]
         if not suited:
-            raise SandboxError(
-                "limited network on Docker: the engine has to be on this machine (docs/sandbox.md)"
-            )
+            raise SandboxError(f"limited network on Docker: {NOT_HERE} (docs/sandbox.md)")
         with self.changed:
             while not self.closed.is_set():
                 candidates = [host for host in suited if host.up and host not in failures]

@@ -18,10 +18,11 @@ from pytest_intercode.system.files import cache_folder
 __all__ = ["REMOTE_PODMAN", "Podman", "is_podman"]
 
 REMOTE_PODMAN = (
-    "Podman takes the list of system calls from a file, so it has to be on this machine; take "
-    "Docker there"
+    "Podman takes the list of system calls from a file, so it has to be on this machine, and not "
+    "in a virtual one (podman machine); take Docker there: on a Mac Colima, OrbStack, Docker "
+    "Desktop or Rancher Desktop"
 )
-"""Why one on another machine cannot be used."""
+"""Why one on another machine cannot be used, and what can."""
 
 _MAX_LIMITS = {"nofile": 1 << 20, "nproc": 1 << 15}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_intercode.sandboxes.docker.address import Address
 
-__all__ = ["Reaper", "remove_container", "remove_volumes"]
+__all__ = ["Reaper", "remove_container"]
 
 _DISMISSAL = b"."
 _EXIT_TIMEOUT = 0.1  # seconds in which one that was killed is surely gone
@@ -110,8 +110,6 @@ def main(label: str, address: str) -> None:
                     count += remove_container(link.api, row["Id"])
                 except client_errors():
                     count += 1  # it stays, and is removed the next time
-            if not count:
-                remove_volumes(link.api, label)
             # A start that was under way when the client died shows up a little later.
             clean = clean + 1 if not count else 0
         time.sleep(_LOOK_INTERVAL)
@@ -140,15 +138,6 @@ def remove_container(api: APIClient, container_id: str) -> bool:
         if "already in progress" not in str(error):
             raise
     return True
-
-
-def remove_volumes(api: APIClient, label: str) -> None:
-    """Remove the volumes with a label, as far as no container has them."""
-    from pytest_intercode.sandboxes.docker.errors import client_errors
-
-    for volume in api.volumes(filters={"label": label}).get("Volumes") or []:
-        with contextlib.suppress(*client_errors()):
-            api.remove_volume(volume["Name"], force=True)
 
 
 if __name__ == "__main__":

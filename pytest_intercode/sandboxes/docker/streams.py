@@ -138,6 +138,11 @@ class AttachedStreams:
         """Whether there is something that could not be sent yet."""
         return bool(self._outgoing)
 
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes could not be sent yet."""
+        return len(self._outgoing)
+
     def hung_up(self) -> bool:
         """Whether the other end is closed, whatever it has still said."""
         if self._closed:

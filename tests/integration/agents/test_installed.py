@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import time
@@ -17,6 +18,7 @@ from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command, Step
+from tests.support.tcp_engine import engine_by_tcp
 
 pytest.importorskip("aiohttp")
 
@@ -33,11 +35,12 @@ arguments: {model: null, mood: fine}
 """
 
 
-@pytest.fixture(scope="module", params=["docker", "bubblewrap"])
+@pytest.fixture(scope="module", params=["docker", "bubblewrap", "docker by TCP"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    request.getfixturevalue("docker_engine" if request.param == "docker" else request.param)
+    backend = request.param.split()[0]
+    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
     folder = tmp_path_factory.mktemp("recipe")
     (folder / "program").mkdir()
     shutil.copy(SUPPORT / "installed_program.py", folder / "program")
@@ -45,9 +48,10 @@ def world(
     (folder / "template" / "skills").mkdir(parents=True)
     (folder / "template" / "skills" / "one.md").write_text("a skill\n")
     arguments = {"model": "m", "template": "template"}
-    made = World(request.param, "installed:mine.yaml", arguments, folder)
-    yield made
-    made.close()
+    with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
+        made = World(backend, "installed:mine.yaml", arguments, folder)
+        yield made
+        made.close()
 
 
 def test_it_solves_a_task_with_its_own_tools(world: World) -> None:

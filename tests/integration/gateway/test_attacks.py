@@ -5,6 +5,7 @@ Each looks at what has come to the server: nothing that was not checked, and nob
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
@@ -308,6 +309,26 @@ def test_a_sandbox_cannot_take_a_neighbours_connections(
             mine.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + head + data)
             assert mine.recv(100).startswith(b"HTTP/1.1 200 OK")
         holder.kill()
+
+
+def test_connections_that_this_process_carries_are_their_sessions_own(
+    server: ModelServer, gateways: Gateways, tmp_path: Path
+) -> None:
+    """It carries those of all sandboxes whose engines share no folder with it."""
+    gateway = gateways(server)
+    with contextlib.ExitStack() as stack:
+        for number in range(3):
+            path = tmp_path / f"{number}"
+            session, _ = opened(gateway, socket=path)
+            for _ in range(_MAX_CONNECTIONS - 10):
+                carried = stack.enter_context(socket.socket(socket.AF_UNIX))
+                carried.connect(str(path))
+            time.sleep(0.3)
+            data = json.dumps(body("chat")).encode()
+            head = f"x-api-key: {session.token}\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+            carried.settimeout(10)
+            carried.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + head + data)
+            assert carried.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
 @pytest.fixture(params=["docker", "bubblewrap"])

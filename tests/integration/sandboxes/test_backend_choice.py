@@ -23,6 +23,7 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.files import bundled_folder
 
 NOWHERE = "unix:///nowhere"
+LABEL = f"docker (DOCKER_HOST={NOWHERE})"
 DOCKERFILES = bundled_folder("dockerfiles")
 
 
@@ -32,7 +33,7 @@ def chosen(backend: str = "auto") -> Choice:
 
 def test_what_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    assert str(chosen("docker")) == "docker"
+    assert str(chosen("docker")) == LABEL
     assert str(chosen("bubblewrap")) == "bubblewrap"
 
 
@@ -51,7 +52,7 @@ def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert str(chosen()) == (
-        f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
+        f"{LABEL} (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
     )
     with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
         Bubblewrap(root=False)
@@ -81,7 +82,7 @@ def test_a_bubblewrap_that_is_too_old_is_told(
     with pytest.raises(EngineUnavailable, match=r"^bubblewrap 0\.4 is too old: 0\.5 or newer is "):
         Bubblewrap(root=False)
     assert str(chosen()) == (
-        f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap 0.4 is too old)"
+        f"{LABEL} (no Docker engine answers at {NOWHERE}, and bubblewrap 0.4 is too old)"
     )
 
 
@@ -248,7 +249,7 @@ def test_a_run_with_a_runtime(pytester: pytest.Pytester) -> None:
 def test_a_runtime_where_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     provider = SandboxProvider(SandboxSettings(runtime="runsc"))
-    assert str(provider.choice) == "docker, runtime runsc"
+    assert str(provider.choice) == f"{LABEL}, runtime runsc"
     provider.check({"runtime": "--intercode-runtime"})  # that is what the first episode meets
     with pytest.raises(EngineUnavailable, match="no Docker engine answers"):
         provider.image(ImageSource(image="debian"))

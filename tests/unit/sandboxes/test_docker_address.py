@@ -163,7 +163,7 @@ def test_the_engine_is_that_of_the_docker_command(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DOCKER_CONTEXT", "small")
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
     assert find_address() == Address("", "tcp://127.0.0.1:2375")
-    assert str(DockerBackend(SandboxSettings())) == "docker"
+    assert str(DockerBackend(SandboxSettings())) == "docker (DOCKER_HOST=tcp://127.0.0.1:2375)"
 
 
 def test_a_current_context_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
