@@ -52,6 +52,20 @@ def test_a_pattern_that_takes_ages_is_ended() -> None:
     assert substitute(HOLE, "b", "aaa") == "b"  # a new one
 
 
+def test_without_a_timer_of_the_kernel_it_is_ended_from_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "_ANSWER_TIMEOUT", 0.3)
+    process = patterns._Process(timed=False)
+    monkeypatch.setattr(patterns, "_process", process)
+    with pytest.raises(PatternTooSlow, match="takes more than"):
+        substitute(HOLE, "", MADE_FOR_IT)
+    monkeypatch.setattr(patterns, "_ANSWER_TIMEOUT", 60.0)
+    assert substitute(HOLE, "b", "aaa") == "b"
+    process.close()
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_output_made_for_it_earns_nothing() -> None:
     options = RewardOptions(normalise=(Normaliser("pattern", HOLE, "A"),))
