@@ -21,6 +21,7 @@ from tests.support.sql_shop import (  # noqa: F401 - fixtures
     sql_provider,
     sqlite_engine,
     start,
+    way,
 )
 from tests.support.thinning import every
 

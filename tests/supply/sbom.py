@@ -34,12 +34,16 @@ def user_extras() -> list[str]:
 
 
 def needs(package: metadata.Distribution, extras: set[str]) -> dict[NormalizedName, set[str]]:
-    """Return what a package with some extras needs here, and with which extras."""
+    """Return what a package with some extras needs, here or on macOS, and with which extras."""
     found: dict[NormalizedName, set[str]] = {}
+    environments = [
+        {"extra": extra, "sys_platform": system}
+        for extra in extras or {""}
+        for system in ("linux", "darwin")
+    ]
     for line in package.requires or []:
         wanted = Requirement(line)
-        chosen = extras or {""}
-        if not wanted.marker or any(wanted.marker.evaluate({"extra": each}) for each in chosen):
+        if not wanted.marker or any(map(wanted.marker.evaluate, environments)):
             found.setdefault(canonicalize_name(wanted.name), set()).update(wanted.extras)
     return found
 

@@ -39,10 +39,8 @@ _PROCESSES = "Linux's way to end processes is next to a portable one"
 _TERMINAL = "terminals of macOS are as Linux's, and Windows loads but never calls it"
 _EXCEPTIONS = {
     "agents.human.console": ({"termios"}, _TERMINAL),
-    "agents.program.process": ({"sys.platform"}, _PROCESSES),
-    "agents.program.supervisor": ({"/proc/", "prctl"}, _PROCESSES),
-    "databases.sqlite.process": ({"pidfd_open", "pidfd_send_signal"}, _PROCESSES),
-    "databases.sqlite.worker": ({"/proc/", "pidfd_open", "resource"}, _PROCESSES),
+    "agents.program.supervisor": ({"/proc/", "prctl", "sys.platform"}, _PROCESSES),
+    "databases.sqlite.worker": ({"/proc/", "resource"}, _PROCESSES),
     "environments.ctf.strict": ({"/proc/"}, _INSIDE),
     "environments.interpreter": ({"/proc/"}, _INSIDE),
     "environments.paper": ({"/proc/"}, _INSIDE),

@@ -1,7 +1,8 @@
 """A program that an agent is or uses: started anywhere, ended with everything that it started.
 
-It runs below a supervisor (:mod:`supervisor`), which ends with pytest, however that ends. A
-descendant that kills the supervisor on purpose is found by a mark in its environment.
+It runs below a supervisor (:mod:`supervisor`, on Linux, or :mod:`portable_supervisor`), which ends
+with pytest, however that ends. A descendant that kills the supervisor on purpose is found by a mark
+in its environment.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from pytest_intercode.agents.program import supervisor
 from pytest_intercode.errors import AgentError, AgentLoadError
+from pytest_intercode.system import platform
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.program.process_tree import ProcessTree
 
 __all__ = ["Program", "check_value", "describe_exit", "find_program"]
 
-_MARK = "PYTEST_INTERCODE_PROGRAM"
+_PORTABLE_START = (
+    "import sys; sys.path += sys.argv[1:3]; del sys.argv[1:3]; "
+    "from pytest_intercode.agents.program.portable_supervisor import main; main()"
+)
 _END_TIMEOUT = 10.0  # seconds that the supervisor has before it is bypassed
 _MAX_KEPT_CHARACTERS = 16 * 1024  # of output, of the beginning and of the end
 _READ_BYTES = 64 * 1024  # that are read at once
@@ -72,10 +80,9 @@ class Program:
         cwd: Path | None = None,
     ) -> None:
         file = find_program(words, folder)
-        if not sys.platform.startswith("linux"):
-            raise AgentLoadError("a program as an agent needs Linux, which can end all it started")
         mark = secrets.token_hex(16)
-        self._mark = f"{_MARK}={mark}".encode()
+        self._mark = f"{supervisor.MARK}={mark}".encode()
+        self._adopts_orphans = platform.adopts_orphans()
         self._name = words[0]
         self._owner = os.getpid()
         self._closing = threading.Lock()
@@ -86,13 +93,11 @@ class Program:
         self.survivors = 0
         self._control, supervisor_end = socket.socketpair()
         command = [
-            sys.executable,
-            "-IS",
-            supervisor.__file__,
-            str(supervisor_end.fileno()),
-            file,
-            *words,
+            *(sys.executable, "-I", "-S"),
+            *([supervisor.__file__] if self._adopts_orphans else _portable_supervisor()),
+            *(str(supervisor_end.fileno()), file, *words),
         ]
+        environment = {**os.environ, **(variables or {}), supervisor.MARK: mark}
         with supervisor_end:
             try:
                 self._process = subprocess.Popen(
@@ -101,11 +106,7 @@ class Program:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
                     cwd=cwd or folder,
-                    env={
-                        name: value
-                        for name, value in {**os.environ, **(variables or {}), _MARK: mark}.items()
-                        if value is not None
-                    },
+                    env={name: value for name, value in environment.items() if value is not None},
                     pass_fds=(supervisor_end.fileno(),),
                     start_new_session=True,
                 )
@@ -220,17 +221,40 @@ class Program:
             self._status, self.survivors = (int(number) for number in report.split()[1:])
         else:  # killed by the program, or for lack of memory
             self._status = -signal.SIGKILL
-            self.survivors = supervisor.end_marked(self._mark)
+            self.survivors = self._end_marked()
         self._output.read()
         self._ended.set()
 
     def _bypass_supervisor(self) -> None:
         """Do the work of a supervisor that does not, as one that was stopped."""
         deadline = time.monotonic() + _END_TIMEOUT
-        while supervisor.end_tree(self.pid) and time.monotonic() < deadline:
+        while self._end_tree() and time.monotonic() < deadline:
             time.sleep(0.01)
         self._process.kill()
         self._ended.wait(_END_TIMEOUT)
+
+    def _end_tree(self) -> int:
+        """Kill what is below the supervisor; return how many were not dead."""
+        return supervisor.end_tree(self.pid) if self._adopts_orphans else self._tree().end(0)
+
+    def _end_marked(self) -> int:
+        """Kill what a supervisor that has ended has left; return how many remain."""
+        if self._adopts_orphans:
+            return supervisor.end_marked(self._mark)
+        return self._tree().end(supervisor.KILL_TIMEOUT)
+
+    def _tree(self) -> ProcessTree:
+        from pytest_intercode.agents.program.process_tree import ProcessTree
+
+        return ProcessTree(self.pid, self._mark)
+
+
+def _portable_supervisor() -> list[str]:
+    """Return what Python is given to run it; ``-I -S`` hides both of its folders."""
+    import psutil
+
+    package_folder, psutil_folder = Path(__file__).parents[3], Path(psutil.__file__).parents[1]
+    return ["-c", _PORTABLE_START, str(package_folder), str(psutil_folder)]
 
 
 class _Output:

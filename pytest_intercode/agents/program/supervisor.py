@@ -9,7 +9,8 @@ death of pytest, everything is killed.
 
 Linux gives orphans to the nearest ancestor that asked for them, which is this process. So its
 descendants are all that the program ever started, in any session or process group. Once it has no
-child, nothing is left.
+child, nothing is left. Other systems have :mod:`portable_supervisor`, which uses the functions that
+do not need this.
 """
 
 from __future__ import annotations
@@ -24,41 +25,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing and collections are slow to import
     from collections.abc import Callable
 
-__all__ = ["end_marked", "end_tree", "main"]
+__all__ = ["MARK", "end_marked", "end_tree", "main", "start_program", "wait_for_order"]
+
+MARK = "PYTEST_INTERCODE_PROGRAM"
+"""The environment variable that has another value for every program."""
 
 _SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 _KILL, _CHILD, _STOP = 9, 17, 19
 _IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ, which a program expects as they are by default
-_KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
+KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
 _MAX_ROUNDS = 100  # in which new processes are looked for
 
 
 def main() -> None:
     """Start the program, wait until it ends or is to be ended, and leave nothing behind."""
-    control, parent, file = int(sys.argv[1]), os.getppid(), sys.argv[2]
-    os.set_inheritable(control, False)
-    try:
-        _adopt_orphans()
-        program = os.posix_spawn(
-            file,
-            sys.argv[3:],
-            os.environ,
-            setpgroup=0,  # `kill 0` is for itself
-            setsigmask=(),
-            setsigdef=_IGNORED_BY_PYTHON,
-        )
-    except OSError as error:
-        os.write(control, b"failed %d\n" % (error.errno or 0))
+    control, parent = int(sys.argv[1]), os.getppid()
+    program = start_program(control, _adopt_orphans)
+    if program is None:
         return
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # the program's pipes are its own, so that their ends are seen
-        os.dup2(nowhere, stream)
-    os.write(control, b"started\n")
     lock = _thread.allocate_lock()
     _thread.start_new_thread(_watch, (control, parent, lock))
     while True:
         # Not yet reaped: a process id must not be reused while the other thread kills.
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        if sys.platform == "linux":  # type checkers read this on other systems, too
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         with lock:
             pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == program:
@@ -72,6 +62,51 @@ def main() -> None:
     os._exit(0)
 
 
+def start_program(control: int, prepare: Callable[[], None]) -> int | None:
+    """Start the program that the command line names, and report it.
+
+    Args:
+        control: our end of the pair of sockets.
+        prepare: is called before that.
+
+    Returns:
+        The program's process id; None if it cannot be started, which is reported, too.
+    """
+    os.set_inheritable(control, False)
+    try:
+        prepare()
+        program = os.posix_spawn(
+            sys.argv[2],
+            sys.argv[3:],
+            os.environ,
+            setpgroup=0,  # `kill 0` is for itself
+            setsigmask=(),
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
+    except OSError as error:
+        os.write(control, b"failed %d\n" % (error.errno or 0))
+        return None
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # the program's pipes are its own, so that their ends are seen
+        os.dup2(nowhere, stream)
+    os.write(control, b"started\n")
+    return program
+
+
+def wait_for_order(control: int, parent: int) -> None:
+    """Wait until the other end is shut: everything is to be killed then.
+
+    Args:
+        control: our end of the pair of sockets.
+        parent: pytest's process id; a fork of pytest, which is not our parent, may hold the other
+            end open.
+    """
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    while not poll.poll(1000) and os.getppid() == parent:
+        pass
+
+
 def _adopt_orphans() -> None:
     import ctypes
 
@@ -82,12 +117,8 @@ def _adopt_orphans() -> None:
 
 
 def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
-    """Kill everything once the other end is shut; the main thread sees the program's end."""
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    # A fork of pytest may hold the other end open; it is not our parent.
-    while not poll.poll(1000) and os.getppid() == parent:
-        pass
+    """Kill everything when it is ordered; the main thread sees the program's end."""
+    wait_for_order(control, parent)
     while True:
         with lock:
             end_tree(os.getpid())
@@ -96,7 +127,7 @@ def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
 
 def _kill_children(lock: _thread.LockType) -> int:
     """Kill and reap all children until none is left, or time is up; return how many are."""
-    deadline = time.monotonic() + _KILL_TIMEOUT
+    deadline = time.monotonic() + KILL_TIMEOUT
     while True:
         with lock:
             try:
@@ -133,7 +164,7 @@ def _stop_children(root: int) -> set[int]:
     return children
 
 
-def end_marked(mark: bytes, timeout: float = _KILL_TIMEOUT) -> int:
+def end_marked(mark: bytes, timeout: float = KILL_TIMEOUT) -> int:
     """Kill all processes that have a mark in their environment, and their descendants.
 
     Args:

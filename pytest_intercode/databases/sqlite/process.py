@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import struct
 import subprocess
@@ -27,20 +26,27 @@ from pytest_intercode.databases.sqlite.worker import (
     FAILED,
     HAS_RESULT,
     IN_TRANSACTION,
+    MAPPED_PAGES,
     OPEN,
     REQUEST,
     RESULT,
     TRUNCATED,
+    open_pidfd,
     write_all,
 )
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.system import platform
 
-__all__ = ["Lost", "Reply", "SqliteForks", "SqliteProcess"]
+__all__ = ["Lost", "OutOfMemory", "Reply", "SqliteForks", "SqliteProcess"]
 
 _INVALID = "SQLite's process gave an invalid answer"
 _GRACE_PERIOD = 1.0  # seconds that an interrupted statement has, before its process is killed
 _TRANSFER_TIMEOUT = 60.0  # seconds for an answer that has begun to arrive
 _MAX_OVERHEAD = 64 * 1024**2  # bytes that an answer may be longer than its cells
+_MEMORY_INTERVAL = 0.05  # seconds between two looks at a process's memory
+_MEMORY_SLACK = (
+    256 * 1024**2
+)  # bytes that it may have on top, as SQLite's own limit is to come first
 
 
 # The package's folder comes last in the path, so that nothing in it hides the standard library.
@@ -59,6 +65,10 @@ class Lost(Exception):
         self.ended: Ended = ending
 
 
+class OutOfMemory(Lost):
+    """The process was killed, as it had more memory than it may."""
+
+
 @dataclass(frozen=True)
 class Reply(Answer):
     """What the process says of one statement; ``in_transaction``: a transaction is open now."""
@@ -74,7 +84,7 @@ class _Fork:
     requests: int
     answers: int
     control: int
-    pidfd: int | None  # before Linux 5.3 there is none
+    pidfd: int | None  # macOS has none, nor has Linux before 5.3
 
 
 class SqliteForks:
@@ -103,20 +113,28 @@ class SqliteForks:
 
     def kill(self, fork: _Fork) -> None:
         """Kill a process, and wait for its end."""
-        with contextlib.suppress(ProcessLookupError):
-            if fork.pidfd is None:
-                os.kill(fork.pid, signal.SIGKILL)
-            else:
-                signal.pidfd_send_signal(fork.pidfd, signal.SIGKILL)
-        if fork.pidfd is not None:
-            waiting = select.poll()
-            waiting.register(fork.pidfd, select.POLLIN)
-            waiting.poll(_FORK_TIMEOUT * 1000)
+        if fork.pidfd is None:
+            self._have_killed(fork)
+            return
+        platform.kill_by_pidfd(fork.pidfd)
+        waiting = select.poll()
+        waiting.register(fork.pidfd, select.POLLIN)
+        waiting.poll(_FORK_TIMEOUT * 1000)
+
+    def _have_killed(self, fork: _Fork) -> None:
+        """Have the forking process kill one; only its parent knows that it still has its id.
+
+        Where the forking process is gone, the other one ends by itself.
+        """
+        with self._lock, contextlib.suppress(OSError):
+            if self._socket is not None:
+                self._socket.sendall(b"K" + fork.pid.to_bytes(8, "little"))
+                self._socket.recv(8)
 
     def end(self, fork: _Fork) -> None:
         """Close the pipes of a process that was killed, and let go of its id."""
         with self._lock, contextlib.suppress(OSError):
-            if self._socket is not None:
+            if self._socket is not None and fork.pidfd is not None:
                 self._socket.sendall(b"R" + fork.pid.to_bytes(8, "little"))
         for number in (fork.requests, fork.answers, fork.control, fork.pidfd):
             if number is not None:
@@ -147,10 +165,7 @@ class SqliteForks:
             for number in worker_ends:
                 os.close(number)
         pid = int.from_bytes(answer, "little")
-        pidfd = None
-        with contextlib.suppress(AttributeError, OSError):
-            pidfd = os.pidfd_open(pid)
-        return _Fork(pid, requests[1], answers[0], control[1], pidfd)
+        return _Fork(pid, requests[1], answers[0], control[1], open_pidfd(pid))
 
     def _begin(self) -> socket.socket:
         """Start the forker."""
@@ -198,6 +213,7 @@ class SqliteProcess:
         self._woken, self._wake = os.pipe()
         self._number = 0
         self.received = 0  # bytes of the last answer
+        self._max_memory: int | None = None  # bytes, where the system does not limit them
         self._busy = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
@@ -209,7 +225,10 @@ class SqliteProcess:
 
     def open(self, source: int, data: bytes, *, writes: bool, memory: int, timeout: float) -> Reply:
         """Load a database; ``source`` says what the data are (``IMAGE`` and so on)."""
-        return self._ask(b"O", OPEN.pack(source, writes, memory), data, timeout, len(data))
+        reply = self._ask(b"O", OPEN.pack(source, writes, memory), data, timeout, len(data))
+        if not MAPPED_PAGES.exists():
+            self._max_memory = platform.memory_of(self.pid) + memory + _MEMORY_SLACK
+        return reply
 
     def execute(
         self,
@@ -315,7 +334,7 @@ class SqliteProcess:
                 waiting.register(self._woken, select.POLLIN)
             deadline = time.monotonic() + timeout
             while True:
-                ready = dict(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))
+                ready = self._wait(waiting, deadline)
                 if answers in ready:
                     break
                 if self._fork.pidfd in ready or ending != "itself":
@@ -332,6 +351,19 @@ class SqliteProcess:
                 raise Lost(ending, _INVALID)
             self.received = length
             return self._receive(length, deadline, ending), ending
+
+    def _wait(self, waiting: select.poll, deadline: float) -> dict[int, int]:
+        """Return what is ready before the deadline; meanwhile, watch the process's memory."""
+        while True:
+            remaining = max(0.0, deadline - time.monotonic())
+            if self._max_memory is None:
+                return dict(waiting.poll(remaining * 1000))
+            ready = dict(waiting.poll(min(remaining, _MEMORY_INTERVAL) * 1000))
+            if ready or remaining == 0.0:
+                return ready
+            if platform.memory_of(self.pid) > self._max_memory:
+                self._forks.kill(self._fork)
+                raise OutOfMemory("itself", "out of memory")
 
     def _send(self, *parts: bytes) -> None:
         try:

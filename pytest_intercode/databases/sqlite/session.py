@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pytest_intercode.databases.protocol import Answer, ResultSet, State
 from pytest_intercode.databases.scan import split
-from pytest_intercode.databases.sqlite.process import Lost, Reply, SqliteProcess
+from pytest_intercode.databases.sqlite.process import Lost, OutOfMemory, Reply, SqliteProcess
 from pytest_intercode.databases.sqlite.state import read_state
 from pytest_intercode.errors import SandboxError
 
@@ -150,6 +150,8 @@ class SqliteSession:
             "timeout": "the statement did not stop when its time was up, and was killed",
             "cancelled": "the statement did not stop when the episode was over, and was killed",
         }.get(lost.ended, "the session was lost with the statement")
+        if isinstance(lost, OutOfMemory):
+            reason = "out of memory"
         if self._stopped and not self._writes:
             return reason
         self._process = self._start()

@@ -2,7 +2,8 @@
 
 What an agent's SQL may do is limited here: by an authorizer, by limits of SQLite, and by limits of
 the system that leave the process no way to open a file, to write one, or to grow. It ends when its
-client ends, even by SIGKILL, and has nothing on disk.
+client ends, even by SIGKILL, and has nothing on disk. Where the system does not limit memory, as on
+macOS, SQLite's own limit is left, and the client, which watches the process's memory.
 
 A worker speaks to :mod:`pytest_intercode.databases.sqlite.process` over its standard input and
 output. A request is ``op, number, length`` and its payload; an answer is ``number, length`` and its
@@ -10,8 +11,9 @@ payload. On a pipe of its own comes the number of a request that is to be interr
 
 Starting Python takes ten times as long as forking a process that has imported what is needed. So
 :func:`main` serves forks over a socket: ``F`` comes with the three pipes of a worker, and is
-answered with its process id; ``R`` and an id reaps one that has ended. It opens no database, runs
-no SQL, has one thread, and ends with its client.
+answered with its process id; ``R`` and an id reaps one that has ended; ``K`` and an id kills one,
+reaps it and is answered with the id, for systems where a process cannot be killed by a descriptor.
+It opens no database, runs no SQL, has one thread, and ends with its client.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ import gc
 import os
 import resource
 import select
+import signal
 import socket
 import sqlite3
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +42,13 @@ RESULT = struct.Struct("<BqqIIQ")  # flags, affected, code, columns, rows, lengt
 IMAGE, SCRIPT, COPY, FILE = range(4)
 HAS_RESULT, TRUNCATED, IN_TRANSACTION, FAILED = 1, 2, 4, 8
 
+MAPPED_PAGES = Path("/proc/self/statm")
+"""How large a process's address space is; where there is no such file, nothing limits it."""
+
 MAX_VALUE = 16 * 1024**2  # bytes of a text or a blob
 MAX_STATEMENT = 1024**2  # bytes
+_HEAP_SLACK = 16 * 1024**2  # bytes on top of a session's memory, for what SQLite needs itself
+_pidfd_open: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
 _CPU_SLACK = 30  # seconds on top of a statement's own, after which the kernel kills the process
 
 # LENGTH, SQL_LENGTH, ATTACHED, LIKE_PATTERN_LENGTH, TRIGGER_DEPTH, WORKER_THREADS: Python 3.10 has
@@ -160,6 +169,7 @@ class Worker:
         connection.text_factory = Text
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("SELECT count(*), random() FROM sqlite_master").fetchall()
+        self._limit_heap(memory)
         connection.set_authorizer(self.rules.authorize)
         del payload
         self._limit(memory)
@@ -196,17 +206,34 @@ class Worker:
         if image:
             self.connection.deserialize(image)  # type: ignore[attr-defined]  # of Python 3.11
 
+    def _limit_heap(self, memory: int) -> None:
+        """Have SQLite allocate no more than so many bytes on top of what it has.
+
+        Once set, SQLite only lowers this limit; and the authorizer denies the PRAGMA anyway. SQLite
+        before 3.31 does not know it, and one that was compiled not to count its memory ignores it.
+        On Linux it is the second limit: the one of the address space is reached first. That counts
+        what Python has, too, and allows again what the copies of an image in its request occupied.
+        """
+        loaded = 0
+        if not self.rules.on_disk:
+            (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
+            (page_size,) = self.connection.execute("PRAGMA page_size").fetchone()
+            loaded = int(pages) * int(page_size)
+        limit = 4 * loaded + memory + _HEAP_SLACK
+        self.connection.execute(f"PRAGMA hard_heap_limit = {limit}").fetchall()
+
     def _limit(self, memory: int) -> None:
         """Give up forever what the process no longer needs."""
-        present = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         free = os.open(os.devnull, os.O_RDONLY)
         os.close(free)
-        for resource_kind, limit in (
-            (resource.RLIMIT_AS, present + memory),
+        limits = [
             (resource.RLIMIT_NOFILE, free),  # every number below is taken: nothing can be opened
             (resource.RLIMIT_FSIZE, 0),
             (resource.RLIMIT_CORE, 0),
-        ):
+        ]
+        if (present := _count_mapped_bytes()) is not None:
+            limits.append((resource.RLIMIT_AS, present + memory))
+        for resource_kind, limit in limits:
             resource.setrlimit(resource_kind, (limit, limit))
 
     def batch(self, payload: bytes) -> bytes:
@@ -307,6 +334,14 @@ def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
 # -- the process
 
 
+def _count_mapped_bytes() -> int | None:
+    """Return the size of the address space; None where it is neither known nor limited (macOS)."""
+    try:
+        return int(MAPPED_PAGES.read_bytes().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:
+        return None
+
+
 def _read(size: int) -> bytes:
     """Read exactly so much; end with the client."""
     parts = []
@@ -325,6 +360,17 @@ def write_all(pipe: int, *parts: bytes) -> None:
         view = memoryview(part)
         while view:
             view = view[os.write(pipe, view) :]
+
+
+def open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when a process ends; None where there is none.
+
+    macOS has none, nor has Linux before 5.3.
+    """
+    try:
+        return None if _pidfd_open is None else _pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _wait(pipe: int, gone: int | None) -> list[int]:
@@ -386,10 +432,7 @@ def main() -> None:
     """Fork a process for each session until the client goes."""
     client = int(sys.argv[2])
     channel = socket.socket(fileno=int(sys.argv[1]))
-    try:
-        gone: int | None = os.pidfd_open(client)
-    except (AttributeError, OSError):
-        gone = None
+    gone = open_pidfd(client)
     gc.freeze()
     while os.getppid() == client:
         if channel.fileno() not in _wait(channel.fileno(), gone):
@@ -402,10 +445,24 @@ def main() -> None:
             for number in pipes:
                 os.close(number)
             channel.sendall(pid.to_bytes(8, "little"))
-        elif message[:1] == b"R":
-            os.waitpid(int.from_bytes(message[1:], "little"), 0)
+        elif message[:1] in (b"R", b"K"):
+            _reap(int.from_bytes(message[1:], "little"), kill=message[:1] == b"K")
+            if message[:1] == b"K":
+                channel.sendall(message[1:])
         else:
             return
+
+
+def _reap(pid: int, *, kill: bool) -> None:
+    """Wait for the end of a worker; it keeps its id until then, so that no other one is killed."""
+    try:
+        if kill and os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        elif not kill:
+            os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass  # it was reaped before, or another forker has made it
 
 
 def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import results
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -363,18 +364,30 @@ def alive(mark: str) -> bool:
 @pytest.mark.parametrize(
     "end", ['echo "{\\"submit\\": \\"\\"}"; exit', "echo nonsense", "exit 1", "cat"]
 )
+@pytest.mark.parametrize("way", WAYS)
 def test_what_it_started_ends_with_the_episode(
-    play: Play, pytester: pytest.Pytester, end: str
+    play: Play, monkeypatch: pytest.MonkeyPatch, way: str, end: str
 ) -> None:
+    if way == "portable":
+        use_portable_ways(monkeypatch)
     mark = f"{10**6 + secrets.randbelow(10**9)}"
     play(sh(f"(setsid sleep {mark} &); nohup sleep {mark} & {end}"), "--intercode-timeout=1")
     assert not alive(mark)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_killed_leaves_no_program(
-    pytester: pytest.Pytester, pretend: Path, number: signal.Signals
+    pytester: pytest.Pytester,
+    pretend: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    way: str,
 ) -> None:
+    if way == "portable":
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        conftest = pytester.path / "conftest.py"
+        conftest.write_text(conftest.read_text() + PRELUDE)
     mark = f"{10**6 + secrets.randbelow(10**9)}"
     command = sh(f"(setsid sleep {mark} &); echo > there; sleep {mark}")
     run = pytester.popen(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.core.task import Limits
-from pytest_intercode.databases.sqlite import session
+from pytest_intercode.databases.sqlite import process, session
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.support.portable_ways import WAYS, use_portable_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,
@@ -24,6 +27,16 @@ from tests.support.sql_shop import (
     reason_of,
     reward_of,
 )
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return each way of limiting and ending SQLite's processes, which is in use meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "portable":
+            use_portable_ways(patch)
+        yield str(request.param)
+
 
 READING = [
     ("DROP TABLE item", "read-only"),
@@ -49,6 +62,9 @@ ANYWHERE = [
     ("PRAGMA temp_store_directory = '/tmp'", "PRAGMA"),
     ("PRAGMA mmap_size = 1000000000", "PRAGMA"),
     ("PRAGMA cache_size = 1000000000", "PRAGMA"),
+    ("PRAGMA hard_heap_limit = 0", "PRAGMA"),
+    ("PRAGMA soft_heap_limit = 0", "PRAGMA"),
+    ("SELECT * FROM pragma_hard_heap_limit", "PRAGMA"),
     ("CREATE VIRTUAL TABLE temp.x USING csv(filename='/etc/passwd')", "module"),
     ("SELECT " + "(" * 5000 + "1" + ")" * 5000, "Error"),
     ("SELECT '" + "x" * 2_000_000 + "'", "not run"),
@@ -256,6 +272,34 @@ def test_memory_is_limited(start: Start) -> None:
     observation = environment.step(hungry)
     assert "out of memory" in observation[0]
     assert reward_of(environment, CHEAPEST) == 1.0
+
+
+def test_memory_that_sqlite_does_not_count_is_limited(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of Python, or of an SQLite that was compiled not to count it."""
+    uncounted = (
+        "from pytest_intercode.databases.sqlite.worker import Worker; "
+        "Worker._limit_heap = lambda *_: None; "
+    )
+    start_worker = process._START.replace("import main; main()", f"import main; {uncounted}main()")
+    assert uncounted in start_worker
+    monkeypatch.setattr(process, "_START", start_worker)
+    monkeypatch.setattr(process, "_MEMORY_SLACK", 64 * 1024**2)
+    provider = SandboxProvider()
+    try:
+        environment = start(
+            CHEAPEST, limits=Limits(memory=64 * 1024**2), timeout=60.0, provider=provider
+        )
+        many = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 400) "
+        hungry = "CREATE TEMP TABLE x AS " + many + "SELECT zeroblob(4000000) AS b FROM r"
+        observation = environment.step(hungry)[0]
+        assert "out of memory" in observation
+        assert not observation.executed
+        assert reward_of(environment, CHEAPEST) == 1.0
+        environment.close()
+    finally:
+        provider.close()
 
 
 @pytest.mark.parametrize("query", [ENDLESS, STUBBORN])

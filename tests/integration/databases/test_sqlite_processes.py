@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.core.task import Database, Limits, Task
+from pytest_intercode.databases.sqlite import process
 from pytest_intercode.databases.sqlite.engine import SqliteEngine
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.environments.sql.fields import SqlFields
@@ -22,6 +24,7 @@ from pytest_intercode.environments.sql.gold import KeptSessions
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,
@@ -33,6 +36,15 @@ from tests.support.sql_shop import (
 )
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return each way of limiting and ending SQLite's processes, which is in use meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "portable":
+            use_portable_ways(patch)
+        yield str(request.param)
+
+
 def _session(engine: SqliteEngine, database: Database, writes: bool = False) -> SqliteSession:
     return engine.session(database, writes=writes, limits=Limits())
 
@@ -42,16 +54,17 @@ def _ask(session: SqliteSession, query: str) -> Any:
     return answer.result.rows if answer.result else answer.error or None
 
 
-def test_a_process_can_open_no_file(sqlite_engine: SqliteEngine, shop: Database) -> None:
-    process = _session(sqlite_engine, shop)._live()
-    limits = Path(f"/proc/{process.pid}/limits").read_text().splitlines()
+def test_a_process_can_open_no_file(sqlite_engine: SqliteEngine, shop: Database, way: str) -> None:
+    pid = _session(sqlite_engine, shop)._live().pid
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     rows = {line[:26].strip(): line[26:].split()[:2] for line in limits}
     assert rows["Max file size"] == ["0", "0"]
     assert rows["Max core file size"] == ["0", "0"]
-    taken = {int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir()}
+    assert (rows["Max address space"][0] == "unlimited") == (way == "portable")
+    taken = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
     free = next(number for number in range(100) if number not in taken)
     assert rows["Max open files"] == [str(free)] * 2  # so the next one to be opened is too many
-    environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
     assert environment == b"MALLOC_ARENA_MAX=1\0"
 
 
@@ -141,16 +154,13 @@ class Old(sqlite3.Connection):
         return super().__getattribute__(name)
 
 sqlite3.connect = functools.partial(sqlite3.connect, factory=Old)
-sys.path.append(sys.argv[3])
-from pytest_intercode.databases.sqlite.worker import main
-main()
 """
 
 
 def test_what_python_3_10_lacks_is_not_needed(
     start: Start, tmp_path: Path, shop: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.databases.sqlite.process._START", OLD)
+    monkeypatch.setattr(process, "_START", OLD + process._START)
     provider = SandboxProvider()
     script = tmp_path / "shop.sql"
     script.write_text(SHOP)
@@ -203,12 +213,13 @@ time.sleep(60)
     "query", ["SELECT 1", ENDLESS, STUBBORN.replace("2000000000", "900000000")]
 )
 def test_nothing_outlives_a_client_that_is_killed(
-    tmp_path: Path, shop: Database, query: str
+    tmp_path: Path, shop: Database, way: str, query: str
 ) -> None:
     before = set(Path("/tmp").iterdir()) | set(Path("/dev/shm").iterdir())
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    script = CLIENT if way == "linux" else PRELUDE + CLIENT
     client = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, str(shop.scripts[0]), query],
+        [sys.executable, "-c", script, str(shop.scripts[0]), query],
         stdout=subprocess.PIPE,
         env=environment,
         start_new_session=True,
@@ -219,15 +230,21 @@ def test_nothing_outlives_a_client_that_is_killed(
     assert all(_alive(pid) for pid in pids)
     client.kill()
     client.wait()
-    until = time.monotonic() + 10
-    while any(map(_alive, pids)) and time.monotonic() < until:
-        time.sleep(0.02)
-    os.killpg(client.pid, signal.SIGKILL)  # the child that it forked
-    client.stdout.close()
-    assert not any(map(_alive, pids))
+    try:
+        _wait_for_end(*pids)
+    finally:
+        os.killpg(client.pid, signal.SIGKILL)  # the child that it forked
+        client.stdout.close()
     after = set(Path("/tmp").iterdir()) | set(Path("/dev/shm").iterdir())
     assert not [path for path in after - before if "sqlite" in path.name or "etilqs" in path.name]
     assert not list(tmp_path.iterdir())
+
+
+def _wait_for_end(*pids: int) -> None:
+    deadline = time.monotonic() + 10
+    while any(map(_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(_alive, pids))
 
 
 def _alive(pid: int) -> bool:
@@ -248,12 +265,17 @@ def test_a_process_that_is_killed_is_replaced(start: Start) -> None:
     assert environment.submit()[1] == 1.0
 
 
-def test_an_origin_that_is_killed_is_replaced(sqlite_engine: SqliteEngine, shop: Database) -> None:
+def test_an_origin_that_is_killed_is_replaced(
+    sqlite_engine: SqliteEngine, shop: Database, way: str
+) -> None:
     first = _session(sqlite_engine, shop)
+    pid = first._live().pid
     origin = sqlite_engine._forks._forker
     assert origin is not None
     os.kill(origin.pid, signal.SIGKILL)
     origin.wait()
+    if way == "portable":  # only its parent can see that the client ends
+        _wait_for_end(pid)
     assert _ask(_session(sqlite_engine, shop), "SELECT count(*) FROM item") == ((5,),)
     assert "process has ended" not in str(_ask(first, "SELECT 1"))
     assert _ask(first, "SELECT count(*) FROM item") == ((5,),)

@@ -66,6 +66,28 @@ def test_without_a_timer_of_the_kernel_it_is_ended_from_here(
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
+@pytest.mark.parametrize("system_limits", [True, False])
+def test_a_pattern_that_needs_much_memory_is_ended(
+    monkeypatch: pytest.MonkeyPatch, system_limits: bool
+) -> None:
+    program = patterns._PROGRAM.replace(str(patterns._MAX_MEMORY), str(100 * 1024**2))
+    if not system_limits:  # as on macOS
+        refuse = "    def refuse(*_): raise ValueError\n    resource.setrlimit = refuse\n"
+        program = program.replace(
+            "    signal.signal(signal.SIGPROF", refuse + "    signal.signal(signal.SIGPROF"
+        )
+    program = program.replace(f", {patterns.SECONDS})", ", 60)")
+    made = patterns._Process()
+    monkeypatch.setattr(patterns, "_PROGRAM", program)
+    monkeypatch.setattr(patterns, "_process", made)
+    try:
+        with pytest.raises(PatternTooSlow, match="takes more than"):
+            substitute("(?:a|b|(c))*x", "", "ab" * 3_000_000)
+        assert substitute("a|b|(c)", "", "ab") == ""
+    finally:
+        made.close()
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_output_made_for_it_earns_nothing() -> None:
     options = RewardOptions(normalise=(Normaliser("pattern", HOLE, "A"),))

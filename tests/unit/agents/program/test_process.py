@@ -1,4 +1,7 @@
-"""Programs: what they get, what is heard of them, and that nothing of them is left."""
+"""Programs: what they get, what is heard of them, and that nothing of them is left.
+
+All of it with Linux's supervisor and with the portable one.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,23 @@ import pytest
 
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.errors import AgentError, AgentLoadError
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 
 _PATIENCE = 60.0
 
 Start = Callable[..., Program]
 
 
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return each way of ending programs, which is in use meanwhile."""
+    if request.param == "portable":
+        use_portable_ways(monkeypatch)
+    return str(request.param)
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, way: str) -> Iterator[Start]:
     """Starts programs in a folder of their own, and closes them."""
     programs: list[Program] = []
 
@@ -167,7 +179,12 @@ def test_it_is_waited_for_as_long_as_is_said(start: Start) -> None:
     assert program.wait(None) is not None
 
 
-def test_where_ended_children_are_ignored() -> None:
+def script_of(text: str, way: str) -> list[str]:
+    return [sys.executable, "-c", text if way == "linux" else PRELUDE + text]
+
+
+def test_where_ended_children_are_ignored(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = """
 import signal
 from pathlib import Path
@@ -177,7 +194,7 @@ program = Program(["sh", "-c", "sleep 0; exit 5"], folder=Path("."))
 print(program.wait(60))
 program.close()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run(script_of(script, way), capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("5\n", "")
 
 
@@ -219,6 +236,7 @@ def test_a_script_that_does_not_say_what_it_is(start: Start, tmp_path: Path) -> 
     assert start("./script").stdout.read() == b"hello\n"
 
 
+@pytest.mark.usefixtures("way")
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match=r"^sh cannot be started: .*No such file or directory"):
         Program(["sh"], folder=tmp_path / "nowhere")
@@ -238,6 +256,11 @@ _TREES = {
     "deaf daemon": '(setsid sh -c "' + _DEAF + 'sleep {mark}; :" &); echo there; cat',
     "stopped": "sh -c 'kill -STOP $$; sleep {mark}' & echo there; wait",
     "bare": "env -i setsid sleep {mark} & echo there; wait",
+    # Without its parent and without the mark; only who has looked before knows whose it is.
+    "bare orphan": "(env -i setsid sleep {mark} & sleep 1); echo there; cat",
+    "bare in a session": "setsid sh -c 'sleep 1; env -i sleep {mark} &'; echo there; cat",
+    "bare child of an orphan": "(setsid sh -c 'sleep 1; env -i setsid sleep {mark}' &); sleep 1; "
+    "echo there; cat",
 }
 
 _HOPPER = """
@@ -273,7 +296,19 @@ def test_closing_leaves_nothing(start: Start, mark: str, tree: str) -> None:
     program.close()
 
 
-@pytest.mark.parametrize("script", [_HOPPER, _BOMB], ids=["hopper", "bomb"])
+# In the process group of its supervisor, which may not stop itself.
+_NEIGHBOUR = (
+    """
+import os, time
+os.setpgid(0, os.getppid())
+"""
+    + _HOPPER
+)
+
+
+@pytest.mark.parametrize(
+    "script", [_HOPPER, _BOMB, _NEIGHBOUR], ids=["hopper", "bomb", "neighbour"]
+)
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.1])
 def test_closing_stops_what_forks_and_forks(
     start: Start, mark: str, script: str, delay: float
@@ -285,6 +320,30 @@ def test_closing_stops_what_forks_and_forks(
     program.close()
     assert alive(mark) == []
     assert time.monotonic() - began < 10
+
+
+def test_others_are_left_alone(start: Start, mark: str) -> None:
+    """A process of ours, one in its own session, and another program."""
+    other_mark = f"{int(mark) + 1}"
+    ours = [
+        subprocess.Popen(["sleep", other_mark], start_new_session=new_session)
+        for new_session in (False, True)
+    ]
+    other = start("sh", "-c", f"(setsid sleep {other_mark} &); echo there; cat")
+    assert other.stdout.readline() == b"there\n"
+    try:
+        for ending in ("exit 0", "kill -KILL $PPID; sleep 100"):
+            program = start("sh", "-c", f"(setsid sleep {mark} &); {ending}")
+            assert program.wait(_PATIENCE) is not None
+            assert alive(mark) == []
+            assert len(alive(f"sleep {other_mark}")) >= 3
+            assert other.wait(0) is None
+        other.close()
+        assert len(alive(other_mark)) == 2
+    finally:
+        for process in ours:
+            process.kill()
+            process.wait()
 
 
 def test_a_program_that_ends_takes_its_children_along(start: Start, mark: str) -> None:
@@ -350,13 +409,13 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("fork", ["", "fork"])
-def test_it_dies_with_who_started_it(mark: str, fork: str) -> None:
+def test_it_dies_with_who_started_it(mark: str, way: str, fork: str) -> None:
     """Also where a fork of that one holds copies of its files."""
     with subprocess.Popen(
-        [sys.executable, "-c", _OWNER, fork],
+        [*script_of(_OWNER, way), fork],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "MARK": mark},
+        env={**os.environ, "MARK": mark, "PYTHONPATH": str(ROOT)},
     ) as owner:
         assert owner.stdout is not None
         forked, status = owner.stdout.readline().split()

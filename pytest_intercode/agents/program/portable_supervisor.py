@@ -1,0 +1,73 @@
+"""The supervisor for systems on which a process cannot adopt the orphans of its descendants.
+
+It speaks as :mod:`supervisor` does, and is started by ``python -I -S -c``, with the folders of this
+package and of psutil at the end of the path: nothing there hides the standard library. It looks at
+all processes again and again, so that it knows a daemon before its parent has ended
+(:mod:`process_tree` says which it cannot know).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pytest_intercode.agents.program.supervisor import MARK, start_program, wait_for_order
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.program.process_tree import ProcessTree
+
+__all__ = ["main"]
+
+_EXIT_INTERVAL = 0.01  # seconds between two looks at the program itself
+_KILL_INTERVAL = 0.02  # seconds until what is to be killed is looked for again
+_KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
+
+
+def main() -> None:
+    """Start the program, wait until it ends or is to be ended, and leave nothing behind."""
+    control, parent = int(sys.argv[1]), os.getppid()
+    program = start_program(control, _keep_ended_children)
+    if program is None:
+        return
+    import psutil  # slow, so it comes after the start
+
+    from pytest_intercode.agents.program.process_tree import ProcessTree, is_alive
+
+    tree = ProcessTree(os.getpid(), f"{MARK}={os.environ[MARK]}".encode())
+    lock = threading.Lock()
+    threading.Thread(target=_watch, args=(control, parent, tree, lock), daemon=True).start()
+    process = psutil.Process(program)
+    next_look = 0.0
+    # It is not reaped before the end: until then its id, also as its group's, is its own.
+    while is_alive(process):
+        if time.monotonic() >= next_look:
+            with lock:
+                tree.look()
+            next_look = time.monotonic() + tree.interval
+        time.sleep(_EXIT_INTERVAL)
+    with lock:
+        survivors = tree.end(_KILL_TIMEOUT)
+        _, status = os.waitpid(program, 0)
+        try:
+            os.write(control, b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), survivors))
+        except OSError:
+            pass  # pytest has ended
+        os.killpg(os.getpid(), signal.SIGKILL)  # what has joined our group ends with us
+
+
+def _keep_ended_children() -> None:
+    """Where their end is ignored, as by who started us, they cannot be waited for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _watch(control: int, parent: int, tree: ProcessTree, lock: threading.Lock) -> None:
+    """Kill everything when it is ordered; the main thread sees the program's end."""
+    wait_for_order(control, parent)
+    while True:
+        with lock:
+            tree.end(0)
+        time.sleep(_KILL_INTERVAL)
