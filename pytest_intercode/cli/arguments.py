@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.cli.printing import note
 from pytest_intercode.options.table import Options
+from pytest_intercode.system.platform import check_platform
 
 if TYPE_CHECKING:
     from pytest_intercode.core.permissions import Permissions
@@ -102,8 +103,10 @@ def sandboxes_of(
         progress: takes a line about what is built.
 
     Raises:
-        ConfigurationError: runtime, hosts or registry cannot be had.
+        ConfigurationError: runtime, hosts or registry cannot be had, or this system has no
+            sandboxes.
     """
+    check_platform()
     from pytest_intercode.sandboxes.provider import SandboxProvider
     from pytest_intercode.sandboxes.settings import SandboxSettings
 

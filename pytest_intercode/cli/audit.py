@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.system.platform import check_platform
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Audit the suites, and print a table of the findings."""
     try:
+        check_platform()
         permissions = permissions_of(options)
         suites = [(name, _tasks(name, options.data, permissions)) for name in options.suites]
         checks = _checks(options.check)

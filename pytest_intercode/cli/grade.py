@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_intercode.auditing.predictions import Graded
     from pytest_intercode.core.task import Task
     from pytest_intercode.results.predictions import Prediction
+from pytest_intercode.system.platform import check_platform
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -71,9 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Grade the predictions, and say which are resolved."""
-    from pytest_intercode.auditing.predictions import grade, report_line
-
     try:
+        check_platform()
+        from pytest_intercode.auditing.predictions import grade, report_line
+
         pairs = _pairs(options)
         with sandboxes_of(options) as provider:
             graded = map_concurrently(

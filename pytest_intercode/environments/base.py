@@ -24,6 +24,7 @@ from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.forks import MakingProcess
+from pytest_intercode.system.platform import check_platform
 
 __all__ = ["Environment"]
 
@@ -56,6 +57,7 @@ class Environment(ActionSpace):
         max_turns: int | None = None,
         action_timeout: float | None = None,
     ) -> None:
+        check_platform()  # SQLite's databases are in no sandbox, and need as much of the system
         super().__init__(provider, action_timeout)
         self.feedback = feedback
         self._max_turns = max_turns

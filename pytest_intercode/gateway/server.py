@@ -15,9 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -45,6 +43,7 @@ from pytest_intercode.gateway.request import (
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Upstream, UpstreamError, replayed
+from pytest_intercode.system.platform import peer_network
 
 __all__ = ["Server"]
 
@@ -203,7 +202,8 @@ class Server:
                 # A sandbox may find the sockets of others, and is to take no connection of theirs.
                 if protocol.transport is None:
                     return
-                peer = connection.peer = _namespace(protocol.transport)
+                peer = peer_network(protocol.transport.get_extra_info("socket"))
+                connection.peer = peer
                 peers = [
                     entry.owner
                     for address, entry in connections.items()
@@ -377,23 +377,6 @@ class Server:
             else:
                 session.record_answer()
             yield answer
-
-
-def _namespace(transport: asyncio.BaseTransport) -> int:
-    """Return the network namespace of who has connected to a Unix socket.
-
-    0 if it is not known, and for this process, which carries the connections of many sandboxes.
-    """
-    credentials = transport.get_extra_info("socket").getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-    )
-    pid, _, _ = struct.unpack("3i", credentials)
-    if pid == os.getpid():
-        return 0
-    try:
-        return Path(f"/proc/{pid}/ns/net").stat().st_ino
-    except OSError:
-        return 0
 
 
 class _Full(asyncio.Protocol):

@@ -38,6 +38,7 @@ from pytest_intercode.plugin.xdist import (
 )
 from pytest_intercode.results.files import read_records
 from pytest_intercode.system.files import same_file
+from pytest_intercode.system.platform import HAS_SANDBOXES, check_platform
 
 __all__ = ["Startup", "start"]
 
@@ -74,6 +75,8 @@ class Startup:
     def pytest_sessionstart(self) -> None:
         """Read everything that the command line names, so that mistakes end the run at once."""
         run = self._run
+        if not HAS_SANDBOXES:  # other tests may run; ours are refused once they are collected
+            return
         try:
             run.tasks.bundled()
             if run.config.option.collectonly:
@@ -87,6 +90,8 @@ class Startup:
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
+        if not HAS_SANDBOXES:
+            return []
         run, settings = self._run, self._run.settings
         words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
         if settings.audit:
@@ -137,6 +142,11 @@ class Startup:
         settings, config = self._run.settings, session.config
         if is_worker(config):  # whose error would be a crash for the controller
             return
+        if any(map(task_of, session.items)) and not config.option.collectonly:
+            try:
+                check_platform()
+            except ConfigurationError as error:
+                raise pytest.UsageError(str(error)) from None
         if settings.agent and not settings.audit and not config.option.collectonly:
             _check_environments(self._run.composition.factory(), session.items)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,6 +99,8 @@ def _suspend_capture(config: pytest.Config) -> Iterator[None]:
 @contextlib.contextmanager
 def _restore_modes() -> Iterator[None]:
     """Leave the terminal in the modes it was in, even if the agent does not put it right."""
+    import termios  # Windows has none, and loads this module
+
     handle = sys.__stdin__.fileno() if sys.__stdin__ is not None else -1
     try:
         modes = termios.tcgetattr(handle)
@@ -143,6 +144,8 @@ def _single_interrupt_stops_action(action_timeout: float) -> Iterator[None]:
 
 def _at_prompt() -> bool:
     """Whether the line editor reads keys; the terminal then makes no signals of them."""
+    import termios
+
     try:
         assert sys.__stdin__ is not None
         modes = termios.tcgetattr(sys.__stdin__.fileno())

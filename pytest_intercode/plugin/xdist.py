@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = [
     "Workers",
@@ -32,21 +34,20 @@ def is_distributed(config: pytest.Config) -> bool:
     return str(getattr(config.option, "dist", "no")) != "no"
 
 
-def _open_shared(path: str | None) -> Path | None:
-    """Open the controller's file in a worker, if it names one, and return a path of its own for it.
+def _find_shared(path: str | None) -> Path | None:
+    """Return a file of the controller's in a worker, if it names one.
 
     Raises:
         UsageError: it is out of reach.
     """
     if path is None:
         return None
-    try:
-        return Path(f"/proc/self/fd/{os.open(path, os.O_RDWR | os.O_CLOEXEC)}")
-    except OSError as error:
+    if not os.access(path, os.R_OK | os.W_OK):
         raise pytest.UsageError(
-            "workers of pytest-xdist have to run on the machine of their controller: "
-            f"{path}: {error.strerror}"
-        ) from None
+            "workers of pytest-xdist have to run on the machine of their controller, as its user: "
+            f"{path} cannot be written to"
+        )
+    return Path(path)
 
 
 class Workers:
@@ -65,26 +66,37 @@ class Workers:
     def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
         worker_input: dict[str, Any] = getattr(config, "workerinput", {})
         self.processes = max(1, int(worker_input.get("workercount", 1)))
-        self.slots = _open_shared(worker_input.get("intercode_slots"))
+        self.slots = _find_shared(worker_input.get("intercode_slots"))
         began, path = worker_input.get("intercode_budget") or (None, None)
-        self.budget = RunBudget(limits, began=began, path=_open_shared(path))
+        self.budget = RunBudget(limits, began=began, path=_find_shared(path))
         self._number = int("".join(filter(str.isdigit, str(worker_input.get("workerid", "")))) or 0)
-        self._files: dict[str, int] = {}  # descriptors, by name
+        self._private: PrivateFolder | None = None
+        self._shared: Path | None = None  # a folder in it
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Let a worker know the files, and how xdist shares out the items."""
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
-        node.workerinput["intercode_slots"] = self._share("intercode-slots")
+        node.workerinput["intercode_slots"] = self._share("slots")
         if self.budget.limits:
-            path = self._share("intercode-budget")
+            path = self._share("budget")
             node.workerinput["intercode_budget"] = (self.budget.began, path)
 
     def _share(self, name: str) -> str:
-        """Return the path of a file that the workers share; it goes with the last of them."""
-        if name not in self._files:
-            self._files[name] = os.memfd_create(name)
-        return f"/proc/{os.getpid()}/fd/{self._files[name]}"
+        """Return the path of a file that the workers share; it goes with this process.
+
+        Raises:
+            UsageError: there is no place for it.
+        """
+        if self._shared is None:
+            try:
+                self._private = PrivateFolder()
+            except SandboxError as error:
+                raise pytest.UsageError(str(error)) from None
+            self._shared = self._private.make()
+        path = self._shared / name
+        path.touch()
+        return str(path)
 
     def divide(self, concurrency: int) -> int:
         """Return how many episodes this process may run at a time, at least one.
@@ -102,9 +114,9 @@ class Workers:
         return exhausted
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the files."""
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        """Remove the files."""
+        if self._private is not None:
+            self._private.close()
 
 
 def queued_items(

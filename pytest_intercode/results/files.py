@@ -338,7 +338,7 @@ class ResultsFile:
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
         access = os.O_RDWR if path.is_file() or not path.exists() else os.O_WRONLY
-        file = os.open(path, access | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+        file = os.open(path, access | os.O_APPEND | flags, 0o666)
         try:
             # Between the two calls another run may have put its own file in the place of this one.
             status = os.fstat(file)
@@ -362,7 +362,7 @@ class ResultsFile:
             size = os.fstat(self._file).st_size
             if warnings:
                 os.ftruncate(self._file, _end_of_lines(self._file, size))
-            elif size and os.pread(self._file, 1, size - 1) != b"\n":
+            elif size and _read_at(self._file, 1, size - 1) != b"\n":
                 os.write(self._file, b"\n")
         except OSError as error:
             raise ConfigurationError(
@@ -385,7 +385,7 @@ class ResultsFile:
         new = path.with_name(f".intercode-{secrets.token_hex(8)}")
         file = self._open(new, os.O_CREAT | os.O_EXCL)
         try:
-            os.fchmod(file, os.fstat(self._file).st_mode & 0o7777)
+            os.chmod(file, os.fstat(self._file).st_mode & 0o7777)  # noqa: PTH101  a descriptor
             _write_all(file, row)
             self.notes += replace_and_keep(new, path)
         except BaseException:
@@ -442,9 +442,15 @@ class ResultsFile:
 
 def _copy(source: int, target: int) -> None:
     offset = 0
-    while piece := os.pread(source, 1024 * 1024, offset):
+    while piece := _read_at(source, 1024 * 1024, offset):
         offset += len(piece)
         _write_all(target, piece)
+
+
+def _read_at(file: int, size: int, offset: int) -> bytes:
+    """Read from a file that is open to append to, which needs no place in it."""
+    os.lseek(file, offset, os.SEEK_SET)
+    return os.read(file, size)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -457,7 +463,7 @@ def _end_of_lines(file: int, size: int) -> int:
     """Return where the last line end of a file is."""
     while size:
         begin = max(0, size - 1024 * 1024)
-        newline = os.pread(file, size - begin, begin).rfind(b"\n")
+        newline = _read_at(file, size - begin, begin).rfind(b"\n")
         if newline >= 0:
             return begin + newline + 1
         size = begin

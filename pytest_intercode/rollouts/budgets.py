@@ -11,7 +11,6 @@ small file that the controller makes and every process locks while it adds to it
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import tempfile
 import threading
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.core.usage import UNSPENT, RunLimits, Usage, reached
+from pytest_intercode.system.platform import lock
 
 __all__ = ["NOTHING", "Amounts", "RunBudget"]
 
@@ -157,7 +157,7 @@ class RunBudget:
                 yield self._used
                 return
             with self._path.open("r+", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # closing it lets it go
+                lock(file.fileno())  # closing it lets it go
                 text = file.read()
                 self._used = Amounts(*json.loads(text)) if text else NOTHING
                 yield self._used

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import sysconfig
 import threading
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_intercode.agents.ledger import current_ledger
+from pytest_intercode.system.platform import open_folder, present_umask
 
 __all__ = [
     "OUR_THREADS",
@@ -45,7 +45,6 @@ OUR_THREADS = "intercode-"
 _WORKERS = {("concurrent.futures.thread", "_worker"), ("anyio._backends._asyncio", "run")}
 """Modules and functions of the workers of pools, which libraries keep for the whole process."""
 
-_UMASK = re.compile(rb"^Umask:\s+([0-7]+)", re.MULTILINE)
 _EXIT_TIMEOUT = 0.1  # seconds for a thread that is about to end
 _MAX_NAMES = 5
 
@@ -191,7 +190,7 @@ class _Keeper(ABC):
 class _Directory(_Keeper):
     def __init__(self) -> None:
         self._name = Path.cwd()
-        self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = open_folder(".")
 
     def changed(self) -> str:
         try:
@@ -266,28 +265,16 @@ class _Streams(_Keeper):
 
 class _Umask(_Keeper):
     def __init__(self) -> None:
-        self._before = _present_umask()
+        self._before = present_umask()
 
     def changed(self) -> str:
-        umask = _present_umask()
+        umask = present_umask()
         comparable = self._before is not None and umask is not None
         return f"the umask {umask:04o}" if comparable and umask != self._before else ""
 
     def set_back(self) -> None:
         if self._before is not None:
             os.umask(self._before)
-
-
-def _present_umask() -> int | None:
-    """Return the umask without changing it, as ``os.umask`` would; None where it is unknown."""
-    with contextlib.suppress(OSError):
-        file = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            match = _UMASK.search(os.read(file, 4096))
-        finally:
-            os.close(file)
-        return int(match[1], 8) if match else None
-    return None
 
 
 class _Logging(_Keeper):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import fnmatch
 import hashlib
 import io
@@ -20,6 +19,7 @@ from pytest_intercode.core.dockerfile import read_instructions, replace_spans
 from pytest_intercode.errors import ImageError
 from pytest_intercode.system.archives import add_entry, context_files
 from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.platform import try_lock
 
 __all__ = [
     *("RUN_IS_OVER", "build_context", "copied_modes", "describe_build", "one_builder"),
@@ -128,21 +128,12 @@ def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterat
         raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
     words = re.sub(r"[^a-z0-9]", "-", tag)[:_MAX_LOCK_NAME]
     path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if stopped():
                 raise ImageError(RUN_IS_OVER)
             time.sleep(_LOCK_INTERVAL)
         yield
     finally:
         os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Lock a file unless another has locked it; return whether that was done."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -17,6 +17,7 @@ from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error
+from pytest_intercode.system.platform import check_platform
 
 __all__ = [
     *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends", "images_here"),
@@ -95,8 +96,10 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     here, else the first of all. An added backend has to be asked for by its name.
 
     Raises:
-        ConfigurationError: there is none of this name, or its package cannot be used.
+        ConfigurationError: there is none of this name, its package cannot be used, or this system
+            has no sandboxes.
     """
+    check_platform()
     settings = settings or SandboxSettings()
     if settings.backend != AUTO:
         backend = make_backend(settings.backend, settings)

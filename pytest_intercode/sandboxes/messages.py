@@ -14,6 +14,7 @@ from typing import Any
 __all__ = ["receive", "send"]
 
 _MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 253, 4  # the most of a message; bytes of a descriptor
+_CLOSE_IN_PROGRAMS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux's, where descriptors are sent
 
 
 def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
@@ -26,7 +27,7 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """Return the next message and its descriptors; None when the other end is closed."""
     # Not socket.recv_fds, which ignores the flag.
     ancillary_size = socket.CMSG_SPACE(_DESCRIPTORS * _INT)
-    data, ancillary, _, _ = channel.recvmsg(_MESSAGE, ancillary_size, socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, _, _ = channel.recvmsg(_MESSAGE, ancillary_size, _CLOSE_IN_PROGRAMS)
     descriptors: list[int] = []
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -15,6 +15,7 @@ import contextlib
 import io
 import os
 import stat
+import sys
 import tarfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
@@ -26,6 +27,7 @@ from pathlib import Path
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
 from pytest_intercode.sandboxes.walker import REPLACED, Walker, add_member, make_entry, read_entry
+from pytest_intercode.system.platform import IS_LINUX
 
 __all__ = ["OverlayProbe", "Unreadable"]
 
@@ -75,6 +77,8 @@ class OverlayProbe:
         outside: Iterable[str] = OUTSIDE,
         timely: bool = True,
     ) -> None:
+        if not IS_LINUX:
+            raise Unreadable("overlays are Linux's")
         if os.geteuid() != 0:
             raise Unreadable("only root may read the layers")
         self._volumes = dict(sorted((volumes or {}).items()))  # an inner one after its outer one
@@ -350,6 +354,8 @@ def _is_whiteout(status: os.stat_result) -> bool:
 
 
 def _is_opaque(folder: int) -> bool:
+    if sys.platform != "linux":
+        return False
     try:
         return os.getxattr(folder, "trusted.overlay.opaque") == b"y"
     except OSError:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
-import termios
 import threading
-from array import array
 from collections.abc import Callable, Iterable
 
 from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 from pytest_intercode.system.forks import close_in_children
+from pytest_intercode.system.platform import open_waker, readable_bytes, wake, watch_for_end
 
 __all__ = ["PipeStreams"]
 
@@ -57,12 +55,12 @@ class PipeStreams:
             self._poll.register(descriptor, select.POLLIN)
         self._lifeline = lifeline
         if lifeline is not None:
-            self._poll.register(lifeline, select.POLLRDHUP)
+            watch_for_end(self._poll, lifeline)
         self._writing = False
         self._closed = False
         self._use_lock = threading.RLock()  # held while reading or writing; a close waits for it
-        self._waker = os.eventfd(0)  # and ends the wait
-        self._poll.register(self._waker, select.POLLIN)
+        self._waker = open_waker()  # and ends the wait
+        self._poll.register(self._waker[0], select.POLLIN)
         close_in_children(self)
 
     @classmethod
@@ -147,9 +145,8 @@ class PipeStreams:
             if self._closed or self._output not in self._open:
                 raise ChannelClosed("the sandbox has ended")
             # No more than is there now: a background job may print endlessly.
-            count = array("i", [0])
-            fcntl.ioctl(self._output, termios.FIONREAD, count)
-            return os.read(self._output, count[0]) if count[0] else b""
+            count = readable_bytes(self._output)
+            return os.read(self._output, count) if count else b""
 
     def _read(self, descriptor: int) -> list[Chunk]:
         try:
@@ -183,7 +180,7 @@ class PipeStreams:
         """
         if not self._closed:
             self._closed = True
-            os.eventfd_write(self._waker, 1)
+            wake(self._waker[1])
             with self._use_lock:
                 if last and not self._outgoing:
                     with contextlib.suppress(OSError):
@@ -197,7 +194,7 @@ class PipeStreams:
             self._close_all()
 
     def _close_all(self) -> None:
-        descriptors = [self._input, self._output, self._answers, self._waker]
+        descriptors = [self._input, self._output, self._answers, *{*self._waker}]
         descriptors += [self.past_keeper[1]] if self.past_keeper else []
         self._close_shell()
         for descriptor in (*descriptors, *self.inside):

@@ -68,7 +68,8 @@ class SandboxSettings:
             each, but at least four.
         processes: how many processes there are that share an engine, this one among them.
         slots: a file that they share, of this machine and of their own; it bounds how many
-            sandboxes start at the same time in all of them. It is the callers' to remove.
+            sandboxes start at the same time in all of them. Files are made next to it, whose names
+            begin with its own; they are all the callers' to remove.
         verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
     """
 

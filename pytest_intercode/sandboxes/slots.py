@@ -1,32 +1,31 @@
-"""A bound on what several processes do at the same time: slots, which are locked bytes of a file.
+"""A bound on what several processes do at the same time: slots, which are locks of files.
 
 Workers of pytest-xdist share one engine, and start no more sandboxes at once than a single process
-would. The locks belong to an open file (``F_OFD_SETLK``), so the kernel frees a slot when its
-holder dies. Those who wait form a queue by tickets, which are locked bytes too: without it, a
-process that gives a slot back would have it again before another has looked.
+would. The locks belong to an open file, so the kernel frees a slot when its holder dies. Those who
+wait form a queue by tickets, which are locked files too: without it, a process that gives a slot
+back would have it again before another has looked.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import struct
 import threading
 from pathlib import Path
 
 from pytest_intercode.system.forks import close_in_children
+from pytest_intercode.system.platform import try_lock, unlock
 
 __all__ = ["Slots"]
 
 _POLL_INTERVAL = 0.01  # seconds between two looks
-_FLOCK = struct.Struct("@hhqqi4x")  # type, whence, start, length, process; on 64 bits
-_COUNTER = 0  # the byte that is locked while the number of tickets is read and written
-_SLOTS, _TICKETS = 1, 1 << 20  # the first bytes of each; there need not be any content
 
 
 class Slots:
     """Slots that processes of one machine share by sharing a file.
+
+    Next to it they make files whose names are its own with an ending: ``.slot-N`` for each slot,
+    which stay, and ``.ticket-N`` for each that waits.
 
     Args:
         file: the file; it is there, and holds the number of tickets drawn so far.
@@ -34,7 +33,8 @@ class Slots:
     """
 
     def __init__(self, file: Path, count: int) -> None:
-        self._file = file
+        self._folder, self._name = file.parent, file.name
+        self._prefix = str(file)  # paths made with pathlib take as long as all else
         self._count = count
         self._open: set[int] = set()
         close_in_children(self)
@@ -45,40 +45,31 @@ class Slots:
         Raises:
             OSError: the file is gone, or cannot be written to.
         """
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
-        self._open.add(descriptor)
-        slot = None
+        counter = self._acquire(self._prefix, os.O_RDWR)
         try:
-            while not _try_lock(descriptor, _COUNTER):
+            while not try_lock(counter):
                 if stop.wait(_POLL_INTERVAL):
                     return None
-            # The ticket is held before the counter is let go: a later one surely sees it.
-            ticket = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-            os.pwrite(descriptor, (ticket + 1).to_bytes(8, "little"), 0)
-            _try_lock(descriptor, _TICKETS + ticket)
-            _unlock(descriptor, _COUNTER)
-            while not stop.is_set():
-                # It is our turn when nobody waits who has drawn an earlier ticket.
-                if not _is_held(descriptor, _TICKETS, ticket) and self._has_slot(descriptor):
-                    _unlock(descriptor, _TICKETS + ticket)
-                    slot = descriptor
+            number = int.from_bytes(os.pread(counter, 8, 0), "little")
+            os.pwrite(counter, (number + 1).to_bytes(8, "little"), 0)
+            if not stop.is_set() and not self._tickets():
+                slot = self._lock_slot()
+                if slot is not None:
                     return slot
-                stop.wait(_POLL_INTERVAL)
-            return None
+            # It is held before the counter is let go: whoever has a later one surely sees it.
+            ticket = self._acquire(f"{self._prefix}.ticket-{number}", os.O_RDWR | os.O_CREAT)
+            try_lock(ticket)
         finally:
-            if slot is None:
-                self.give_back(descriptor)
+            self._release(counter)
+        try:
+            return self._wait_turn(number, stop)
+        finally:
+            self._remove_ticket(number)
+            self._release(ticket)
 
     def give_back(self, slot: int) -> None:
         """Give back a slot."""
-        self._open.discard(slot)
-        with contextlib.suppress(OSError):
-            # A child that was forked just now may have a copy, which would keep the lock.
-            _unlock(slot, 0, 0)
-        os.close(slot)
-
-    def _has_slot(self, descriptor: int) -> bool:
-        return any(_try_lock(descriptor, _SLOTS + number) for number in range(self._count))
+        self._release(slot)
 
     def close_copies(self) -> None:
         """Close a forked child's copies; the slots stay its parent's."""
@@ -87,25 +78,55 @@ class Slots:
                 os.close(descriptor)
         self._open = set()
 
+    def _wait_turn(self, number: int, stop: threading.Event) -> int | None:
+        """Return a slot when nobody waits who has drawn an earlier ticket."""
+        while not stop.is_set():
+            if self._is_first(number) and (slot := self._lock_slot()) is not None:
+                return slot
+            stop.wait(_POLL_INTERVAL)
+        return None
 
-def _try_lock(file: int, byte: int) -> bool:
-    """Lock a byte of an open file; False if another one holds it."""
-    try:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0))
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+    def _is_first(self, number: int) -> bool:
+        """Whether no earlier ticket is held; the file of one whose holder died is removed."""
+        for earlier in sorted(ticket for ticket in self._tickets() if ticket < number):
+            try:
+                ticket = self._acquire(f"{self._prefix}.ticket-{earlier}", os.O_RDWR)
+            except FileNotFoundError:  # it was let go just now
+                continue
+            try:
+                if not try_lock(ticket):
+                    return False
+                self._remove_ticket(earlier)
+            finally:
+                self._release(ticket)
+        return True
 
+    def _tickets(self) -> list[int]:
+        """Return the numbers of the tickets that are there."""
+        prefix = f"{self._name}.ticket-"
+        names = os.listdir(self._folder)  # noqa: PTH208  a hundred times in a second
+        return [int(name[len(prefix) :]) for name in names if name.startswith(prefix)]
 
-def _unlock(file: int, first: int, count: int = 1) -> None:
-    """Unlock bytes of an open file; all that follow with a count of 0."""
-    fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, 0, first, count, 0))
+    def _remove_ticket(self, number: int) -> None:
+        Path(f"{self._prefix}.ticket-{number}").unlink(missing_ok=True)
 
+    def _lock_slot(self) -> int | None:
+        for number in range(self._count):
+            slot = self._acquire(f"{self._prefix}.slot-{number}", os.O_RDWR | os.O_CREAT)
+            if try_lock(slot):
+                return slot
+            self._release(slot)
+        return None
 
-def _is_held(file: int, first: int, count: int) -> bool:
-    """Whether another one holds one of some bytes."""
-    if not count:
-        return False
-    request = _FLOCK.pack(fcntl.F_WRLCK, 0, first, count, 0)
-    kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))[0]
-    return kind != fcntl.F_UNLCK
+    def _acquire(self, path: str, flags: int) -> int:
+        """Open a file of which a forked child is to have no copy."""
+        descriptor = os.open(path, flags, 0o600)
+        self._open.add(descriptor)
+        return descriptor
+
+    def _release(self, descriptor: int) -> None:
+        self._open.discard(descriptor)
+        with contextlib.suppress(OSError):
+            # A child that was forked just now may have a copy, which would keep the lock.
+            unlock(descriptor)
+        os.close(descriptor)

@@ -7,7 +7,6 @@ right. The run removes ``.unfinished``; if it was killed, the next run does.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from pytest_intercode.errors import FetchError
 from pytest_intercode.suites.upstream import RemoteFile
 from pytest_intercode.system.extras import need
+from pytest_intercode.system.platform import lockable, try_lock
 
 if TYPE_CHECKING:
     from requests.exceptions import RequestException
@@ -42,15 +42,14 @@ def workplace(folder: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as at_end:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            holder = lockable(folder)
             at_end.callback(os.close, holder)
-            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(holder):
+                raise FetchError(
+                    f"{folder}: another fetch is at work there; wait for it, or give another --to"
+                )
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-        except BlockingIOError:
-            raise FetchError(
-                f"{folder}: another fetch is at work there; wait for it, or give another --to"
-            ) from None
         except OSError as error:
             raise FetchError(f"{folder}: cannot be written to: {error.strerror}") from None
         at_end.callback(shutil.rmtree, unfinished, ignore_errors=True)

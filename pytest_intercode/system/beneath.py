@@ -12,23 +12,20 @@ Only regular files are opened. A FIFO, a device or a socket is never touched.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
+
+from pytest_intercode.system.folders import Folder, folders_here
 
 __all__ = ["Item", "OutsideError", "Root", "check_name", "kind_of", "relative_path"]
 
 _MAX_NAME_BYTES = 255  # bytes, in every usual file system
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAX_ATTEMPTS = 8  # at a path whose links change while they are resolved
 # A path that is in that form already, as nearly all are.
 _PART = r"(?!\.\.?(?:/|\Z))[^/\0]{1,60}"
@@ -36,11 +33,6 @@ _PLAIN = re.compile(f"{_PART}(?:/{_PART})*")
 _CHUNK = 2**16  # bytes that are read at least at a time, from a file that does not say its size
 _MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _T = TypeVar("_T")
-
-# openat2(2), which has the same number on every architecture but Alpha.
-_OPENAT2 = 437
-_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
-_UNSUPPORTED_ERRORS = (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.E2BIG)
 
 _KINDS = {
     stat.S_IFREG: "file",
@@ -106,75 +98,6 @@ def kind_of(status: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
 
 
-# -- opening a folder below another one, through no link
-
-_OpenFolder = Callable[[int, str], int]
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
-
-
-def _open_by_kernel(root: int, path: str) -> int:
-    """Open the folder at a relative path; ELOOP where a link is on the way."""
-    open_how = _OpenHow(_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
-    while True:
-        descriptor = _syscall()(
-            _OPENAT2, root, os.fsencode(path), ctypes.byref(open_how), ctypes.sizeof(open_how)
-        )
-        if descriptor >= 0:
-            return int(descriptor)
-        number = ctypes.get_errno()
-        if number != errno.EINTR:
-            raise OSError(number, os.strerror(number), path)
-
-
-def _open_by_steps(root: int, path: str) -> int:
-    """Open the folder at a relative path; ELOOP where a link is on the way."""
-    current = root
-    try:
-        for name in path.split("/"):
-            try:
-                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
-            except NotADirectoryError:
-                status = os.stat(name, dir_fd=current, follow_symlinks=False)
-                if stat.S_ISLNK(status.st_mode):  # some systems say so, and Linux does not
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
-                raise
-            if current != root:
-                os.close(current)
-            current = inner
-    except BaseException:
-        if current != root:
-            os.close(current)
-        raise
-    return current
-
-
-@cache
-def _syscall() -> Callable[..., int]:
-    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).syscall
-    function.restype = ctypes.c_long  # type: ignore[attr-defined]
-    return function
-
-
-@cache
-def _opener() -> _OpenFolder:
-    """Return how this kernel opens a folder. A filter of system calls may refuse the new way."""
-    if sys.platform != "linux" or os.uname().machine == "alpha":
-        return _open_by_steps
-    root = os.open("/", _FOLDER)
-    try:
-        os.close(_open_by_kernel(root, "."))
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED_ERRORS:
-            raise
-        return _open_by_steps
-    finally:
-        os.close(root)
-    return _open_by_kernel
-
-
 # -- the root
 
 
@@ -197,15 +120,15 @@ class Root:
     def __init__(self, folder: str | os.PathLike[str], *, links: bool = True) -> None:
         self.path = Path(folder)
         self._links = links
-        self._open_folder = _opener()
+        self._folders = folders_here()
         self._real = os.path.realpath(folder)
-        self._root = os.open(self._real, _FOLDER)
+        self._root: Folder | None = self._folders.open_root(self._real)
 
     def close(self) -> None:
         """Close it; it cannot be used any longer."""
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
+        if self._root is not None:
+            self._folders.close(self._root)
+            self._root = None
 
     def __enter__(self) -> Root:
         return self
@@ -236,12 +159,12 @@ class Root:
             real = os.path.realpath(os.path.join(self._real, path))
         except ValueError:  # a NUL
             raise self._outside(path) from None
-        prefix = self._real.rstrip("/") + "/"
+        prefix = self._real.rstrip(os.sep) + os.sep
         if real == self._real:
             return ""
         if not real.startswith(prefix):
             raise self._outside(path)
-        return real[len(prefix) :]
+        return real[len(prefix) :].replace(os.sep, "/")
 
     def stat(self, path: str = "") -> os.stat_result:
         """Return the status of what a path leads to.
@@ -346,11 +269,11 @@ class Root:
             OSError: there is no such link.
         """
         parent, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, self.locate(parent) or ".")
+        folder = self._open_folder(self.locate(parent))
         try:
-            return os.readlink(check_name(name), dir_fd=folder)
+            return self._folders.link(folder, check_name(name))
         finally:
-            os.close(folder)
+            self._folders.close(folder)
 
     # -- one path
 
@@ -393,21 +316,21 @@ class Root:
 
     def _status(self, path: str) -> os.stat_result:
         parent, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, parent or ".")
+        folder = self._open_folder(parent)
         try:
-            return _plain_status(folder, name or ".", path)
+            return self._plain_status(folder, name or ".", path)
         finally:
-            os.close(folder)
+            self._folders.close(folder)
 
     def _file(self, path: str) -> int:
         parent, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, parent or ".")
+        folder = self._open_folder(parent)
         try:
             # Even to open a device may do something, so that its kind is looked at before.
-            _check_file(_plain_status(folder, name or ".", path), path)
-            descriptor = os.open(name, _FILE, dir_fd=folder)
+            _check_file(self._plain_status(folder, name or ".", path), path)
+            descriptor = self._folders.open_file(folder, name)
         finally:
-            os.close(folder)
+            self._folders.close(folder)
         try:
             _check_file(os.fstat(descriptor), path)
         except OSError:
@@ -417,22 +340,24 @@ class Root:
 
     def _items(self, path: str) -> list[Item]:
         prefix = f"{path}/" if path else ""
-        folder = self._open_folder(self._root, path or ".")
+        folder, status = self._open_folder(path), self._folders.status
         try:
-            return [
-                Item(prefix + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
-                for name in sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
-            ]
+            names = sorted(self._folders.names(folder))
+            return [Item(prefix + name, status(folder, name)) for name in names]
         finally:
-            os.close(folder)
+            self._folders.close(folder)
 
+    def _open_folder(self, path: str) -> Folder:
+        if self._root is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
+        return self._folders.open_below(self._root, path or ".")
 
-def _plain_status(folder: int, name: str, path: str) -> os.stat_result:
-    """Return the status of a name in a folder; ELOOP for a link."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return status
+    def _plain_status(self, folder: Folder, name: str, path: str) -> os.stat_result:
+        """Return the status of a name in a folder; ELOOP for a link."""
+        status = self._folders.status(folder, name)
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        return status
 
 
 def _check_file(status: os.stat_result, path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import itertools
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Literal, Protocol, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.system.platform import try_lock
 
 __all__ = [
     "RESULTS_BEGINNING",
@@ -191,12 +191,9 @@ def locked(file: int) -> bool:
     file system knows no locks, nothing is locked.
     """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(file)
     except OSError:
-        pass
-    return True
+        return True
 
 
 def _is_in_use(path: Path) -> bool:

@@ -12,6 +12,7 @@ import weakref
 from typing import Protocol
 
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.system.platform import run_in_children
 
 __all__ = ["MakingProcess", "close_in_children"]
 
@@ -67,4 +68,4 @@ def _after_fork() -> None:
             holder.close_copies()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+run_in_children(_after_fork)

@@ -1,12 +1,381 @@
-"""What not every system has, behind functions that work wherever this package does."""
+"""What not every system has, behind functions that work wherever this package does.
+
+The test process runs on Linux and macOS, and commands that only read run on Windows, too. Linux has
+the fastest way to most of what is here. Other modules call these functions; they ask for
+``sys.platform`` only if all of the module belongs to one system.
+
+Where there are two ways, each is a function, and the name that others use is one of them. So the
+tests run the portable way on Linux as well.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import re
+import select
 import signal
+import socket
+import stat
+import struct
 import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
 
-__all__ = ["adopts_orphans", "kill_by_pidfd", "memory_of"]
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = [
+    *("HAS_SANDBOXES", "IS_LINUX", "adopts_orphans", "check_platform", "hard_limit", "hung_up"),
+    *("kill_by_pidfd", "lock", "lockable", "machine_identity", "memory_of", "open_folder"),
+    *("open_pipe", "open_waker", "peer_network", "present_umask", "process_identity"),
+    *("readable_bytes", "run_in_children", "try_lock", "unlock", "user_id", "wake"),
+    *("watch_for_end",),
+]
+
+IS_LINUX: Final = sys.platform == "linux"
+"""Whether this is Linux, for messages and for what is left out elsewhere."""
+
+HAS_SANDBOXES: Final = sys.platform != "win32"
+"""Whether sandboxes can be started from here."""
+
+
+class Poll(Protocol):
+    """What ``select.poll`` returns, which Windows does not have."""
+
+    def register(self, fd: int, eventmask: int = ..., /) -> None:
+        """Watch a descriptor for events."""
+
+
+def check_platform() -> None:
+    """Refuse a system from which no sandbox can be started.
+
+    Raises:
+        ConfigurationError: it is Windows.
+    """
+    if not HAS_SANDBOXES:
+        raise ConfigurationError(
+            "sandboxes need Linux or macOS; on Windows use WSL 2 (docs/platforms.md)"
+        )
+
+
+# -- this process
+
+_UMASK = re.compile(rb"^Umask:\s+([0-7]+)", re.MULTILINE)
+_UMASK_LOCK = threading.Lock()
+
+
+def umask_from_status() -> int | None:
+    """Return the umask, as Linux says it; None where there is no ``/proc``."""
+    with contextlib.suppress(OSError):
+        file = os.open("/proc/self/status", os.O_RDONLY)
+        try:
+            match = _UMASK.search(os.read(file, 4096))
+        finally:
+            os.close(file)
+        return int(match[1], 8) if match else None
+    return None
+
+
+def umask_by_setting() -> int | None:
+    """Return the umask; only who sets it is told.
+
+    Meanwhile it is one that keeps others out: of a file that another thread makes just now, too few
+    may read, and never too many. Two threads at a time would each take what the other has set for
+    the umask of the process.
+    """
+    with _UMASK_LOCK:
+        umask = os.umask(0o77)
+        os.umask(umask)
+    return umask
+
+
+def user_id() -> int:
+    """Return the number of this process's user; 0 on Windows, whose files all have that."""
+    if sys.platform == "win32":
+        return 0
+    return os.getuid()
+
+
+def run_in_children(function: Callable[[], object]) -> None:
+    """Have a function called in every child that is forked from this process."""
+    if sys.platform != "win32":  # which has no forks
+        os.register_at_fork(after_in_child=function)
+
+
+def open_waker() -> tuple[int, int]:
+    """Return a descriptor to wait for, and one for :func:`wake`; on Linux they are the same."""
+    if sys.platform == "linux":
+        waker = os.eventfd(0)
+        return waker, waker
+    return os.pipe()
+
+
+def wake(waker: int) -> None:
+    """End every wait for the other end of a waker, and all that follow."""
+    os.write(waker, struct.pack("@Q", 1))  # a number, as an eventfd takes it
+
+
+def hard_limit(kind: str) -> int | None:
+    """Return a limit that this process cannot raise; None where there is none.
+
+    Args:
+        kind: as ``ulimit`` calls it: ``nofile``, ``nproc``.
+    """
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit = resource.getrlimit(getattr(resource, f"RLIMIT_{kind.upper()}"))[1]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+# -- which process, on which machine
+
+
+def started_after_boot(pid: int) -> str:
+    """Return when a process was started, in ticks of Linux's clock; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def started_at(pid: int) -> str:
+    """Return when a process was started, in seconds since the epoch; empty if it is gone."""
+    import psutil
+
+    try:
+        return f"{psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return ""
+
+
+def boot_and_namespace() -> str:
+    """Return two words: the machine's present life, and where numbers of processes are valid."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = socket.gethostname()
+    try:
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  a text, not a path
+    except OSError:
+        return f"{boot} "
+
+
+def name_and_address() -> str:
+    """Return two words: this machine's name, and the address of its network card.
+
+    Its present life need not be known, as :func:`started_at` says the time of day. Names alone may
+    be those of several machines. Where there is no card, no two processes have the same words.
+    """
+    import uuid
+
+    return f"{socket.gethostname()} {uuid.getnode():x}"
+
+
+# -- locks of open files
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Nobody else may read what is locked, so it is a byte that no file of ours has: the last one
+    # that msvcrt.locking reaches.
+    _LOCKED_BYTE = 2**31 - 2
+    _LOCK_INTERVAL = 0.05  # seconds between two tries
+
+    def _set_lock(file: int, mode: int) -> None:
+        position = os.lseek(file, 0, os.SEEK_CUR)
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, mode, 1)
+        finally:
+            os.lseek(file, position, os.SEEK_SET)
+
+    def try_lock(file: int) -> bool:
+        """Lock an open file for who opened it; False if somebody else has it locked."""
+        try:
+            _set_lock(file, msvcrt.LK_NBLCK)
+        except PermissionError:
+            return False
+        return True
+
+    def lock(file: int) -> None:
+        """Wait until an open file can be locked, and lock it."""
+        while not try_lock(file):
+            time.sleep(_LOCK_INTERVAL)
+
+    def unlock(file: int) -> None:
+        """Unlock an open file; closing it does so, too."""
+        _set_lock(file, msvcrt.LK_UNLCK)
+
+    def lockable(folder: Path, *, links: bool = True) -> int:
+        """Return a descriptor that can be locked for all of a folder."""
+        return os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+
+else:
+    import fcntl
+    import termios
+
+    def try_lock(file: int) -> bool:
+        """Lock an open file for who opened it; False if somebody else has it locked.
+
+        The system releases the lock when the file is closed, also when the process is killed. A
+        forked child shares its parent's lock.
+
+        Raises:
+            OSError: its file system has no locks.
+        """
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def lock(file: int) -> None:
+        """Wait until an open file can be locked, and lock it.
+
+        Raises:
+            OSError: its file system has no locks.
+        """
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+    def unlock(file: int) -> None:
+        """Unlock an open file, for forked children that have it open, too."""
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+    def lockable(folder: Path, *, links: bool = True) -> int:
+        """Return a descriptor that can be locked for all of a folder.
+
+        Args:
+            folder: the folder.
+            links: it may be a symbolic link to one.
+
+        Raises:
+            OSError: there is no such folder, or it may not be read.
+        """
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if links else os.O_NOFOLLOW))
+
+
+# -- descriptors of folders and pipes, which Windows has not
+
+
+def open_folder(path: str) -> int:
+    """Return a descriptor of a folder, for ``os.fchdir`` and ``dir_fd``.
+
+    Raises:
+        OSError: there is no such folder, or it may not be read, which only Linux does not need.
+    """
+    if sys.platform == "linux":
+        return os.open(path, os.O_PATH | os.O_DIRECTORY)
+    if sys.platform != "win32":
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)
+
+
+def open_pipe(process: int, number: int, mode: int) -> int | None:
+    """Open an end of a pipe that another process has, without waiting for it.
+
+    Args:
+        process: a descriptor of its folder in ``/proc``.
+        number: its descriptor of the pipe.
+        mode: ``os.O_RDONLY`` or ``os.O_WRONLY``.
+
+    Returns:
+        None if that is of anything else, such as a device, which is not opened to find out what it
+        is; and where the system does not show what processes have open.
+
+    Raises:
+        OSError: it may not be opened, or is gone.
+    """
+    if sys.platform == "linux":
+        place = os.open(f"fd/{number}", os.O_PATH, dir_fd=process)
+        try:
+            if stat.S_ISFIFO(os.fstat(place).st_mode):
+                return os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK)
+        finally:
+            os.close(place)
+    return None
+
+
+def readable_bytes(pipe: int) -> int:
+    """Return how many bytes are in a pipe now."""
+    count = array("i", [0])
+    if sys.platform != "win32":
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+# -- sockets
+
+
+def peer_network(connection: socket.socket) -> int:
+    """Return the network namespace of who has connected to a Unix socket.
+
+    It is 0 if it is not known, and for this process, which carries the connections of many
+    sandboxes.
+    """
+    if sys.platform == "linux":
+        size = struct.calcsize("3i")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid, _, _ = struct.unpack("3i", credentials)
+        if pid == os.getpid():
+            return 0
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    return 0
+
+
+def watch_for_end(poll: Poll, connection: int) -> None:
+    """Have a poll see that the other end of a connection is closed, and nothing else of it.
+
+    Other systems than Linux tell it only to who reads.
+    """
+    if sys.platform == "linux":
+        poll.register(connection, select.POLLRDHUP)
+
+
+if sys.platform != "win32":
+
+    def hung_up_once_read(connection: socket.socket) -> bool:
+        """Whether the other end of a connection is closed, as far as reading shows it.
+
+        macOS's poll says it in any case. Else it is seen when all that came before has been read.
+        """
+        poll = select.poll()
+        try:
+            poll.register(connection, select.POLLIN)
+            events = poll.poll(0)
+            if not events:
+                return False
+            if events[0][1] & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
+                return True
+            # The method of the socket below TLS: that layer cannot look without taking.
+            flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+            return not socket.socket.recv(connection, 1, flags)
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError):  # it was reset, or closed here just now
+            return True
+
+
+if sys.platform == "linux":
+
+    def hung_up_anyway(connection: socket.socket) -> bool:
+        """Whether the other end of a connection is closed, whatever it has still said."""
+        poll = select.poll()
+        try:
+            poll.register(connection, select.POLLRDHUP)
+        except (OSError, ValueError):  # another thread closed it just now
+            return True
+        return bool(poll.poll(0))
+
+
+# -- processes and their ends
 
 
 def adopts_orphans() -> bool:
@@ -35,3 +404,18 @@ def memory_of(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
+
+
+# -- the ways of this system
+
+if sys.platform == "linux":
+    present_umask = umask_from_status
+    process_identity = started_after_boot
+    machine_identity = boot_and_namespace
+    hung_up = hung_up_anyway
+else:
+    present_umask = umask_by_setting
+    process_identity = started_at
+    machine_identity = name_and_address
+    if sys.platform != "win32":
+        hung_up = hung_up_once_read

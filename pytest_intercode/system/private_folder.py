@@ -7,7 +7,6 @@ folder as long as it lives; the next process removes the folders that are not lo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.forks import MakingProcess
+from pytest_intercode.system.platform import lock, lockable, try_lock, user_id
 
 __all__ = ["PrivateFolder"]
 
@@ -31,16 +31,16 @@ class PrivateFolder:
     """
 
     def __init__(self) -> None:
-        common = Path(tempfile.gettempdir()) / f"pytest-intercode-{os.getuid()}"
+        common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
         if len(os.fsencode(common)) > _MAX_PATH_BYTES:
             common = Path("/tmp") / common.name
         self._common = common
         self._made = 0
         with _locked(common):
             for folder in common.iterdir():
-                if (lock := _lock(folder)) is not None:
+                if (descriptor := _lock(folder)) is not None:
                     shutil.rmtree(folder, ignore_errors=True)
-                    os.close(lock)
+                    os.close(descriptor)
             self._path = Path(tempfile.mkdtemp(dir=common))
             self._lock = _lock(self._path)
         self._process = MakingProcess()
@@ -60,11 +60,11 @@ class PrivateFolder:
         shutil.rmtree(self._path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
-        lock = _lock(self._common, wait=True)  # another process may be making its own in it
-        if lock is not None:
+        descriptor = _lock(self._common, wait=True)  # another process may be making its own in it
+        if descriptor is not None:
             with contextlib.suppress(OSError):
                 self._common.rmdir()
-            os.close(lock)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -76,23 +76,19 @@ def _locked(common: Path) -> Iterator[None]:
         except OSError as error:
             raise SandboxError(f"{common} cannot be made: {error.strerror}") from None
         status = common.lstat()
-        if (
-            not stat.S_ISDIR(status.st_mode)
-            or status.st_uid != os.getuid()
-            or status.st_mode & 0o77
-        ):
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id() or status.st_mode & 0o77:
             raise SandboxError(
                 f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
                 "to a directory of your own"
             )
-        lock = _lock(common, wait=True)
+        descriptor = _lock(common, wait=True)
         try:
-            if lock is not None and _is_still(common, lock):
+            if descriptor is not None and _is_still(common, descriptor):
                 yield
                 return
         finally:
-            if lock is not None:
-                os.close(lock)
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 def _is_still(folder: Path, descriptor: int) -> bool:
@@ -105,11 +101,14 @@ def _is_still(folder: Path, descriptor: int) -> bool:
 def _lock(folder: Path, wait: bool = False) -> int | None:
     """Return a descriptor that holds the lock of a folder, or None if another process has it."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = lockable(folder, links=False)
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if wait:
+            lock(descriptor)
+        elif not try_lock(descriptor):
+            raise BlockingIOError
     except OSError:
         os.close(descriptor)
         return None

@@ -280,7 +280,7 @@ def open_history(env: str) -> tuple[History, str]:
     path = history_file(env)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         return InMemoryHistory(), f"{path}: {error.strerror}"
     return _ActionHistory(path), ""

@@ -6,7 +6,6 @@ a lock; it is never changed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from pytest_intercode.agents.installed.recipe import Recipe
 from pytest_intercode.errors import AgentLoadError, FetchError
 from pytest_intercode.sandboxes.portable import copy_program, copy_python, run_installer
 from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.platform import lock
 
 __all__ = ["BUNDLE_FOLDER", "find_bundle", "find_bundles", "find_own_folder", "find_program"]
 
@@ -52,8 +52,8 @@ def find_bundle(
         return bundle
     try:
         bundle.parent.mkdir(parents=True, exist_ok=True)
-        with bundle.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with bundle.with_suffix(".lock").open("w") as lock_file:
+            lock(lock_file.fileno())
             if not _find_programs(bundle, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
                 note = ", again, as its program is gone" if bundle.exists() else ", once"

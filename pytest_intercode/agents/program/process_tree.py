@@ -157,9 +157,9 @@ def _session_of(pid: int) -> int:
 def is_alive(process: psutil.Process) -> bool:
     """Whether a process has not ended; one that its parent has not yet waited for has."""
     try:
-        status = process.status()
+        is_zombie = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
         return True
-    return status not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) and process.is_running()
+    return not is_zombie and process.is_running()

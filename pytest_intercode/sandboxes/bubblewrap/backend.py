@@ -8,8 +8,11 @@ from pathlib import Path
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import BackendEvents, EngineBackend
+from pytest_intercode.system.platform import IS_LINUX
 
 __all__ = ["BubblewrapBackend"]
+
+_OTHER_SYSTEM = "bubblewrap runs on Linux only; use Docker here"
 
 
 class BubblewrapBackend(EngineBackend):
@@ -29,6 +32,8 @@ class BubblewrapBackend(EngineBackend):
 
     def problem(self) -> str:
         """Return why it is not there, or is too old."""
+        if not IS_LINUX:
+            return _OTHER_SYSTEM
         from pytest_intercode.sandboxes.bubblewrap.process import find_program
 
         try:
@@ -73,7 +78,13 @@ class BubblewrapBackend(EngineBackend):
             raise ConfigurationError(f"{options['rootfs']}={rootfs}: there is no such folder")
 
     def start(self, events: BackendEvents) -> None:
-        """Start the process that starts sandboxes."""
+        """Start the process that starts sandboxes.
+
+        Raises:
+            EngineUnavailable: this is not Linux.
+        """
+        if not IS_LINUX:
+            raise EngineUnavailable(_OTHER_SYSTEM)
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
         from pytest_intercode.sandboxes.bubblewrap.images import Systems
         from pytest_intercode.system.files import bundled_folder

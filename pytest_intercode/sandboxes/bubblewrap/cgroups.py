@@ -10,8 +10,12 @@ import contextlib
 import glob
 import os
 import secrets
+import sys
 import time
 from pathlib import Path
+
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
 
 from pytest_intercode.core.task import Limits
 

@@ -7,12 +7,16 @@ import os
 import resource
 import secrets
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, BinaryIO
+
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
 
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError

@@ -11,7 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from pathlib import Path
+
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
 
 __all__ = [
     *("BIND", "NODEV", "NOEXEC", "NOSUID", "PRIVATE", "RDONLY", "RECURSIVE", "Trees"),

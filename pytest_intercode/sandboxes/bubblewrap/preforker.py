@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
+
 from pytest_intercode.sandboxes.bubblewrap.mounts import (
     BIND,
     NODEV,

@@ -17,6 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
+
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.starter import IDS
 from pytest_intercode.sandboxes.inside import text_of
@@ -50,8 +53,6 @@ def find_program() -> str:
     Raises:
         EngineUnavailable: it is not installed, or too old.
     """
-    if sys.platform != "linux":
-        raise EngineUnavailable("bubblewrap runs on Linux only; use Docker here")
     program = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
     if program is None:
         raise EngineUnavailable(

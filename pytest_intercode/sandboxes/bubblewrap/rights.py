@@ -11,6 +11,10 @@ import os
 import signal
 import socket
 import struct
+import sys
+
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
 
 __all__ = [
     "NO_NAMESPACE",

@@ -6,8 +6,12 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
+
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox, find_killer

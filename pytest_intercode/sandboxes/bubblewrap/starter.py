@@ -28,6 +28,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+if sys.platform != "linux":
+    raise ImportError("bubblewrap runs on Linux only")
+
 from pytest_intercode.sandboxes.bubblewrap.mounts import (
     NODEV,
     NOSUID,

@@ -324,8 +324,10 @@ class Container(AttachedSandbox):
             reason = f"the network of the runtime {self._runtime} cannot be entered from outside"
         if reason:
             raise SandboxError(f"limited network on Docker: {reason} (docs/sandbox.md)")
+        from pytest_intercode.sandboxes.egress.namespace import open_process
+
         try:
-            process = os.pidfd_open(self._process)
+            process = open_process(self._process)
         except OSError as error:
             raise SandboxError(f"limited network: {error.strerror}") from None
         try:

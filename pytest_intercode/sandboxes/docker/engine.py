@@ -6,14 +6,12 @@ import contextlib
 import http.client
 import os
 import secrets
-import socket
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, SandboxError, suggestion
@@ -31,6 +29,7 @@ from pytest_intercode.sandboxes.docker.volumes import Volumes, remove_old_volume
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.system.forks import MakingProcess
+from pytest_intercode.system.platform import IS_LINUX, machine_identity, process_identity
 
 __all__ = ["DockerEngine", "connect", "limits_problem", "max_starters", "runtime_problem"]
 
@@ -40,7 +39,7 @@ OWNER_LABEL = "pytest-intercode.owner"
 _OTHER_BACKEND = (
     "; or install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and give "
     "--intercode-sandbox=bubblewrap"
-    if sys.platform == "linux"
+    if IS_LINUX
     else ""
 )
 
@@ -133,23 +132,15 @@ def _refuse_recorder() -> None:
 
 def _owner_name(pid: int) -> str:
     """Name a process so that another run can find out whether it still lives."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    machine = boot.read_text().strip() if boot.exists() else socket.gethostname()
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        namespace = started = ""
-    return f"{machine} {namespace} {pid} {started}"
+    return f"{machine_identity()} {pid} {process_identity(pid)}"
 
 
 def _is_dead(owner: str) -> bool:
     """Whether a container's owner ran here, in this machine's present life, and is gone."""
-    words = owner.split(" ")
-    current = _owner_name(os.getpid()).split(" ")
-    if len(words) != 4 or words[:2] != current[:2]:
+    words = owner.rsplit(" ", 2)
+    if len(words) != 3 or words[0] != machine_identity():
         return False
-    return _owner_name(int(words[2])).split(" ")[3] != words[3]
+    return process_identity(int(words[1])) != words[2]
 
 
 class _DelayedEnds:

@@ -6,7 +6,6 @@ It writes one file, the filter of system calls, to the user's cache.
 from __future__ import annotations
 
 import hashlib
-import resource
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.seccomp import profile
 from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.platform import hard_limit
 
 __all__ = ["REMOTE_PODMAN", "Podman", "is_podman"]
 
@@ -57,9 +57,9 @@ class Podman:
         options = [option for option in config["SecurityOpt"] if not option.startswith("seccomp=")]
         # Its own are above what it may set where it runs in a container itself; it has these.
         limits = [
-            {"Name": name, "Soft": maximum, "Hard": maximum}
-            for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-            if (maximum := min(resource.getrlimit(kind)[1], _MAX_LIMITS[name])) > 0
+            {"Name": kind, "Soft": limit, "Hard": limit}
+            for kind, maximum in _MAX_LIMITS.items()
+            if (present := hard_limit(kind)) is not None and (limit := min(present, maximum)) > 0
         ]
         return {
             **config,

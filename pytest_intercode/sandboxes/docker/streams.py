@@ -13,7 +13,6 @@ import os
 import select
 import socket
 import ssl
-import stat
 import threading
 import time
 from typing import Any
@@ -22,6 +21,7 @@ from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 from pytest_intercode.system.forks import close_in_children
+from pytest_intercode.system.platform import hung_up, open_pipe
 
 __all__ = ["AttachedStreams", "own_pipes"]
 
@@ -145,14 +145,7 @@ class AttachedStreams:
 
     def hung_up(self) -> bool:
         """Whether the other end is closed, whatever it has still said."""
-        if self._closed:
-            return True
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLRDHUP)
-        except (OSError, ValueError):  # another thread closed it just now
-            return True
-        return bool(poll.poll(0))
+        return self._closed or hung_up(self._socket)
 
     def close_copies(self) -> None:
         """Close a forked child's copy of the socket; the container stays its parent's.
@@ -223,13 +216,9 @@ def own_pipes(attached: AttachedStreams, process: int) -> PipeStreams | None:
 def _open_pipe(number: int, mode: int, process: int, ends: list[int]) -> bool:
     """Open an end of a pipe that a process has; False if its descriptor is of anything else.
 
-    An image may bring its own bash, and a device: that is not opened to find out what it is.
+    An image may bring its own bash, and a device.
     """
-    place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
-    try:
-        if not stat.S_ISFIFO(os.fstat(place).st_mode):
-            return False
-        ends.append(os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK | os.O_CLOEXEC))
-        return True
-    finally:
-        os.close(place)
+    end = open_pipe(process, number, mode)
+    if end is not None:
+        ends.append(end)
+    return end is not None

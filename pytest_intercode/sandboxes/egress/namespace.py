@@ -13,9 +13,13 @@ import ctypes
 import os
 import socket
 import struct
+import sys
 from typing import Any
 
-__all__ = ["enter", "open_sockets"]
+if sys.platform != "linux":
+    raise ImportError("namespaces are Linux's")
+
+__all__ = ["enter", "open_process", "open_sockets"]
 
 _NEWNET = 0x40000000
 _SETNS = ctypes.CDLL(None, use_errno=True).setns
@@ -70,6 +74,11 @@ _FILTER_6 = (
 )
 _ATTACH_FILTER = 26
 _IP_4, _IP_6 = 0x0800, 0x86DD
+
+
+def open_process(number: int) -> int:
+    """Return a descriptor of a process, by which its namespaces can be entered."""
+    return os.pidfd_open(number)
 
 
 def enter(process: int) -> None:

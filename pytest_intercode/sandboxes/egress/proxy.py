@@ -30,6 +30,9 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+if sys.platform != "linux":
+    raise ImportError("networks of sandboxes are limited on Linux only")
+
 from pytest_intercode.core.hosts import Address, AllowedHosts, normal_name
 from pytest_intercode.sandboxes.egress.dns import REFUSED, answer
 from pytest_intercode.sandboxes.egress.plan import DNS, PROXY, Names

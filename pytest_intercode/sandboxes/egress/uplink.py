@@ -12,7 +12,11 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import sys
 import time
+
+if sys.platform != "linux":
+    raise ImportError("networks of sandboxes are limited on Linux only")
 
 from pytest_intercode.core.hosts import AllowedHosts, is_public, normal_name
 from pytest_intercode.sandboxes.egress.traffic import (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import results
-from tests.support.portable import PRELUDE, ROOT, WAYS, use_portable_ways
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 

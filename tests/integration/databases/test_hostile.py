@@ -17,7 +17,7 @@ from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support.portable import WAYS, use_portable_ways
+from tests.support.portable_ways import WAYS, use_portable_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,

@@ -24,7 +24,7 @@ from pytest_intercode.environments.sql.gold import KeptSessions
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support.portable import PRELUDE, ROOT, WAYS, use_portable_ways
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,

@@ -52,15 +52,29 @@ def test_a_pattern_that_takes_ages_is_ended() -> None:
     assert substitute(HOLE, "b", "aaa") == "b"  # a new one
 
 
+def test_without_a_timer_of_the_kernel_it_is_ended_from_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "_ANSWER_TIMEOUT", 0.3)
+    process = patterns._Process(timed=False)
+    monkeypatch.setattr(patterns, "_process", process)
+    with pytest.raises(PatternTooSlow, match="takes more than"):
+        substitute(HOLE, "", MADE_FOR_IT)
+    monkeypatch.setattr(patterns, "_ANSWER_TIMEOUT", 60.0)
+    assert substitute(HOLE, "b", "aaa") == "b"
+    process.close()
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
 @pytest.mark.parametrize("system_limits", [True, False])
 def test_a_pattern_that_needs_much_memory_is_ended(
     monkeypatch: pytest.MonkeyPatch, system_limits: bool
 ) -> None:
     program = patterns._PROGRAM.replace(str(patterns._MAX_MEMORY), str(100 * 1024**2))
     if not system_limits:  # as on macOS
-        refuse = "def refuse(*_): raise ValueError\nresource.setrlimit = refuse\n"
+        refuse = "    def refuse(*_): raise ValueError\n    resource.setrlimit = refuse\n"
         program = program.replace(
-            "signal.signal(signal.SIGINT", refuse + "signal.signal(signal.SIGINT"
+            "    signal.signal(signal.SIGPROF", refuse + "    signal.signal(signal.SIGPROF"
         )
     program = program.replace(f", {patterns.SECONDS})", ", 60)")
     made = patterns._Process()

@@ -99,3 +99,23 @@ def test_a_forked_child_holds_no_slot(file: Path) -> None:
     os.close(reading)
     os.close(writing)
     slots.give_back(slot)
+
+
+def test_what_is_left_next_to_the_file(file: Path, threads: ThreadPoolExecutor) -> None:
+    file.write_bytes((1).to_bytes(8, "little"))
+    left_ticket = file.with_name("slots.ticket-0")
+    left_ticket.touch()  # of one that was killed
+    slots = Slots(file, 2)
+    stop = threading.Event()
+    taken = [slots.take(stop), slots.take(stop)]
+    assert not left_ticket.exists()
+    waiting = threads.submit(slots.take, stop)
+    await_true(file.with_name("slots.ticket-3").exists)
+    stop.set()
+    assert waiting.result(SOON) is None
+    for slot in taken:
+        assert slot is not None
+        slots.give_back(slot)
+    assert sorted(path.name for path in file.parent.iterdir()) == [
+        *("slots", "slots.slot-0", "slots.slot-1")
+    ]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.system import beneath
+from pytest_intercode.system import beneath, folders
 from pytest_intercode.system.beneath import (
     OutsideError,
     Root,
@@ -27,19 +27,20 @@ from pytest_intercode.system.beneath import (
 _SECRET = b"of the host"
 _WAYS = [
     pytest.param(
-        beneath._open_by_kernel,
+        folders.FoldersByDescriptor(folders.open_by_kernel),
         id="openat2",
-        marks=pytest.mark.skipif(
-            beneath._opener() is not beneath._open_by_kernel, reason="this kernel has no openat2"
-        ),
+        marks=pytest.mark.skipif(not folders.has_openat2(), reason="this kernel has no openat2"),
     ),
-    pytest.param(beneath._open_by_steps, id="by-steps"),
+    pytest.param(folders.FoldersByDescriptor(folders.open_by_steps), id="by-steps"),
+    pytest.param(folders.FoldersByPath(), id="by-path"),
 ]
 
 
 @pytest.fixture(params=_WAYS, autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beneath, "_opener", lambda: request.param)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> folders.Folders:
+    monkeypatch.setattr(beneath, "folders_here", lambda: request.param)
+    way: folders.Folders = request.param
+    return way
 
 
 @pytest.fixture
@@ -288,7 +289,11 @@ def test_what_is_read_is_what_is_there_and_below(
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_folder_that_is_swapped_for_a_link_meanwhile(place: Path, links: bool) -> None:
+def test_a_folder_that_is_swapped_for_a_link_meanwhile(
+    place: Path, links: bool, way: folders.Folders
+) -> None:
+    if isinstance(way, folders.FoldersByPath):
+        pytest.skip("for Windows, where nothing runs that could swap it")
     root, host = place / "root", place / "host"
     (host / "b").mkdir()
     (host / "b/file").write_bytes(_SECRET)
@@ -336,3 +341,17 @@ def _names(ours: Root) -> tuple[list[bytes], list[str]]:
 
 def _walked(ours: Root) -> tuple[list[bytes], list[str]]:
     return [], [item.path.rpartition("/")[2] for item in ours.walk()]
+
+
+@pytest.mark.parametrize("path", ["..\\host\\secret", "a\\b\\file", "C:file", "top:stream"])
+def test_names_that_are_paths_on_windows(place: Path, path: str) -> None:
+    (place / "root" / path).write_bytes(_SECRET)  # here it is a file with an odd name
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Root(place / "root") as by_descriptor,
+    ):
+        patch.setattr(beneath, "folders_here", folders.FoldersByPath)
+        with Root(place / "root") as by_path, pytest.raises(OSError, match="a name on Windows"):
+            by_path.read(path, 100)
+        if not isinstance(by_descriptor._folders, folders.FoldersByPath):
+            assert by_descriptor.read(path, 100) == _SECRET

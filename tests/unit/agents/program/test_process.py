@@ -19,7 +19,7 @@ import pytest
 
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.errors import AgentError, AgentLoadError
-from tests.support.portable import PRELUDE, ROOT, WAYS, use_portable_ways
+from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
 
 _PATIENCE = 60.0
 

@@ -21,7 +21,7 @@ WAYS = ("linux", "portable")
 
 PRELUDE = """
 import pytest
-from tests.support.portable import use_portable_ways
+from tests.support.portable_ways import use_portable_ways
 use_portable_ways(pytest.MonkeyPatch())
 """
 

@@ -1,0 +1,1 @@
+"""This machine as another operating system: what Linux alone has is taken away."""
