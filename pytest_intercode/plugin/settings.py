@@ -108,6 +108,7 @@ class Settings(Options):
             base_images=self.base_images,
             runtime=self.runtime,
             registry=self.registry,
+            platform=self.platform,
             docker_hosts=self.docker_hosts,
         )
 

@@ -188,7 +188,11 @@ def _check(run: Run) -> None:
         from pytest_intercode.plugin.cluster import check_cluster
 
         check_cluster(run)
-    options = {"runtime": "--intercode-runtime", "docker_hosts": "--intercode-docker-host"}
+    options = {
+        "runtime": "--intercode-runtime",
+        "docker_hosts": "--intercode-docker-host",
+        "platform": "--intercode-platform",
+    }
     if not settings.cluster:  # its nodes ask it
         options["registry"] = "--intercode-registry"
     run.composition.provider.check(options)

@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from platform import machine
 
+from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.backend import Backend
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error
 
-__all__ = ["AUTO", "GROUP", "Choice", "backend_names", "choose", "images_here", "make_backend"]
+__all__ = [
+    *("AUTO", "GROUP", "Choice", "backend_names", "choose", "find_platform", "images_here"),
+    "make_backend",
+]
 
 AUTO = "auto"
 GROUP = "pytest_intercode.sandboxes"
@@ -109,6 +114,21 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
             return backend, Choice(backend.name, "".join(problems[:1]), str(backend))
         problems.append(problem if not problems else problem.partition(":")[0])
     return backends[0], Choice(backends[0].name, ", and ".join(problems), str(backends[0]))
+
+
+def find_platform(settings: SandboxSettings) -> Platform:
+    """Return the platform of sandboxes whose task names none; an engine is asked for it.
+
+    Raises:
+        ConfigurationError: there is no such backend.
+        EngineUnavailable: the engine does not answer.
+    """
+    if settings.default_platform is not None:
+        return settings.default_platform
+    backend, _ = choose(settings)
+    # A backend of another package need not say it; most run programs of this machine's processor.
+    ask: Callable[[], Platform] | None = getattr(backend, "platform", None)
+    return platform_of_machine(machine()) if ask is None else ask()
 
 
 def only_with(field: str) -> str:
