@@ -19,6 +19,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import AgentError, AgentLoadError, ConfigurationError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error, import_attribute
 
 __all__ = ["adapt", "describe_agent", "factory_of", "failing", "load_agent"]
@@ -56,6 +57,7 @@ def load_agent(
     gateway: GatewaySettings | None = None,
     parameters: Collection[str] = (),
     progress: Callable[[str], None] | None = None,
+    sandbox: SandboxSettings | None = None,
 ) -> AgentFactory:
     """Return the factory of the agent that the user named.
 
@@ -67,6 +69,7 @@ def load_agent(
         parameters: names of further keyword arguments, which the factory's ``make_with`` gets.
         progress: called with a line before something slow, such as an installation; by default
             the line goes to the standard error.
+        sandbox: where the run's sandboxes come from, for agents that are installed for them.
 
     Raises:
         AgentLoadError: it cannot be found, imported or called.
@@ -82,8 +85,8 @@ def load_agent(
             raise AgentLoadError(f"--intercode-agent={name}: expected {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
         extra: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
-        if module_name == "installed.agent" and progress is not None:
-            extra["progress"] = progress
+        if module_name == "installed.agent":
+            extra |= {"progress": progress, "sandbox": sandbox}
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **extra)
         return factory
     if not colon and (problem := suggest_agent(name, folder)):

@@ -116,10 +116,16 @@ def sandboxes_of(
         runtime=getattr(options, "runtime", None),
         docker_hosts=options.docker_host,
         registry=options.registry,
+        platform=options.platform,
         hidden=(Path.cwd(), *filter(None, [getattr(options, "data", None)])),
     )
     provider = SandboxProvider(settings, progress=progress)
-    names = {"runtime": "--runtime", "docker_hosts": "--docker-host", "registry": "--registry"}
+    names = {
+        "runtime": "--runtime",
+        "docker_hosts": "--docker-host",
+        "registry": "--registry",
+        "platform": "--platform",
+    }
     try:
         provider.check(names)
         yield provider

@@ -66,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, Options.backend, "the backend of sandboxes")
     add_options(parser, Options.runtime, Options.docker_hosts, Options.registry)
+    add_options(parser, Options.platform)
     add_permission_arguments(parser)
     add_concurrency_argument(parser, _CONCURRENCY, "tasks")
     add_options(parser, Options.data_path)

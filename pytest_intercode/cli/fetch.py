@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         Options.base_images,
         "another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
-    add_options(parser, Options.docker_hosts, Options.registry)
+    add_options(parser, Options.docker_hosts, Options.registry, Options.platform)
 
 
 def run(options: argparse.Namespace) -> int:

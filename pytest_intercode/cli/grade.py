@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, Options.backend, "the backend of sandboxes")
     add_options(parser, Options.base_images, Options.docker_hosts, Options.registry)
+    add_options(parser, Options.platform)
     add_permission_arguments(parser)
     add_options(parser, Options.network)
     add_concurrency_argument(parser, _CONCURRENCY, "predictions")

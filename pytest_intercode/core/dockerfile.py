@@ -23,6 +23,7 @@ __all__ = [
     "reads_context",
     "replace_bases",
     "replace_spans",
+    "write_platforms",
 ]
 
 _DIRECTIVE = re.compile(r"#[ \t]*(\w+)[ \t]*=[ \t]*(\S+)[ \t\r]*$")
@@ -32,6 +33,7 @@ _HEREDOC = re.compile(r"""\d*<<(-?)(["']?)([A-Za-z_]\w*)\2""")
 _FLAG = re.compile(r"\s*--([a-z-]+)(?:=(\S*))?(?=\s|$)")
 _FROM = re.compile(r"\s*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
+_PLATFORM_VARIABLE = re.compile(r"\$(?:(BUILD|TARGET)PLATFORM|\{(BUILD|TARGET)PLATFORM\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
 _CONTEXT_READERS = ("COPY", "ADD")
@@ -87,11 +89,13 @@ class ImageName:
         name: the name, with the defaults of the arguments that it is written with.
         span: where it is written in the text.
         argument: the argument that is all that is written there; empty where there is more.
+        platform: what ``FROM --platform`` says, with the same defaults; empty where nothing is.
     """
 
     name: str
     span: tuple[int, int]
     argument: str = ""
+    platform: str = ""
 
 
 def read_instructions(text: str) -> Iterator[Instruction]:
@@ -218,7 +222,9 @@ def find_images(text: str) -> list[ImageName]:
             stage = _FROM.fullmatch(instruction.rest, begin)
             if stage is None:
                 continue
-            names += _find_image(instruction, *stage.span(1), values, stages)
+            flags = {name: value for name, value, _ in instruction.flags()}
+            platform = expand_variables(flags.get("platform", ""), values)
+            names += _find_image(instruction, *stage.span(1), values, stages, platform)
             stages.add((stage[2] or "scratch").lower())
         elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
@@ -240,6 +246,7 @@ def _find_image(
     end: int,
     arguments: Mapping[str, str],
     stages: set[str],
+    platform: str = "",
 ) -> Iterator[ImageName]:
     """Yield the image that is written in a part of an instruction, if it is one."""
     while end - start > 1 and instruction.rest[start] in "\"'":
@@ -251,7 +258,7 @@ def _find_image(
     if name and "$" not in name and name.lower() not in stages:
         whole = _WHOLE_VARIABLE.fullmatch(text)
         argument = (whole[1] or whole[2]) if whole else ""
-        yield ImageName(name, instruction.span(start, end), argument)
+        yield ImageName(name, instruction.span(start, end), argument, platform)
 
 
 def _mount_origin(value: str) -> tuple[int, int] | None:
@@ -271,13 +278,17 @@ def base_names(text: str) -> list[str]:
 
 
 def replace_bases(
-    text: str, replacements: Mapping[str, str]
+    text: str,
+    replacements: Mapping[str, str],
+    rename: Callable[[str, str], str] = lambda name, platform: name,
 ) -> tuple[str, dict[str, str], list[tuple[str, str]]]:
     """Put other images in the place of those that a Dockerfile names.
 
     Args:
         text: the Dockerfile.
         replacements: other images by the names of those that they replace.
+        rename: returns the name that an image has for a platform; it is given its name, and what
+            ``FROM --platform`` says, which may be empty.
 
     Returns:
         The text; the arguments that the build is to be given, by name, for images that are written
@@ -288,13 +299,32 @@ def replace_bases(
     arguments: dict[str, str] = {}
     bases: dict[str, str] = {}
     for image in find_images(text):
-        name = replacements.get(image.name, image.name)
+        name = rename(replacements.get(image.name, image.name), image.platform)
         bases.setdefault(name, image.name)
         if image.argument:
             arguments[image.argument] = name
         elif name != image.name:
             spans.append((image.span, name))
     return replace_spans(text, spans), arguments, list(bases.items())
+
+
+def write_platforms(text: str, build: str, target: str) -> str:
+    """Return a Dockerfile with the platforms that a builder of engines does not know by itself.
+
+    Args:
+        text: the Dockerfile, which may say ``FROM --platform=$BUILDPLATFORM``.
+        build: the engine's own platform.
+        target: that of the image.
+    """
+    spans: list[tuple[tuple[int, int], str]] = []
+    for instruction in read_instructions(text):
+        for flag, value, index in instruction.flags():
+            variable = _PLATFORM_VARIABLE.fullmatch(value)
+            if instruction.name == "FROM" and flag == "platform" and variable:
+                is_build = "BUILD" in (variable[1], variable[2])
+                span = instruction.span(index, index + len(value))
+                spans.append((span, build if is_build else target))
+    return replace_spans(text, spans)
 
 
 def find_substitutes(

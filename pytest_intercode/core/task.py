@@ -7,10 +7,11 @@ file or runs a command.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
@@ -90,6 +91,7 @@ class ImageSource:
         context: further files of the build's context, as pairs of a name there and a path here.
         layers: tar archives that are laid over the image, in order; sandboxes share them.
         text: what is built instead of the Dockerfile's own text; empty for that.
+        platform: the platform that it is for; None for the run's, or the engine's own.
     """
 
     dockerfile: Path | None = None
@@ -97,6 +99,7 @@ class ImageSource:
     context: tuple[tuple[str, Path], ...] = ()
     layers: tuple[Path, ...] = ()
     text: str = ""
+    platform: Platform | None = None
 
 
 @dataclass(frozen=True)
@@ -427,6 +430,7 @@ class Task:
         decoys: patterns of files that gold does not need, and that are there on purpose.
         metadata: further columns of the task's row.
         repeat: which try at the task this is, from 1 (``--intercode-repeat``).
+        platform: the platform that its images are for; None for the run's, or the engine's own.
     """
 
     id: str
@@ -462,6 +466,11 @@ class Task:
     decoys: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repeat: int = 1
+    platform: Platform | None = None
+
+    def for_platform(self, source: ImageSource) -> ImageSource:
+        """Return where one of its images comes from, for the platform that it names."""
+        return source if self.platform is None else replace(source, platform=self.platform)
 
     def view(self, max_turns: int | None = None) -> TaskView:
         """Return what the agent may see of this task.

@@ -131,8 +131,9 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
+        image = task.image or _own_image(cls.dockerfile, cls.name)
         return SandboxSpec(
-            image=provider.image(task.image or _own_image(cls.dockerfile, cls.name)),
+            image=provider.image(task.for_platform(image)),
             limits=task.limits,
             workdir=task.workdir,
             hostname="sandbox",

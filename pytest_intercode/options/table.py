@@ -78,6 +78,12 @@ def _registry(value: str) -> str:
     return parse_registry(value)
 
 
+def _platform(value: str) -> str:
+    from pytest_intercode.core.platforms import parse_platform
+
+    return str(parse_platform(value))
+
+
 def _price(value: str) -> Price:
     from pytest_intercode.gateway.exchange import parse_price
 
@@ -376,6 +382,14 @@ class Options(_RunOptions):
         _docker_host,
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
+    )
+    platform = optional(
+        "platform=PLATFORM",
+        "the platform of images whose suite names none (`platform:`): `linux/amd64`, "
+        "`linux/arm64`; another one than the engine's runs under emulation, and slower",
+        _platform,
+        fallback="the engine's own",
+        same_in_parts=True,
     )
     registry = optional(
         "registry=HOST[:PORT][/PREFIX]",

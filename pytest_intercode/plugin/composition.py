@@ -127,6 +127,7 @@ class Composition:
                 settings.agent_folder,
                 settings.gateway,
                 progress=self.report,
+                sandbox=replace(self.sandbox, backend=settings.backend),
             )
         return self._factory
 

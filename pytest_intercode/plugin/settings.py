@@ -108,13 +108,18 @@ class Settings(Options):
             base_images=self.base_images,
             runtime=self.runtime,
             registry=self.registry,
+            platform=self.platform,
             docker_hosts=self.docker_hosts,
         )
 
     @property
     def checked_sandbox_options(self) -> dict[str, str]:
         """By the fields of ``sandbox`` that are checked before a run, the options of these."""
-        options = {"runtime": "--intercode-runtime", "docker_hosts": "--intercode-docker-host"}
+        options = {
+            "runtime": "--intercode-runtime",
+            "docker_hosts": "--intercode-docker-host",
+            "platform": "--intercode-platform",
+        }
         # The nodes of a cluster ask it.
         return options if self.cluster else {**options, "registry": "--intercode-registry"}
 

@@ -44,10 +44,13 @@ class Backend(Launcher, Protocol):
     function, that is called with a :class:`SandboxSettings`. That starts nothing. The first sandbox
     starts it, and everything else may be called from several threads then.
 
+    A backend whose sandboxes may be for another processor than this machine's has a further method,
+    ``platform``, which takes nothing and returns their ``Platform``; it may be called at any time.
+
     Attributes:
         name: what ``--intercode-sandbox`` calls it, as its entry point does.
-        takes: which of ``docker_hosts``, ``registry``, ``rootfs`` and ``runtime`` of the settings
-            it can have; others are reported to the user.
+        takes: which of ``docker_hosts``, ``platform``, ``registry``, ``rootfs`` and ``runtime`` of
+            the settings it can have; others are reported to the user.
         builds_images: it makes images by Dockerfiles, and not only their likes.
         shares_network: a sandbox with the network has that of this machine, with its ports.
     """

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from platform import machine
 
 from pytest_intercode.core.facts import Fact
+from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -20,7 +22,8 @@ from pytest_intercode.system.imports import describe_error
 from pytest_intercode.system.platform import check_platform
 
 __all__ = [
-    *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends", "images_here"),
+    *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends"),
+    *("find_platform", "images_here"),
     "make_backend",
 ]
 
@@ -123,6 +126,21 @@ def _choose_usable(
             return backend, Choice(backend.name, "".join(problems[:1]), str(backend))
         problems.append(problem if not problems else problem.partition(":")[0])
     return backends[0], Choice(backends[0].name, ", and ".join(problems), str(backends[0]))
+
+
+def find_platform(settings: SandboxSettings) -> Platform:
+    """Return the platform of sandboxes whose task names none; an engine is asked for it.
+
+    Raises:
+        ConfigurationError: there is no such backend.
+        EngineUnavailable: the engine does not answer.
+    """
+    if settings.default_platform is not None:
+        return settings.default_platform
+    backend, _ = choose(settings)
+    # A backend of another package need not say it; most run programs of this machine's processor.
+    ask: Callable[[], Platform] | None = getattr(backend, "platform", None)
+    return platform_of_machine(machine()) if ask is None else ask()
 
 
 def only_with(field: str) -> str:

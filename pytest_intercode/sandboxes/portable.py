@@ -1,12 +1,15 @@
 """Programs of this machine in a folder that runs in any Linux sandbox of the same processor.
 
 A program is copied with its shared libraries and their loader, which a wrapper starts by its path;
-so nothing of an image's own C library is used. Packages come from pip and npm, which the user has.
+so nothing of an image's own C library is used. Packages come from pip and npm, which the user has,
+for any platform. Programs for another platform than this machine's are those of ``workshop.py``.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import re
 import shutil
 import stat
@@ -14,18 +17,153 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import FetchError
 
-__all__ = ["copy_program", "copy_python", "find_reason", "run_installer", "write_program"]
+__all__ = [
+    *("EXCLUDED", "LinuxPython", "copy_program", "copy_python", "download_wheels", "find_reason"),
+    *("install_npm_packages", "install_wheels", "npm_processor", "own_platform"),
+    *("run_installer", "write_program", "write_wrapper"),
+]
 
-_EXCLUDED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
+EXCLUDED = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
+"""What of Python's standard library is of no use in a sandbox."""
+
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
 _INSTALL_TIMEOUT = 1800.0  # seconds
+_NO_PIP_CHECK = "--disable-pip-version-check"
 _MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
 _MAX_REASONS = 4  # rows of an error that are shown
 _MAX_ROW_LENGTH = 160  # characters of such a row
+# npm has Node's names, where they are others than those of images.
+_NPM_PROCESSORS = {"amd64": "x64", "386": "ia32", "ppc64le": "ppc64"}
+_OLDEST_GLIBC = 5  # the minor version of the oldest that wheels name, manylinux1's
+_OLD_WHEELS = ("manylinux2014", "manylinux2010", "manylinux1", "linux")
+# pip chooses wheels for another platform, and reads conditions such as `sys_platform == "linux"` by
+# its own, which nothing else tells it.
+_PIP = """\
+import json
+import sys
+
+from pip._internal.cli.main import main
+from pip._vendor.packaging import markers
+
+target = json.loads(sys.argv.pop(1))
+own = markers.default_environment
+markers.default_environment = lambda: {**own(), **target}
+sys.exit(main())
+"""
+
+
+def own_platform() -> Platform | None:
+    """Return this machine's platform; None where its programs are not Linux's."""
+    return platform_of_machine(platform.machine()) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class LinuxPython:
+    """A Python that packages are installed for.
+
+    Attributes:
+        platform: its platform.
+        version: its version: ``3.11.2``.
+        glibc: the version of its C library: ``2.36``.
+    """
+
+    platform: Platform
+    version: str
+    glibc: str
+
+    @property
+    def short_version(self) -> str:
+        """Its version without the last number: ``3.11``."""
+        return ".".join(self.version.split(".")[:2])
+
+    def wheel_arguments(self) -> list[str]:
+        """Return what pip is to be told to choose wheels for it, the newest first."""
+        machine, (_, minor) = self.platform.machine, map(int, self.glibc.split(".")[:2])
+        tags = [f"manylinux_2_{number}" for number in range(minor, _OLDEST_GLIBC - 1, -1)]
+        words = [f"--platform={tag}_{machine}" for tag in (*tags, *_OLD_WHEELS)]
+        abis = (f"cp{self.short_version.replace('.', '')}", "abi3", "none")
+        words += [f"--abi={abi}" for abi in abis]
+        return [*words, "--implementation=cp", f"--python-version={self.version}"]
+
+    def markers(self) -> dict[str, str]:
+        """Return what conditions of requirements are read by (PEP 508)."""
+        return {
+            "implementation_name": "cpython",
+            "implementation_version": self.version,
+            "os_name": "posix",
+            "platform_machine": self.platform.machine,
+            "platform_python_implementation": "CPython",
+            "platform_release": "",
+            "platform_system": "Linux",
+            "platform_version": "",
+            "python_full_version": self.version,
+            "python_version": self.short_version,
+            "sys_platform": "linux",
+        }
+
+
+def install_wheels(
+    purpose: str, requirements: Sequence[str], target: Path, python: LinuxPython | None = None
+) -> None:
+    """Install packages of PyPI into a folder; no code of theirs is run.
+
+    Args:
+        purpose: for messages, what they are for.
+        requirements: the packages, as pip writes them.
+        target: the folder.
+        python: the Python that they are for; None for this process's.
+
+    Raises:
+        FetchError: they cannot be had.
+    """
+    _run_pip(purpose, python, "install", f"--target={target}", *requirements)
+
+
+def download_wheels(
+    purpose: str, requirements: Sequence[str], target: Path, python: LinuxPython | None = None
+) -> None:
+    """Download the wheels of packages of PyPI into a folder; see :func:`install_wheels`."""
+    _run_pip(purpose, python, "download", f"--dest={target}", *requirements)
+
+
+def _run_pip(purpose: str, python: LinuxPython | None, command: str, *words: str) -> None:
+    words = ("--only-binary=:all:", *words)
+    if python is None:
+        run_installer(purpose, "pip", command, *words)
+        return
+    line = [sys.executable, "-c", _PIP, json.dumps(python.markers()), command, *words]
+    _run(f"{purpose}: pip {command}", [*line, *python.wheel_arguments(), _NO_PIP_CHECK])
+
+
+def npm_processor(platform: Platform) -> str:
+    """Return what npm calls the processor of a platform: ``x64``, ``arm64``."""
+    return _NPM_PROCESSORS.get(platform.architecture, platform.architecture)
+
+
+def install_npm_packages(
+    purpose: str, packages: Sequence[str], target: Path, platform: Platform | None = None
+) -> None:
+    """Install packages of npm, of which no code is run.
+
+    Args:
+        purpose: for messages, what they are for.
+        packages: the packages, as npm writes them.
+        target: the folder that gets ``node_modules``.
+        platform: the platform that they are for, with glibc; None for this machine's.
+
+    Raises:
+        FetchError: they cannot be had.
+    """
+    words = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    if platform is not None:
+        words += ["--os=linux", f"--cpu={npm_processor(platform)}", "--libc=glibc"]
+    run_installer(purpose, "npm", *words, f"--prefix={target}", *packages)
 
 
 def run_installer(purpose: str, *words: str) -> None:
@@ -39,21 +177,25 @@ def run_installer(purpose: str, *words: str) -> None:
         FetchError: it is not there, or failed; the message has its last words.
     """
     program, *arguments = words
-    line = [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check"]
+    line = [sys.executable, "-m", "pip", *arguments, _NO_PIP_CHECK]
     if program != "pip":
         executable = shutil.which(program)
         if executable is None:
             raise FetchError(f"{purpose}: {program} is needed, and is not on the PATH")
         line = [executable, *arguments]
+    _run(f"{purpose}: {program} {arguments[0]}", line)
+
+
+def _run(label: str, line: Sequence[str]) -> None:
+    """Run a command that installs something; its messages begin with a label."""
     try:
         result = subprocess.run(
             line, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FetchError(f"{purpose}: {program} {arguments[0]} failed: {error}") from None
+        raise FetchError(f"{label} failed: {error}") from None
     if result.returncode:
-        reason = find_reason(result.stderr, result.stdout)
-        raise FetchError(f"{purpose}: {program} {arguments[0]} failed: {reason}")
+        raise FetchError(f"{label} failed: {find_reason(result.stderr, result.stdout)}")
 
 
 def find_reason(errors: str, output: str = "") -> str:
@@ -100,14 +242,14 @@ def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) ->
     program = Path(os.path.realpath(sys.executable))
     shutil.copy(program, part / "bin" / "python")
     library = part / "lib" / version
-    ignored = shutil.ignore_patterns(*_EXCLUDED, "config-*", "dist-packages")
+    ignored = shutil.ignore_patterns(*EXCLUDED, "config-*", "dist-packages")
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=ignored)
     (library / "site-packages").mkdir()
     dependents = [program, *library.rglob("*.so"), *programs]
     for path in programs:
         shutil.copy(path, part / "bin" / path.name)
     _copy_libraries(dependents, part, "Python")
-    _write_wrapper(part / "bin" / "python3", mount_path, "python")
+    write_wrapper(part / "bin" / "python3", mount_path, "python")
     words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
     compiled = [sys.executable, "-m", "compileall", *words]
     subprocess.run(compiled, capture_output=True, timeout=_INSTALL_TIMEOUT)
@@ -132,7 +274,7 @@ def copy_program(name: str, target: Path, mount_path: str) -> None:
     program = Path(os.path.realpath(executable))
     shutil.copy(program, part / "bin" / f".{name}")
     _copy_libraries([program], part, name)
-    _write_wrapper(part / "bin" / name, mount_path, f".{name}")
+    write_wrapper(part / "bin" / name, mount_path, f".{name}")
     _end(part, target)
 
 
@@ -150,7 +292,8 @@ def _end(part: Path, target: Path) -> None:
     part.rename(target)
 
 
-def _write_wrapper(path: Path, mount_path: str, program: str) -> None:
+def write_wrapper(path: Path, mount_path: str, program: str) -> None:
+    """Write what starts a copied program by its own loader, in a sandbox that sees it there."""
     write_program(
         path,
         f'#!/bin/sh\nexec {mount_path}/lib/ld.so --library-path {mount_path}/lib --argv0 "$0" '

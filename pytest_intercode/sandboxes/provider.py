@@ -31,6 +31,7 @@ _MAX_THREADS = 10_000  # more than ever run: work must not be kept from starting
 # What a backend lacks where it cannot have a setting, in the words of a user.
 _LACKS = {
     "docker_hosts": "hosts",
+    "platform": "platforms",
     "registry": "images",
     "rootfs": "root file system",
     "runtime": "runtimes",

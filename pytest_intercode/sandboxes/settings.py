@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from pytest_intercode.core.platforms import Platform, parse_platform
+
 __all__ = ["FORMS", "DockerHost", "SandboxSettings", "parse_host", "parse_registry", "split_url"]
 
 FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a Docker context"
@@ -50,7 +52,7 @@ class DockerHost:
 class SandboxSettings:
     """Where sandboxes come from. A backend may read more of it than is its own.
 
-    Hosts may be written as the option's, such as ``ssh://ada@big-machine=24``.
+    Hosts and the platform may be written as the options', such as ``ssh://ada@big-machine=24``.
 
     Attributes:
         backend: a backend's name, such as ``docker``, or ``auto`` for one that works here.
@@ -58,6 +60,8 @@ class SandboxSettings:
         base_images: replacements of base images, by name.
         runtime: the runtime that Docker starts sandboxes with; None for the engine's own.
         registry: where images are looked for before they are built, and pushed to.
+        platform: the platform of images whose task names none, such as ``linux/amd64``; None for
+            the engine's own.
         docker_hosts: the hosts whose Docker engines start the sandboxes; none for the engine that
             ``docker`` uses here.
         hidden: folders of this machine that no sandbox may see, wherever they are.
@@ -78,6 +82,7 @@ class SandboxSettings:
     base_images: Mapping[str, str] = field(default_factory=dict)
     runtime: str | None = None
     registry: str | None = None
+    platform: Platform | str | None = None
     docker_hosts: Sequence[DockerHost | str] = ()
     hidden: Sequence[str | os.PathLike[str]] = ()
     readonly: Sequence[Sequence[str]] = ()
@@ -92,6 +97,7 @@ class SandboxSettings:
             "rootfs": None if self.rootfs is None else Path(self.rootfs),
             "slots": None if self.slots is None else Path(self.slots),
             "base_images": dict(self.base_images),
+            "platform": self.default_platform,
             "docker_hosts": self.hosts,
             "hidden": tuple(os.fspath(folder) for folder in self.hidden),
             "readonly": tuple(tuple(pair) for pair in self.readonly),
@@ -111,11 +117,21 @@ class SandboxSettings:
             parse_host(host) if isinstance(host, str) else host for host in self.docker_hosts
         )
 
+    @property
+    def default_platform(self) -> Platform | None:
+        """The platform of images whose task names none; None for the engine's own.
+
+        Raises:
+            ValueError: it is not written as a platform; the message says what is needed.
+        """
+        return parse_platform(self.platform) if isinstance(self.platform, str) else self.platform
+
     def to_fields(self) -> dict[str, Any]:
         """Return it as JSON values."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("rootfs", "slots"):
             values[name] = None if values[name] is None else os.fspath(values[name])
+        values["platform"] = None if self.platform is None else str(self.platform)
         return {**values, "docker_hosts": list(map(str, self.hosts))}
 
     @classmethod

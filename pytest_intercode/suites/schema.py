@@ -31,6 +31,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
+from pytest_intercode.core.platforms import parse_platform
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
     Archive,
@@ -373,6 +374,7 @@ class LayerModel(SuiteForm):
     setup: tuple[StrictStr, ...] | None = None
     image: StrictStr | None = None
     dockerfile: StrictStr | None = None
+    platform: Annotated[StrictStr, AfterValidator(parse_platform)] | None = None
     workdir: AbsolutePath | None = None
     limits: LimitsModel | None = None
     network: Network | None = None

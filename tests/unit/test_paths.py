@@ -73,7 +73,7 @@ _ALLOWED = {
         "_test_by_programs": "a SuitePath",
     },
     "suites.upstream": {"_table": _OURS},
-    "environments.swe.kit": dict.fromkeys(("holds", "make_kit", "add_set"), _OURS),
+    "environments.swe.kit": dict.fromkeys(("holds", "make_kit", "add_set", "_python_of"), _OURS),
     "sandboxes.overlay": {
         "_unknown_feature": "the kernel's",
         **dict.fromkeys(("_current_entry", "_walk"), "the engine's own file"),

@@ -24,6 +24,7 @@ from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import text
 from pytest_intercode.environments.registry import kind_of
@@ -38,6 +39,7 @@ from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory", "read_recipe"]
@@ -48,6 +50,12 @@ _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
 _PORTS = range(20_000, 60_000)
+_NOT_STARTED = (126, 127)  # exit statuses of a shell that cannot start a program
+# Why that may be: what is installed is for one processor, and some programs load glibc.
+_DESCRIBE = (
+    "printf '\\n[it is installed for %s, glibc; this sandbox is %s%s]' {platform} \"$(uname -m)\" "
+    "\"$(ls /lib/ld-musl-* >/dev/null 2>&1 && echo ', musl')\""
+)
 _CANNOT_RUN = 125  # exit status of a sandbox that lacks what the program needs
 _TEMPLATE = "template"  # the argument that every recipe has
 _MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
@@ -60,6 +68,7 @@ mkdir -p {home}/tmp || exit {status}
 {variables} {words} </dev/null >{home}/.output 2>&1
 status=$?
 {end_forwarder}
+case $status in {not_started}) {describe} >>{home}/.output ;; esac
 tail -c {max_bytes} {home}/.output
 exit $status
 """
@@ -76,6 +85,7 @@ def make_factory(
     folder: Path,
     gateway: GatewaySettings | None = None,
     progress: Callable[[str], None] | None = None,
+    sandbox: SandboxSettings | None = None,
 ) -> AgentFactory:
     """Return the factory of agents that are runs of an installed program.
 
@@ -86,7 +96,11 @@ def make_factory(
     short_name, recipe, recipe_folder, recipe_values, template = read_recipe(
         name, rest, arguments, folder
     )
-    bundle = find_bundle(short_name, recipe, recipe_folder, option, progress or _report)
+    bundle, platform = find_bundle(
+        *(short_name, recipe, recipe_folder, option),
+        progress or _report,
+        sandbox or SandboxSettings(),
+    )
     program = find_program(bundle, recipe, option)
     shared = _Shared(gateway or GatewaySettings.of_environment(), option)
 
@@ -98,7 +112,8 @@ def make_factory(
             "home": _HOME,
             "answer": _ANSWER,
         }
-        episode = _Episode(shared, recipe, fixed, episode_key(task), short_name, template)
+        key = episode_key(task)
+        episode = _Episode(shared, recipe, fixed, key, short_name, template, platform)
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.close)
 
     return AgentFactory(
@@ -203,6 +218,7 @@ class _Episode:
     key: str
     name: str
     template: Path | None
+    platform: Platform | None  # that the program is installed for; None for a folder of the user's
     _session: Session | None = None
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
@@ -269,6 +285,8 @@ class _Episode:
             start_forwarder=start if socket else "",
             end_forwarder=_END_FORWARDER if socket else "",
             status=_CANNOT_RUN,
+            not_started="|".join(map(str, _NOT_STARTED)),
+            describe=":" if self.platform is None else _DESCRIBE.format(platform=self.platform),
             max_bytes=_MAX_OUTPUT_BYTES,
             variables=" ".join(
                 [*node, *(f"{key}={shlex.quote(value)}" for key, value in variables.items())]

@@ -9,15 +9,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import shutil
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from pytest_intercode.agents.installed.recipe import Recipe
-from pytest_intercode.errors import AgentLoadError, FetchError
-from pytest_intercode.sandboxes.portable import copy_program, copy_python, run_installer
+from pytest_intercode.core.platforms import Platform
+from pytest_intercode.errors import AgentLoadError, EngineUnavailable, FetchError
+from pytest_intercode.sandboxes.choice import find_platform
+from pytest_intercode.sandboxes.portable import (
+    copy_program,
+    copy_python,
+    install_npm_packages,
+    install_wheels,
+    npm_processor,
+    own_platform,
+    run_installer,
+)
+from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.workshop import Workshop
 from pytest_intercode.system.files import cache_folder
 from pytest_intercode.system.platform import lock
 
@@ -27,12 +40,26 @@ BUNDLE_FOLDER = "/opt/intercode/agent"
 """Where sandboxes see a bundle."""
 
 _VERSION = 1  # to be counted up when what is installed changes
+_PURPOSE = "the agent's packages"
+_LEFT_OUT = (
+    ": npm 10 or newer is needed for another platform than this machine's, and the registry has to "
+    "have it; npm leaves out what it cannot have"
+)
+_NODE = "22.23.3"  # the Node.js for other platforms than this machine's, by npm's packages of it
 
 
 def find_bundle(
-    name: str, recipe: Recipe, folder: Path, option: str, progress: Callable[[str], None]
-) -> Path:
+    name: str,
+    recipe: Recipe,
+    folder: Path,
+    option: str,
+    progress: Callable[[str], None],
+    sandbox: SandboxSettings,
+) -> tuple[Path, Platform | None]:
     """Return the folder with a recipe's program; install it if it is not there yet.
+
+    It is for the platform of the run's sandboxes, which may be another one than this machine's;
+    that is returned as well. None is for a folder of the user's own.
 
     Args:
         name: the recipe's name.
@@ -40,16 +67,24 @@ def find_bundle(
         folder: where a relative path in it starts.
         option: what the user wrote, for messages.
         progress: called with a line before something slow.
+        sandbox: where the sandboxes come from that it is to run in.
 
     Raises:
-        AgentLoadError: it cannot be had.
+        AgentLoadError: it cannot be had, or nobody says for which platform.
     """
     own_folder = find_own_folder(recipe, folder, option)
     if own_folder is not None:
-        return own_folder
-    bundle = cache_folder() / "agents" / f"{name}-{_digest(recipe)}"
+        return own_folder, None
+    try:
+        platform = find_platform(sandbox)
+    except EngineUnavailable as error:
+        raise AgentLoadError(
+            f"{option}: it is installed for the platform of the sandboxes, which is not known: "
+            f"{error}"
+        ) from None
+    bundle = cache_folder() / "agents" / f"{name}-{_digest(recipe, platform)}"
     if _find_programs(bundle, recipe):
-        return bundle
+        return bundle, platform
     try:
         bundle.parent.mkdir(parents=True, exist_ok=True)
         with bundle.with_suffix(".lock").open("w") as lock_file:
@@ -57,13 +92,16 @@ def find_bundle(
             if not _find_programs(bundle, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
                 note = ", again, as its program is gone" if bundle.exists() else ", once"
-                progress(f"installing {packages} for the agent {name}{note}; it may take minutes")
-                _install(recipe, bundle)
+                target = "" if platform == own_platform() else f" for {platform}"
+                progress(
+                    f"installing {packages} for the agent {name}{target}{note}; it may take minutes"
+                )
+                _install(recipe, bundle, platform, sandbox)
     except FetchError as error:
         raise AgentLoadError(f"{option}: {error}") from None
     except OSError as error:
         raise AgentLoadError(f"{option}: it cannot be installed: {error}") from None
-    return bundle
+    return bundle, platform
 
 
 def find_own_folder(recipe: Recipe, folder: Path, option: str) -> Path | None:
@@ -102,37 +140,62 @@ def _find_programs(bundle: Path, recipe: Recipe) -> list[Path]:
     return sorted(path for path in bundle.glob(recipe.program) if path.is_file())
 
 
-def _digest(recipe: Recipe) -> str:
-    ingredients = [_VERSION, recipe.npm, recipe.python, recipe.node, platform.machine()]
-    ingredients += [sys.version_info[:3]] if recipe.python else []
+def _digest(recipe: Recipe, platform: Platform) -> str:
+    ingredients = [_VERSION, recipe.npm, recipe.python, recipe.node, platform.machine]
+    if recipe.python:  # with this machine's Python, or that of another platform
+        ingredients += [sys.version_info[:3] if platform == own_platform() else "workshop"]
+    elif recipe.node and platform != own_platform():
+        ingredients += [_NODE]
     return hashlib.sha256(json.dumps(ingredients).encode()).hexdigest()[:12]
 
 
-def _install(recipe: Recipe, bundle: Path) -> None:
+def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxSettings) -> None:
     part = bundle.with_name(f"{bundle.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    if recipe.npm:
-        quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-        command = ["npm", "install", *quiet, f"--prefix={part}", *recipe.npm]
-    else:
-        copy_python(part / "python", f"{BUNDLE_FOLDER}/python")
-        site = str(part / "site")
-        command = ["pip", "install", "--only-binary=:all:", "--target", site, *recipe.python]
-    run_installer("the agent's packages", *command)
-    if recipe.node:
-        copy_program("node", part / "node", f"{BUNDLE_FOLDER}/node")
+    is_own = platform == own_platform()
+    with Workshop(sandbox, platform, _PURPOSE) as workshop:
+        if recipe.npm:
+            install_npm_packages(_PURPOSE, recipe.npm, part, None if is_own else platform)
+        else:
+            python, python_path = None, f"{BUNDLE_FOLDER}/python"
+            if is_own:
+                copy_python(part / "python", python_path)
+            else:
+                python = workshop.copy_python(part / "python", python_path)
+            install_wheels(_PURPOSE, recipe.python, part / "site", python)
+        if recipe.node and is_own:
+            copy_program("node", part / "node", f"{BUNDLE_FOLDER}/node")
+        elif recipe.node:
+            _copy_foreign_node(part, platform, workshop)
     for root, _, names in os.walk(part):  # the user of a sandbox may be another one
         for path in (Path(root), *(Path(root, name) for name in names)):
             if not path.is_symlink():
                 mode = path.stat().st_mode
                 path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
-    if not _find_programs(part, recipe):  # npm leaves out what it cannot have for this machine
+    if not _find_programs(part, recipe):  # npm leaves out what it cannot have for a platform
         shutil.rmtree(part)
         packages = ", ".join([*recipe.npm, *recipe.python])
+        hint = "" if is_own or not recipe.npm else _LEFT_OUT
         raise FetchError(
-            f"{packages} was installed, and has no program {recipe.program} for this machine "
-            f"({platform.machine()})"
+            f"{packages} was installed, and has no program {recipe.program} for {platform}{hint}"
         )
     shutil.rmtree(bundle, ignore_errors=True)
     part.rename(bundle)
+
+
+def _copy_foreign_node(part: Path, platform: Platform, workshop: Workshop) -> None:
+    """Put the Node.js of another platform into a bundle, as npm has it.
+
+    npm installs a package that is asked for by its name for this machine's platform alone.
+    """
+    package = f"node-linux-{npm_processor(platform)}@{_NODE}"
+    with tempfile.TemporaryDirectory(dir=part.parent) as folder:
+        run_installer(_PURPOSE, "npm", "pack", f"--pack-destination={folder}", package)
+        program = Path(folder, "node")
+        [archive] = Path(folder).glob("*.tgz")
+        with tarfile.open(archive) as content:
+            file = content.extractfile("package/bin/node")
+            assert file is not None, "npm's package has it"
+            program.write_bytes(file.read())
+        workshop.copy_program(program, "node", part / "node", f"{BUNDLE_FOLDER}/node")

@@ -8,6 +8,7 @@ for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It 
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import shutil
 import sys
@@ -15,11 +16,23 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from inspect import getsource
 from pathlib import Path
+from platform import machine
 
+from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.environments.swe import requirements
 from pytest_intercode.errors import MissingProgram
-from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
+from pytest_intercode.sandboxes.portable import (
+    LinuxPython,
+    copy_python,
+    download_wheels,
+    install_wheels,
+    own_platform,
+    run_installer,
+    write_program,
+)
+from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.sandboxes.workshop import Workshop
 from pytest_intercode.system.files import cache_folder
 
 __all__ = [
@@ -42,6 +55,8 @@ AT = "/opt/verifier-kit"
 DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
 """The sets of packages of most published tasks."""
 
+_PURPOSE = "the verifier kit"
+_FACTS = "python.json"  # of the kit, where its Python is not this machine's: versions, of glibc too
 _RECIPE = "2"  # to be changed with what is made
 _NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
 _FALLBACK = ("python", "python3", "pytest")
@@ -58,8 +73,17 @@ if os.environ.get("VERIFIER_KIT_PACKAGES"):
 
 
 def kit_folder() -> Path:
-    """Return where the kit of this version and this Python is, or would be."""
-    return cache_folder() / f"verifier-kit-{_RECIPE}-{_VERSION}"
+    """Return where the kit of this version is, or would be, for this machine's processor.
+
+    Where this machine's own Python is not for Linux, it is Debian's, and has not its version.
+    """
+    name = _VERSION if own_platform() is not None else f"linux-{_platform().architecture}"
+    return cache_folder() / f"verifier-kit-{_RECIPE}-{name}"
+
+
+def _platform() -> Platform:
+    """Return the platform of the kit: Linux on this machine's processor."""
+    return platform_of_machine(machine())
 
 
 def settings() -> str:
@@ -141,13 +165,10 @@ def make_kit(progress: Callable[[str], None]) -> Path:
     """
     folder = kit_folder()
     if not (folder / "python" / "bin" / "python").is_file():
-        progress("copying this machine's Python")
-        curl = shutil.which("curl")
-        programs = [Path(curl)] if curl else []
-        copy_python(folder / "python", f"{AT}/python", programs)
+        _copy_python(folder, progress)
     if not (folder / "pip").is_dir():
         progress("getting pip")
-        _pip("install", "--target", str(folder / "pip"), "pip")
+        run_installer(_PURPOSE, "pip", "install", "--target", str(folder / "pip"), "pip")
     for name in ("sets", "wheels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     script = resources.files("pytest_intercode.environments.swe").joinpath("standins.sh")
@@ -156,9 +177,33 @@ def make_kit(progress: Callable[[str], None]) -> Path:
         for name in names:
             write_program(folder / subfolder / name, script.read_text("utf-8"))
     (folder / "requirements.py").write_text(getsource(requirements), "utf-8")
-    packages = folder / "python" / "lib" / f"python{_VERSION}" / "site-packages"
-    (packages / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
+    # In the standard library itself, as Debian's Python looks for packages in folders of its own.
+    for library in (folder / "python" / "lib").glob("python3.*"):
+        (library / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
     return folder
+
+
+def _copy_python(folder: Path, progress: Callable[[str], None]) -> None:
+    """Put a Python into the kit, and curl: this machine's, or Debian's where it is not Linux."""
+    target, place = folder / "python", f"{AT}/python"
+    if own_platform() is not None:
+        progress("copying this machine's Python")
+        curl = shutil.which("curl")
+        copy_python(target, place, [Path(curl)] if curl else [])
+        return
+    progress(f"copying the Python of a sandbox for {_platform()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with Workshop(SandboxSettings(), _platform(), _PURPOSE) as workshop:
+        python = workshop.copy_python(target, place, ["curl"])
+    (folder / _FACTS).write_text(json.dumps([python.version, python.glibc]))
+
+
+def _python_of(folder: Path) -> LinuxPython | None:
+    """Return the Python of the kit, for which packages are got; None for this machine's."""
+    if own_platform() is not None:
+        return None
+    version, glibc = json.loads((folder / _FACTS).read_text())
+    return LinuxPython(_platform(), version, glibc)
 
 
 def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> bool:
@@ -174,15 +219,11 @@ def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> boo
     progress(f"getting {', '.join(requirements)}")
     part = target.with_name(f"{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    wheels_only = "--only-binary=:all:"
-    _pip("install", wheels_only, "--target", str(part), *requirements)
-    _pip("download", wheels_only, "--dest", str(folder / "wheels"), *requirements)
+    python = _python_of(folder)
+    install_wheels(_PURPOSE, requirements, part, python)
+    download_wheels(_PURPOSE, requirements, folder / "wheels", python)
     listing = "".join(f"{name}\n" for name in sorted(set(requirements)))
     (part / "requirements.txt").write_text(listing)
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
     return True
-
-
-def _pip(command: str, *words: str) -> None:
-    run_installer("the verifier kit", "pip", command, *words)

@@ -76,7 +76,7 @@ def read_first_state(sandbox: Sandbox, task: Task, provider: SandboxProvider) ->
     repository = repository_of(task)
     if repository is not None and repository.source is not None:
         fields = SweFields(Repository(at=repository.at))
-        first_state, place = replace(first_state, fields=fields), task.image
+        first_state, place = replace(first_state, fields=fields), (task.image, task.platform)
     name = f"programs {place} {digest(first_state)} {sandbox.spec.readonly}"
     programs = provider.share(name, lambda: _read_programs(sandbox, task))
     return PreparedVerifier(sandbox, index=read_index(sandbox, task), programs=programs)

@@ -45,7 +45,9 @@ def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> S
     assert verification is not None
     limits = replace(verification.limits or spec.limits, output=_MAX_OUTPUT)
     if verification.image is not None:
-        spec = replace(spec, image=provider.image(verification.image), workdir="/")
+        spec = replace(
+            spec, image=provider.image(task.for_platform(verification.image)), workdir="/"
+        )
     kit = mounts(task, verification)
     return replace(spec, limits=limits, user="", readonly=kit, scratch=())
 

@@ -345,7 +345,8 @@ class Node(Observer):
         if settings.gateway is not None:
             prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
             gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
-        return load_agent(name, settings.agent_arguments, folder, gateway, parameters)
+        arguments, sandbox = settings.agent_arguments, self._provider.settings
+        return load_agent(name, arguments, folder, gateway, parameters, sandbox=sandbox)
 
     def _note_turns(self, turns: int) -> None:
         """Report that the rollout of the present thread took turns.

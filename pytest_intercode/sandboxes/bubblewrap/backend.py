@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from platform import machine
 
 from pytest_intercode.core.facts import Fact
+from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import BackendEvents, EngineBackend
 from pytest_intercode.system.platform import IS_LINUX
@@ -19,7 +21,7 @@ class BubblewrapBackend(EngineBackend):
     """Sandboxes without a daemon; see :class:`~pytest_intercode.sandboxes.backend.Backend`."""
 
     name = "bubblewrap"
-    takes = frozenset({"rootfs"})
+    takes = frozenset({"platform", "rootfs"})
     builds_images = False
     shares_network = True
 
@@ -72,10 +74,20 @@ class BubblewrapBackend(EngineBackend):
             yield Fact(f"{self.name} limits", text, "note")
 
     def check(self, options: Mapping[str, str]) -> None:
-        """See that the root file system is a folder."""
+        """See that the root file system is a folder, and the platform this machine's."""
         rootfs = self.settings.rootfs
         if "rootfs" in options and rootfs is not None and not rootfs.is_dir():
             raise ConfigurationError(f"{options['rootfs']}={rootfs}: there is no such folder")
+        platform = self.settings.default_platform
+        if "platform" in options and platform not in (None, self.platform()):
+            raise ConfigurationError(
+                f"{options['platform']}={platform}: bubblewrap runs this machine's programs, which "
+                f"are for {self.platform()}; leave it out, or take --intercode-sandbox=docker"
+            )
+
+    def platform(self) -> Platform:
+        """Return this machine's platform."""
+        return platform_of_machine(machine())
 
     def start(self, events: BackendEvents) -> None:
         """Start the process that starts sandboxes.

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pytest_intercode.core.dockerfile import read_instructions
+from pytest_intercode.core.platforms import platform_of_machine
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
@@ -129,6 +131,13 @@ class Systems:
 
     def _find_base(self, source: ImageSource, purpose: str) -> str:
         name = _rootfs_name(source)
+        own_platform = platform_of_machine(platform.machine())
+        if source.platform not in (None, own_platform):
+            raise ImageError(
+                f"the image {source.image or source.dockerfile or name} is for {source.platform}, "
+                f"and bubblewrap runs programs of this machine, {own_platform}: take "
+                "--intercode-sandbox=docker"
+            )
         if self._rootfs is not None:
             for folder in (self._rootfs / name, self._rootfs):
                 if _is_root(folder):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pytest_intercode.core.facts import Fact
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBackend
 from pytest_intercode.sandboxes.docker.address import DEFAULT_SOCKET, find_address
@@ -32,13 +33,15 @@ class DockerBackend(EngineBackend):
     """One Docker engine; see :class:`~pytest_intercode.sandboxes.backend.Backend`."""
 
     name = "docker"
-    takes = frozenset({"docker_hosts", "registry", "runtime"})
+    takes = frozenset({"docker_hosts", "platform", "registry", "runtime"})
     builds_images = True
     shares_network = False
 
     def __str__(self) -> str:
         label = self._label()
-        return f"{label}, runtime {self.settings.runtime}" if self.settings.runtime else label
+        details = [f"runtime {self.settings.runtime}"] if self.settings.runtime else []
+        details += [str(self.settings.platform)] if self.settings.platform else []
+        return ", ".join([label, *details])
 
     def _label(self) -> str:
         """Return its name, and which engine it has, where that is not the usual one."""
@@ -102,6 +105,18 @@ class DockerBackend(EngineBackend):
 
         return Registry(api, value).problem()
 
+    def platform(self) -> Platform:
+        """Return the platform of its engine, which is asked for it.
+
+        Raises:
+            EngineUnavailable: it does not answer.
+        """
+        from pytest_intercode.sandboxes.docker.engine import connect
+        from pytest_intercode.sandboxes.docker.platforms import engine_platform
+
+        with contextlib.closing(connect()) as link, link.explained_failures():
+            return engine_platform(link.probe.info())
+
     def start(self, events: BackendEvents) -> None:
         """Connect to the engine, and remove what earlier runs left behind there."""
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
@@ -112,7 +127,7 @@ class DockerBackend(EngineBackend):
         swept = engine.sweep()
         if swept:
             events.report(f"removed {swept} containers that an earlier run left behind")
-        self.images = DockerImages(engine.api, self.settings, events.report_build)
+        self.images = DockerImages(engine.api, self.settings, events.report_build, engine.platform)
 
 
 class DockerHostsBackend(DockerBackend):
@@ -148,6 +163,22 @@ class DockerHostsBackend(DockerBackend):
 
         settings, option = self.settings, options["docker_hosts"]
         check_hosts(settings.hosts, settings.runtime, option, settings.registry)
+
+    def platform(self) -> Platform:
+        """Return the platform of its hosts, which is the same for all (see ``check``).
+
+        Raises:
+            EngineUnavailable: none of them answers.
+        """
+        from pytest_intercode.sandboxes.docker.link import Link
+        from pytest_intercode.sandboxes.docker.platforms import engine_platform
+
+        for host in self.settings.hosts:
+            with contextlib.suppress(ConfigurationError, EngineUnavailable):
+                link = Link(find_address(host.name))
+                with contextlib.closing(link), link.explained_failures():
+                    return engine_platform(link.probe.info())
+        raise EngineUnavailable("no Docker host answers")
 
     def start(self, events: BackendEvents) -> None:
         """Connect to the hosts."""

@@ -21,6 +21,12 @@ from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import NoEngine, client_errors, plain
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.places import list_places
+from pytest_intercode.sandboxes.docker.platforms import (
+    engine_platform,
+    image_info,
+    image_platform,
+    platform_of_name,
+)
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
@@ -201,6 +207,7 @@ class DockerEngine:
         starters: how many starts at the same time are good for the engine.
         is_local: the engine has this machine's kernel and files.
         facts: what the engine said of itself.
+        platform: its own platform.
 
     Raises:
         EngineUnavailable: no engine answers, it sets no limits, or it has no such runtime.
@@ -241,6 +248,7 @@ class DockerEngine:
         problem = limits_problem(facts)
         if problem:
             raise EngineUnavailable(problem)
+        self.platform = engine_platform(facts)
         problem = runtime_problem(facts, self.runtime) if self.runtime else ""
         if problem:
             raise EngineUnavailable(f"runtime {self.runtime}: {problem}")
@@ -287,7 +295,11 @@ class DockerEngine:
                 labels=self._labels,
                 host_config=self._host_config(spec),  # type: ignore[arg-type]
             )
-            created = self.api.create_container_from_config(config)  # type: ignore[no-untyped-call]
+            # An engine may keep several images by one id, one for each platform.
+            platform = platform_of_name(spec.image) if self._names_platforms else None
+            created = self.api.create_container_from_config(  # type: ignore[no-untyped-call]
+                config, platform=None if platform is None else str(platform)
+            )
             container_id = str(created["Id"])
         try:
             with _engine_errors(f"a container of {spec.image}"):
@@ -310,12 +322,31 @@ class DockerEngine:
                     raise
         except SandboxError as error:
             self._remove(container_id)
-            missing = "executable file not found" in str(error)
-            hint = " (it needs bash and setpriv)" if missing else ""
+            hint = self._start_hint(spec.image, str(error))
             raise SandboxError(f"{spec.image} does not start as a sandbox{hint}: {error}") from None
         except BaseException:
             self._remove(container_id)
             raise
+
+    @property
+    def _names_platforms(self) -> bool:
+        """Whether a container may be asked for with a platform; older engines have one by an id."""
+        from docker.utils import version_gte
+
+        return bool(version_gte(self.api.api_version, "1.41"))
+
+    def _start_hint(self, image: str, message: str) -> str:
+        """Return what may be wrong with an image of which a container does not start."""
+        if "executable file not found" in message:
+            return " (it needs bash and setpriv)"
+        with contextlib.suppress(*client_errors()):
+            platform = platform_of_name(image) or image_platform(image_info(self.api, image))
+            if platform is not None and self.platform.has_to_emulate(platform):
+                return (
+                    f" (it is for {platform}, and the engine is {self.platform}; does it emulate "
+                    "that? See 'Another processor' in docs/suites.md)"
+                )
+        return ""
 
     def _image_id(self, name: str) -> str:
         """Return the id of an image, which is the same for as long as this engine is used.

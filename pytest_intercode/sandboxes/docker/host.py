@@ -186,6 +186,7 @@ class Host:
             self.engine.api,
             self._group.settings,
             lambda line: self._group.report_building(f"{self.name}: {line}"),
+            self.engine.platform,
         )
         self.engine.forget_images()
         with self._group.changed:

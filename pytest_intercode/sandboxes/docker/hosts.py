@@ -29,6 +29,7 @@ from pytest_intercode.sandboxes.docker.engine import runtime_problem
 from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Host, HostGroup
 from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
 from pytest_intercode.sandboxes.docker.link import Link
+from pytest_intercode.sandboxes.docker.platforms import engine_platform
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
@@ -98,9 +99,8 @@ def _identity(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
-    names = {"x86_64": "amd64", "aarch64": "arm64"}
-    machine = str(facts.get("Architecture"))
-    return f"{facts.get('OSType') or 'linux'}/{names.get(machine, machine)}"
+    system = str(facts.get("OSType") or "linux")
+    return str(engine_platform(facts)).replace("linux", system, 1)
 
 
 class DockerHosts(HostGroup):

@@ -17,7 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
+from pytest_intercode.core.dockerfile import (
+    find_substitutes,
+    reads_context,
+    replace_bases,
+    write_platforms,
+)
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.build import (
@@ -28,12 +34,21 @@ from pytest_intercode.sandboxes.build import (
     read_dockerfile,
 )
 from pytest_intercode.sandboxes.docker.errors import client_errors, plain
+from pytest_intercode.sandboxes.docker.platforms import (
+    ImageNames,
+    image_info,
+    lacks_platform,
+    name_for_platform,
+    platform_of_name,
+    repository_and_tag,
+    without_platform,
+)
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
     Registry,
     RegistryError,
     content_of,
-    pull,
+    pull_image,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -65,6 +80,7 @@ class _Recipe:
         arguments: the arguments of the build.
         base_images: the images that it needs, each with the name that it replaces.
         purpose: the task that it is built for; empty where that is not known.
+        platform: the platform that it is built for; None for the engine's own.
     """
 
     dockerfile: Path
@@ -74,6 +90,7 @@ class _Recipe:
     arguments: Mapping[str, str] = field(default_factory=dict)
     base_images: Sequence[tuple[str, str]] = ()
     purpose: str = ""
+    platform: Platform | None = None
 
 
 class DockerImages:
@@ -87,6 +104,7 @@ class DockerImages:
         settings: which base images are replaced, the registry where our images are looked for
             first and pushed to, and what of builds is reported.
         progress: called with one line for each slow step, so that a person sees it move.
+        platform: the engine's own platform; None to ask it.
     """
 
     def __init__(
@@ -94,12 +112,15 @@ class DockerImages:
         api: APIClient,
         settings: SandboxSettings | None = None,
         progress: Callable[[str], None] | None = None,
+        platform: Platform | None = None,
     ) -> None:
         settings = settings or SandboxSettings()
         self._api = api
         self._replacements = settings.base_images
         self._progress = progress or (lambda line: None)
         self._verbosity = settings.verbosity
+        self._names = ImageNames(api, settings.default_platform, platform)
+        self._warned = False  # that something is emulated
         registry = settings.registry
         self.registry = Registry(api, registry, self._report) if registry else None
         self._pinned: dict[str, str] = {}
@@ -113,18 +134,26 @@ class DockerImages:
 
     def resolve(self, source: ImageSource, purpose: str = "") -> str:
         """Return the name of an image that is there, pulling or building it first if need be."""
+        name = self._resolve(source, purpose)
+        if not self._warned and (warning := self._names.emulation(name)):
+            self._warned = True
+            self._report(warning, -1)
+        return name
+
+    def _resolve(self, source: ImageSource, purpose: str) -> str:
         if source.layers:
-            base = self.resolve(replace(source, layers=()), purpose)
+            base = self._resolve(replace(source, layers=()), purpose)
             return self._add_layers(base, source.layers, purpose)
         if source.image:
-            name = self._replacements.get(source.image, source.image)
+            original = self._replacements.get(source.image, source.image)
+            name = self._names.name(original, self._names.platform_of(source))
             try:
-                self._ensure(name, "image", name, source.image)
+                self._ensure(name, "image", original, source.image)
                 return name
             except ImageError:
                 if source.dockerfile is None:
                     raise
-                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+                self._report(f"{original} cannot be had: its Dockerfile is built instead")
         return self._provide_from_dockerfile(source, purpose)
 
     def stop_builds(self) -> None:
@@ -157,14 +186,14 @@ class DockerImages:
         """Return the digest that an image was pulled by, with the name that it has there."""
         if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
             return ""
-        repository = f"{_repository_and_tag(name)[0]}@"
+        repository = f"{repository_and_tag(name)[0]}@"
         digests = [str(digest) for digest in self._inspect(name).get("RepoDigests") or ()]
         return next((digest for digest in digests if digest.startswith(repository)), "")
 
     def _inspect(self, name: str) -> Mapping[str, Any]:
         """Return what the engine says of an image; nothing if it does not."""
         with contextlib.suppress(*client_errors()):
-            return _image_info(self._api, name)
+            return image_info(self._api, name)
         return {}
 
     def _provide_from_dockerfile(self, source: ImageSource, purpose: str) -> str:
@@ -195,15 +224,16 @@ class DockerImages:
 
         def build(tag: str) -> None:
             for name, replaced in recipe.base_images:
-                self._ensure(name, "base image", f"{name} of {recipe.dockerfile}", replaced)
+                label = f"{without_platform(name)} of {recipe.dockerfile}"
+                self._ensure(name, "base image", label, replaced)
             if alone and any(self._has_triggers(name) for name, _ in recipe.base_images):
                 raise _ContextRead
             self._build(recipe, context, content, tag)
 
-        return self._provide(label, content, build)
+        return self._provide(label, content, build, recipe.platform)
 
     def _has_triggers(self, name: str) -> bool:
-        return bool((_image_info(self._api, name).get("Config") or {}).get("OnBuild"))
+        return bool((image_info(self._api, name).get("Config") or {}).get("OnBuild"))
 
     def _add_layers(self, base: str, layers: Sequence[Path], purpose: str) -> str:
         """Return the name of an image with tar archives laid over it."""
@@ -218,26 +248,35 @@ class DockerImages:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
         content = hashlib.sha256(
-            str(_image_info(self._api, base).get("Id")).encode() + data
+            str(image_info(self._api, base).get("Id")).encode() + data
         ).hexdigest()
-        recipe = _Recipe(Path("Dockerfile"), "", changed=False, modes={}, purpose=purpose)
-        return self._provide("layers", content, partial(self._build, recipe, data, content))
+        platform = platform_of_name(base)
+        recipe = _Recipe(
+            Path("Dockerfile"), "", changed=False, modes={}, purpose=purpose, platform=platform
+        )
+        build = partial(self._build, recipe, data, content)
+        return self._provide("layers", content, build, platform)
 
-    def _provide(self, label: str, content: str, build: Callable[[str], None]) -> str:
+    def _provide(
+        self, label: str, content: str, build: Callable[[str], None], platform: Platform | None
+    ) -> str:
         """Return the name of one of our images, which is there, pulled or built.
 
         Args:
             label: what it is called in short.
             content: the hash of what goes into it.
             build: builds it under a name.
+            platform: what it is for; None for the engine's own.
         """
         name = f"{_REPOSITORY}/{label}:{content[:12]}"
+        if platform is not None:
+            name = name_for_platform(name, platform)
         with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
             if self.registry is not None:
                 self._pinned[name] = self._provide_from_registry(
                     self.registry, name, label, content, build
                 )
-            elif not _image_info(self._api, name):
+            elif not image_info(self._api, name):
                 build(name)
         return name
 
@@ -273,7 +312,7 @@ class DockerImages:
         earlier one pushed. Where both push, either is right, as both were made of the same.
         """
         pinned = registry.find(name, label, content)
-        if not pinned and content_of(_image_info(self._api, name)) != content:
+        if not pinned and content_of(image_info(self._api, name)) != content:
             build(name)
             pinned = registry.find(name, label, content)
         if pinned:
@@ -288,14 +327,23 @@ class DockerImages:
         """Return what an image is built by, with other base images where they are replaced."""
         dockerfile, text = source.dockerfile, source.text
         assert dockerfile is not None, "an image comes from a Dockerfile or has a name"
-        text = text or read_dockerfile(dockerfile)
+        original = text or read_dockerfile(dockerfile)
+        names, platform = self._names, self._names.platform_of(source)
+        text = write_platforms(original, str(names.own), str(platform or names.own))
         standing = find_substitutes(
-            text, self._replacements, lambda name: bool(_image_info(self._api, name))
+            text, self._replacements, lambda name: bool(image_info(self._api, name))
         )
-        rebased, arguments, bases = replace_bases(text, {**self._replacements, **standing})
+        rebased, arguments, bases = replace_bases(
+            text,
+            {**self._replacements, **standing},
+            lambda name, written: names.base_name(name, written, platform),
+        )
         rebased, modes = copied_modes(rebased)
-        changed = bool(source.text) or rebased != text
-        return _Recipe(dockerfile, rebased, changed, modes, arguments, bases, purpose)
+        changed = bool(source.text) or rebased != original
+        return _Recipe(
+            *(dockerfile, rebased, changed, modes, arguments, bases, purpose),
+            platform=names.other_platform_of(source),
+        )
 
     def _ensure(self, name: str, kind: str, label: str, replaced: str) -> None:
         """Make sure that an image is there, pulling it if it is not; once for all that need it.
@@ -306,19 +354,28 @@ class DockerImages:
             label: its name in messages, with where it is named.
             replaced: the name that it replaces, or its own.
         """
-        if _image_info(self._api, name):
+        if image_info(self._api, name):
             return
         with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
-            if _image_info(self._api, name):
+            if image_info(self._api, name):
                 return
-            self._report(f"pulling {name} (first use)")
             try:
                 with self._transfers.begin():
-                    pull(self._api, *_repository_and_tag(name))
+                    pull_image(self._api, name, self._names.own, self._report)
             except RegistryError as error:
-                origin = "" if name == replaced else f", which replaces {replaced},"
+                is_own = without_platform(name) == without_platform(replaced)
+                origin = "" if is_own else f", which replaces {replaced},"
+                if lacks_platform(str(error)):
+                    platform = platform_of_name(name) or self._names.own
+                    raise ImageError(
+                        f"{kind} {label}{origin} is not made for {platform}: {error}. Where it is "
+                        "for another processor, say so: 'platform: linux/amd64' in the suite, or "
+                        "--intercode-platform=linux/amd64",
+                        name,
+                    ) from None
+                place = self._names.describe_place(name)
                 raise ImageError(
-                    f"{kind} {label}{origin} is not on this machine and cannot be pulled: "
+                    f"{kind} {label}{origin} is {place}: "
                     f"{error}. Load it with 'docker load' or 'docker import', or name another with "
                     f"--intercode-base-image {replaced}=REPLACEMENT",
                     name,
@@ -330,7 +387,7 @@ class DockerImages:
             failure, last = _run_build(
                 self._api, recipe, context, content, tag, lambda line: self._report(line, 1)
             )
-        if failure or not _image_info(self._api, tag):
+        if failure or not image_info(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{recipe.dockerfile} does not build: {failure or 'no image'}{lines}")
 
@@ -359,6 +416,7 @@ def _run_build(
             decode=True,
             labels={f"{_REPOSITORY}.image": name, CONTENT_LABEL: content},
             timeout=1800,
+            platform=None if recipe.platform is None else str(recipe.platform),
         )
         for event in stream:
             for line in str(event.get("stream") or "").splitlines():
@@ -374,32 +432,12 @@ def _run_build(
     return failure, last
 
 
-def _repository_and_tag(name: str) -> tuple[str, str]:
-    """Return the halves of an image's name; a digest is its tag."""
-    if "@" in name:
-        repository, _, digest = name.partition("@")
-        return repository, digest
-    repository, _, tag = name.rpartition(":")
-    return (name, "latest") if not repository or "/" in tag else (repository, tag)
-
-
 def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
     """Return the layers of an image, by which it is the same on every engine; () for no image.
 
     Its id may differ, as engines store images in several ways.
     """
-    return tuple((_image_info(api, name).get("RootFS") or {}).get("Layers") or ())
-
-
-def _image_info(api: APIClient, name: str) -> Mapping[str, Any]:
-    """Return what an engine says of an image; nothing for no image."""
-    from docker.errors import ImageNotFound
-
-    try:
-        image_info: Mapping[str, Any] = api.inspect_image(name) if name else {}  # type: ignore[no-untyped-call]
-    except ImageNotFound:
-        return {}
-    return image_info
+    return tuple((image_info(api, name).get("RootFS") or {}).get("Layers") or ())
 
 
 def copy_image(source: APIClient, target: APIClient, name: str) -> None:

@@ -12,13 +12,26 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.docker.errors import client_errors, plain
+from pytest_intercode.sandboxes.docker.platforms import (
+    engine_platform,
+    image_info,
+    image_platform,
+    keeps_platforms,
+    platform_of_name,
+    published_platform,
+    repository_and_tag,
+    without_platform,
+)
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull"]
+__all__ = [
+    *("CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull", "pull_image"),
+]
 
 CONTENT_LABEL = "pytest-intercode.content"
 """The label of our images that holds the whole hash of what went into it."""
@@ -34,7 +47,6 @@ _MISSING = re.compile(
     r"\b(?:manifest|artifact|repository|image|tag)\b[^,;]{0,300}\bnot found"
 )
 _DENIED = ("unauthorized", "denied", "authentication required", "no basic auth credentials")
-_KINDS = {"x86_64": "amd64", "aarch64": "arm64"}
 _TRANSFERS = ("Pulling fs layer", "Copying blob")
 
 
@@ -53,7 +65,11 @@ class RegistryError(ImageError):
 
 
 def pull(
-    api: APIClient, repository: str, tag: str, on_transfer: Callable[[], object] = lambda: None
+    api: APIClient,
+    repository: str,
+    tag: str,
+    on_transfer: Callable[[], object] = lambda: None,
+    platform: Platform | None = None,
 ) -> str:
     """Pull an image, and return the digest that its registry knows it by; empty if nobody says it.
 
@@ -62,12 +78,16 @@ def pull(
         repository: the image's name without its tag.
         tag: the tag, or the digest.
         on_transfer: called once where there is something to be transferred.
+        platform: the platform that it is to be for; None for the engine's own.
 
     Raises:
         RegistryError: it cannot be had; the text is what the engine says.
     """
     digest, transferring = "", False
-    for event in _events(lambda: api.pull(repository, tag=tag, stream=True, decode=True)):
+    platform_text = None if platform is None else str(platform)
+    for event in _events(
+        lambda: api.pull(repository, tag=tag, stream=True, decode=True, platform=platform_text)
+    ):
         status = str(event.get("status") or "")
         if not transferring and status.startswith(_TRANSFERS):
             transferring = True
@@ -75,6 +95,72 @@ def pull(
         match = _DIGEST.search(status) if status.startswith("Digest:") else None
         digest = match[0] if match else digest
     return digest
+
+
+def pull_image(
+    api: APIClient, name: str, own_platform: Platform, progress: Callable[[str], None]
+) -> None:
+    """Pull an image; where its name says a platform, by its own name, which it then loses again.
+
+    Args:
+        api: the engine's client.
+        name: the image's name.
+        own_platform: the engine's own platform.
+        progress: called with one line.
+
+    Raises:
+        RegistryError: it cannot be had; the text is what the engine says.
+    """
+    platform = platform_of_name(name)
+    if platform is None:
+        its_platform = published_platform(name)
+        its_platform = None if its_platform == own_platform else its_platform
+        progress(f"pulling {name} (first use)")
+        pull(api, *repository_and_tag(name), platform=its_platform)
+        return
+    original = without_platform(name)
+    previous = image_info(api, original)
+    try:
+        if image_platform(previous) == platform:
+            api.tag(original, *repository_and_tag(name), force=True)
+            return
+        progress(f"pulling {original} for {platform} (first use)")
+        try:
+            pull(api, *repository_and_tag(original), platform=platform)
+            _check_platform(api, original, platform)
+            api.tag(original, *repository_and_tag(name), force=True)
+        finally:
+            _give_back(api, original, previous)
+    except client_errors() as error:
+        raise RegistryError(plain(error)) from None
+
+
+def _check_platform(api: APIClient, name: str, platform: Platform) -> None:
+    """See that a pulled image is for a platform: where a registry has one alone, it is pulled.
+
+    Raises:
+        RegistryError: it is not.
+    """
+    actual = image_platform(image_info(api, name))
+    if actual != platform and not keeps_platforms(api.info()):
+        raise RegistryError(f"no matching manifest for {platform}, but for {actual}")
+
+
+def _give_back(api: APIClient, name: str, previous: Mapping[str, Any]) -> None:
+    """Give an image its name back, which a pull for another platform has taken from it.
+
+    Args:
+        api: the engine's client.
+        name: the name.
+        previous: what the engine said of the image; nothing where there was none.
+    """
+    current_id = image_info(api, name).get("Id")
+    if current_id == previous.get("Id") or "@" in name:
+        return
+    if previous:
+        api.tag(str(previous["Id"]), *repository_and_tag(name), force=True)
+    else:
+        api.remove_image(name, noprune=True)
 
 
 def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
@@ -144,19 +230,20 @@ class Registry:
         Raises:
             RegistryError: the registry does not answer, or has another image by this name.
         """
-        tag = self._tag(label, content)
-        digest = self._pull_tag(tag)
+        platform = platform_of_name(name)
+        tag = self._tag(label, content, platform)
+        digest = self._pull_tag(tag, platform)
         if digest is None:
             return ""
         tagged_name = f"{self.repository}:{tag}"
-        image_info = self._inspect(tagged_name)
-        if (found_content := content_of(image_info)) != content:
+        image = self._inspect(tagged_name)
+        if (found_content := content_of(image)) != content:
             raise RegistryError(
                 f"{tagged_name} is another image than its tag says (made of "
                 f"{found_content[:12]!r}): remove it from the registry"
             )
         self._name(tagged_name, name)
-        return self._pin(image_info, digest)
+        return self._pin(image, digest)
 
     def take(self, name: str, pinned: str) -> None:
         """Have the image pulled that another engine has from here.
@@ -169,7 +256,9 @@ class Registry:
             RegistryError: it cannot be had.
         """
         repository, _, digest = pinned.partition("@")
-        pull(self._api, repository, digest, lambda: self._progress(f"pulling {name} by {pinned}"))
+        line = f"pulling {name} by {pinned}"
+        platform = platform_of_name(name)
+        pull(self._api, repository, digest, lambda: self._progress(line), platform)
         self._name(pinned, name)
 
     def give(self, name: str, label: str, content: str) -> str:
@@ -178,7 +267,7 @@ class Registry:
         Raises:
             RegistryError: it cannot be pushed.
         """
-        tag = self._tag(label, content)
+        tag = self._tag(label, content, platform_of_name(name))
         self._name(name, f"{self.repository}:{tag}")
         self._progress(f"pushing {name} to {self.repository}")
         digest = ""
@@ -194,11 +283,11 @@ class Registry:
 
     # -- what it is made of
 
-    def _pull_tag(self, tag: str) -> str | None:
+    def _pull_tag(self, tag: str, platform: Platform | None = None) -> str | None:
         """Pull a tag; return its digest, or None if it is not there."""
         line = f"pulling {self.repository}:{tag} (first use)"
         try:
-            return pull(self._api, self.repository, tag, lambda: self._progress(line))
+            return pull(self._api, self.repository, tag, lambda: self._progress(line), platform)
         except RegistryError as error:
             if error.missing:
                 return None
@@ -224,17 +313,17 @@ class Registry:
         except DockerException as error:
             raise RegistryError(f"the credentials of {self._address}: {plain(error)}") from None
 
-    def _tag(self, label: str, content: str) -> str:
-        return f"{label[:_MAX_LABEL]}-{content}-{self._kind}"
+    def _tag(self, label: str, content: str, platform: Platform | None) -> str:
+        kind = str(platform or self._own_platform).removeprefix("linux/").replace("/", "-")
+        return f"{label[:_MAX_LABEL]}-{content}-{kind}"
 
     @cached_property
-    def _kind(self) -> str:
-        machine = str(self._call(self._api.version).get("Arch"))
-        return _KINDS.get(machine, machine)
+    def _own_platform(self) -> Platform:
+        return engine_platform(self._call(self._api.version))
 
     def _inspect(self, name: str) -> dict[str, Any]:
-        image_info: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
-        return image_info
+        image: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
+        return image
 
     def _name(self, name: str, new_name: str) -> None:
         """Give an image another name."""
@@ -247,10 +336,8 @@ class Registry:
         except client_errors() as error:
             raise RegistryError(plain(error)) from None
 
-    def _pin(self, image_info: dict[str, Any], digest: str) -> str:
+    def _pin(self, image: dict[str, Any], digest: str) -> str:
         """Return the name of an image with the digest that the registry knows it by."""
         prefix = f"{self.repository}@"
-        digests = [
-            digest for digest in image_info.get("RepoDigests") or () if digest.startswith(prefix)
-        ]
+        digests = [digest for digest in image.get("RepoDigests") or () if digest.startswith(prefix)]
         return f"{prefix}{digest}" if digest else next(iter(digests), "")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -79,6 +80,7 @@ class _Box:
     limits: Limits
     variables: tuple[tuple[str, str], ...]
     files: Archive | None = None
+    platform: Platform | None = None
 
 
 def harbor_task(folder: SuitePath, suite: str) -> Task:
@@ -155,6 +157,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         user=agent,
         timeout=timeout,
         action_timeout=timeout or DEFAULT_ACTION_TIMEOUT,
+        platform=box.platform,
     )
     variables: tuple[tuple[str, str], ...] | None
     try:
@@ -250,6 +253,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         make_limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,
+        service.platform,
     )
 
 

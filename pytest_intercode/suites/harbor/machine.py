@@ -23,6 +23,7 @@ from pytest_intercode.core.dockerfile import (
     plain_base,
     read_instructions,
 )
+from pytest_intercode.core.platforms import Platform, parse_platform
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import IntercodeError, SuiteError
 from pytest_intercode.suites.harbor.parts import read_text
@@ -153,6 +154,7 @@ class Service:
         user: who runs its commands; empty for the image's user.
         memory: bytes, or None for no limit.
         cpus: processors, or None for no limit.
+        platform: the platform of its image; None where nothing is said.
     """
 
     dockerfile: SuitePath | None
@@ -163,6 +165,7 @@ class Service:
     user: str = ""
     memory: int | None = None
     cpus: float | None = None
+    platform: Platform | None = None
 
 
 def read_compose(
@@ -241,6 +244,7 @@ def _service(
         str(service.get("user") or "").split(":")[0],
         _memory(path, service.get("mem_limit", limits.get("memory"))),
         _cpus(path, service.get("cpus", limits.get("cpus"))),
+        _platform(path, service.get("platform")),
     )
 
 
@@ -305,6 +309,15 @@ def _cpus(path: SuitePath, count: Any) -> float | None:
         return float(count)
     except (TypeError, ValueError):
         raise SuiteError(f"{path}: cpus: {count!r:.40} is not a number") from None
+
+
+def _platform(path: SuitePath, name: Any) -> Platform | None:
+    if name in (None, ""):
+        return None
+    try:
+        return parse_platform(str(name))
+    except ValueError as error:
+        raise Unsupported(f"{path.name}: platform {name!r:.60}: {error}") from None
 
 
 # -- both

@@ -155,6 +155,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
         limits=make_limits(service.cpus, service.memory),
         variables=service.variables,
         user=machine.user,
+        platform=service.platform,
         files={path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
         setup=(
             *entrypoint_setup(machine),

@@ -179,7 +179,7 @@ def machine_content(machine: DockerImages, source: ImageSource) -> str:
         pass
 
     class Only(DockerImages):
-        def _provide(self, label: str, content: str, build: object) -> str:
+        def _provide(self, label: str, content: str, build: object, platform: object) -> str:
             found.append(content)
             raise Asked
 

@@ -12,6 +12,7 @@ from pytest_intercode.core.dockerfile import (
     read_instructions,
     reads_context,
     replace_bases,
+    write_platforms,
 )
 
 
@@ -68,6 +69,32 @@ def test_names_are_replaced_where_they_stand() -> None:
     assert arguments == {"BASE": "mirror/b"}
     assert needed == [("mirror/b", "b:1"), ("d", "c:2")]
     assert replace_bases(text, {})[0] == text
+
+
+def test_a_stage_says_its_platform() -> None:
+    text = (
+        "ARG P=linux/386\nFROM --platform=$P a AS one\nFROM b\nCOPY --from=one /x /y\n"
+        "FROM --platform=$UNKNOWN c\nFROM --platform=linux/arm64 b\n"
+    )
+    platforms = [(image.name, image.platform) for image in find_images(text)]
+    assert platforms == [("a", "linux/386"), ("b", ""), ("c", ""), ("b", "linux/arm64")]
+    rebased, _, needed = replace_bases(text, {"b": "d"}, lambda name, said: f"{name}.{said[-2:]}")
+    assert rebased == (
+        "ARG P=linux/386\nFROM --platform=$P a.86 AS one\nFROM d.\nCOPY --from=one /x /y\n"
+        "FROM --platform=$UNKNOWN c.\nFROM --platform=linux/arm64 d.64\n"
+    )
+    assert needed == [("a.86", "a"), ("d.", "b"), ("c.", "c"), ("d.64", "b")]
+
+
+def test_platforms_that_only_newer_builders_know_are_written_down() -> None:
+    text = (
+        "FROM --platform=$BUILDPLATFORM a AS b\nFROM --platform=${TARGETPLATFORM} c\n"
+        "FROM --platform=linux/386 d\nRUN echo --platform=$BUILDPLATFORM\n"
+    )
+    assert write_platforms(text, "linux/arm64", "linux/amd64") == (
+        "FROM --platform=linux/arm64 a AS b\nFROM --platform=linux/amd64 c\n"
+        "FROM --platform=linux/386 d\nRUN echo --platform=$BUILDPLATFORM\n"
+    )
 
 
 @pytest.mark.parametrize(

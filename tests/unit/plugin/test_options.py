@@ -205,6 +205,12 @@ def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
             "HOST[:PORT][/PREFIX] is needed",
         ),
         (
+            "",
+            "--intercode-platform=darwin/arm64",
+            "--intercode-platform=darwin/arm64: linux/ARCHITECTURE is needed, as linux/amd64 or "
+            "linux/arm64; sandboxes run Linux",
+        ),
+        (
             "intercode_limit = x",
             "--intercode-limit=y",
             "--intercode-limit=y: a whole number above 0 is needed, found 'y'",

@@ -181,6 +181,22 @@ tasks:
     }
 
 
+def test_a_suite_and_a_task_may_name_a_platform(load: Load) -> None:
+    suite = """\
+env: bash
+defaults: {platform: amd64}
+tasks:
+  - {id: a, query: q, gold: g}
+  - {id: b, query: q, gold: g, platform: linux/arm64/v8, image: debian}
+"""
+    tasks = load(suite).tasks
+    assert [str(task.platform) for task in tasks] == ["linux/amd64", "linux/arm64"]
+    assert tasks[1].image is not None
+    assert str(tasks[1].for_platform(tasks[1].image).platform) == "linux/arm64"
+    [task] = load(_TASK).tasks
+    assert task.platform is None
+
+
 def test_overrides_are_laid_over_tasks(load: Load, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"query": "q", "gold": "g", "hardness": "easy"}\n' * 2)
     tasks = load(
@@ -407,8 +423,8 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 # -- what is wrong
 
 _COMMON = (
-    "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, network, reward, "
-    "max_turns, action_timeout, timeout, xfail, skip, variables, audit, decoys"
+    "hardness, tags, files, archive, setup, image, dockerfile, platform, workdir, limits, network, "
+    "reward, max_turns, action_timeout, timeout, xfail, skip, variables, audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -691,6 +707,12 @@ _BAD: list[tuple[str, int | None, str]] = [
         "(found 'soon')",
     ),
     ("archive: {at: /x}", 6, "archive.path: this field is missing"),
+    (
+        "platform: windows/amd64",
+        6,
+        "platform: linux/ARCHITECTURE is needed, as linux/amd64 or linux/arm64; sandboxes run "
+        "Linux (found 'windows/amd64')",
+    ),
     ("archive: x.tar", 3, "archive: {folder}/x.tar is not a file."),
     (
         "dockerfile: nl2bsh",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
     Archive,
     Database,
@@ -41,7 +42,7 @@ _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", data
 _NO_PART = {
     *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
     *("xfail", "skip", "source", "audit", "decoys", "metadata", "repeat"),
-    *("needs_network", "gold_skip", "fields"),
+    *("needs_network", "gold_skip", "fields", "platform"),
 }
 
 _CHANGES: dict[str, Any] = {
@@ -104,12 +105,14 @@ def test_no_other_field_changes_it() -> None:
             "audit": {"gold-runs": "so"},
             "decoys": ("*",),
         },
-        **{"metadata": {"x": 1}, "repeat": 2},
+        **{"metadata": {"x": 1}, "repeat": 2, "platform": Platform("arm64")},
     }
     assert set(changes) == _NO_PART
     other = replace(_TASK, **changes)
     assert len(digest(_TASK)) == 16
     assert digest(other) == digest(_TASK)
+    for_platform = replace(_TASK, platform=Platform("arm64"))
+    assert task_from_json(task_to_json(for_platform)) == for_platform
 
 
 @pytest.mark.parametrize(

@@ -405,6 +405,11 @@ def with_compose(folder: Path, text: str) -> Task:
             "docker-compose.yaml: main uses a default network with settings",
         ),
         ("secrets: {}", "docker-compose.yaml: main uses secrets"),
+        (
+            "services: {main: {platform: windows/amd64}}",
+            "docker-compose.yaml: platform 'windows/amd64': linux/ARCHITECTURE is needed, as "
+            "linux/amd64 or linux/arm64; sandboxes run Linux",
+        ),
     ],
 )
 def test_no_other_service_is_taken_for_the_agents_machine(
@@ -413,6 +418,11 @@ def test_no_other_service_is_taken_for_the_agents_machine(
     task = with_compose(copy("harbor/greeting"), text)
     assert task.skip == reason
     assert task.image is None
+
+
+def test_a_compose_file_may_name_a_platform(copy: Callable[[str], Path]) -> None:
+    task = with_compose(copy("harbor/greeting"), "services: {main: {platform: linux/amd64}}")
+    assert (task.skip, str(task.platform)) == (None, "linux/amd64")
 
 
 @pytest.mark.parametrize(
