@@ -166,6 +166,10 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
         needed: something cannot be run without sandboxes; a backend that the settings ask for is
             needed in any case.
     """
+    try:
+        check_platform()
+    except ConfigurationError as error:
+        return [Fact("sandboxes", str(error), "problem").where(needed=needed)]
     backends: dict[str, Backend] = {}
     problems: dict[str, str] = {}
     for name in backend_names()[1:]:

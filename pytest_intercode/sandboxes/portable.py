@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import FetchError
+from pytest_intercode.system.platform import IS_LINUX
 
 __all__ = [
     *("EXCLUDED", "LinuxPython", "copy_program", "copy_python", "download_wheels", "find_reason"),
@@ -60,7 +61,7 @@ sys.exit(main())
 
 def own_platform() -> Platform | None:
     """Return this machine's platform; None where its programs are not Linux's."""
-    return platform_of_machine(platform.machine()) if sys.platform == "linux" else None
+    return platform_of_machine(platform.machine()) if IS_LINUX else None
 
 
 @dataclass(frozen=True)

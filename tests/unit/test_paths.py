@@ -39,7 +39,7 @@ _ALLOWED = {
     "system.digest": dict.fromkeys(
         ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED
     ),
-    "suites.download": dict.fromkeys(("workplace", "is_whole", "_get"), _OURS),
+    "suites.download": dict.fromkeys(("is_whole", "_get"), _OURS),
     "system.archives": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),

@@ -54,6 +54,7 @@ _EXCEPTIONS = {
     ),
     "sandboxes.docker.podman": ({"/sys/"}, "a path inside a container"),
     "sandboxes.docker.streams": ({"/proc/"}, _INSIDE),
+    "sandboxes.docker.places": ({"sys.platform"}, "a table of where engines are, by system"),
     "sandboxes.keeper": ({"/proc/"}, _INSIDE),
     "sandboxes.overlay": ({"/sys/", "getxattr", "sys.platform"}, "it refuses other systems"),
     "sandboxes.pipes": ({"/proc/"}, "for a keeper that is a process of this machine"),

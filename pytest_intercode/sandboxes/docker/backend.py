@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from pytest_intercode.sandboxes.backend import Backend, BackendEvents, EngineBac
 from pytest_intercode.sandboxes.docker.address import DEFAULT_SOCKET, find_address
 from pytest_intercode.sandboxes.docker.places import ping
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.platform import IS_LINUX
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -63,7 +63,7 @@ class DockerBackend(EngineBackend):
             return str(error)
         if not address.is_socket:
             return ""  # it was set up by hand; if it does not answer, that is an error
-        if address.place and sys.platform == "linux":
+        if address.place and IS_LINUX:
             # Nobody has named it, and here `auto` has bubblewrap, which needs no engine at all.
             return (
                 f"no Docker engine answers at unix://{DEFAULT_SOCKET}, only {address.place} at "

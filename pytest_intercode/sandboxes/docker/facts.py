@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.engine import limits_problem, runtime_problem
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
+from pytest_intercode.sandboxes.docker.sharing import shares_machine
 from pytest_intercode.system.machine import describe_disk
 
 __all__ = ["describe_engine", "describe_problem"]
@@ -54,7 +54,7 @@ def describe_engine(subject: str, name: str, runtime: str | None) -> Iterator[Fa
         yield describe_problem(subject, str(error))
         return
     yield _describe_program(subject, address, info, version)
-    is_here = _is_here(address, info)
+    is_here = shares_machine(address, info)
     place = "this machine" if is_here else "another or a virtual machine"
     memory = int(info.get("MemTotal") or 0) / _GIB
     system = info.get("OperatingSystem") or "an unknown system"
@@ -76,7 +76,7 @@ def _describe_program(
     machine = f"{version.get('Os', '?')}/{version.get('Arch', '?')}"
     text = f"{kind}{program} {info.get('ServerVersion') or '(no version)'} for {machine}"
     text = f"{text} at {address.url} ({_reason(address)})"
-    if podman and not _is_here(address, info):
+    if podman and not shares_machine(address, info):
         return Fact(subject, f"{text}: {REMOTE_PODMAN}", "problem")
     return Fact(subject, text)
 
@@ -87,13 +87,9 @@ def _reason(address: Address) -> str:
         return f"the context {address.context}"
     if address.name:
         return "--intercode-docker-host"
+    if address.place:
+        return address.place
     return "DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "the usual socket"
-
-
-def _is_here(address: Address, info: Mapping[str, Any]) -> bool:
-    """Whether the engine is on this machine; a socket may lead to a virtual one."""
-    is_socket = address.url.startswith("unix://")
-    return is_socket and info.get("KernelVersion") == platform.release()
 
 
 def _is_rootless(info: Mapping[str, Any]) -> bool:

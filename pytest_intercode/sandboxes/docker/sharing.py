@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from pytest_intercode.sandboxes.docker.address import Address
+from pytest_intercode.system.platform import IS_LINUX
 
 __all__ = ["shares_machine"]
 
@@ -39,7 +39,7 @@ def shares_machine(address: Address, facts: Mapping[str, Any]) -> bool:
         address: where the engine is.
         facts: what it says of itself (``GET /info``).
     """
-    if sys.platform != "linux" or not address.is_socket:
+    if not IS_LINUX or not address.is_socket:
         return False
     machine = (os.uname().release, socket.gethostname())
     if (facts.get("KernelVersion"), facts.get("Name")) != machine:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.sandboxes.docker.address import Address
+from pytest_intercode.sandboxes.docker import sharing
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
 
 HERE = Address("", "unix:///var/run/docker.sock")
@@ -57,7 +58,7 @@ def test_an_engine_in_a_virtual_machine(other: dict[str, Any], facts: dict[str, 
 
 
 def test_a_mac_shares_nothing(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(sharing, "IS_LINUX", False)
     assert not shares_machine(HERE, facts)
 
 
