@@ -28,8 +28,8 @@ import psutil
 
 from pytest_intercode.results.files import read_records
 from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL
-from tests.campaigns.engine_proxy import EngineProxy
 from tests.support.backends import is_keeper, mounts, processes_with
+from tests.support.engine_proxy import EngineProxy
 
 __all__ = ["FAULTS", "Disturbed", "Laboratory", "disturb"]
 

@@ -2,7 +2,8 @@
 
 Its daemon shares nothing with the machine's: its data are on a small disk in memory, and its state,
 its socket and its network namespace are its own. There is no network in it, but for a cable to this
-machine if it is to be reached by TCP, with TLS.
+machine if it is to be reached by TCP, with TLS. If it is to be as in a virtual machine, it does not
+see this machine's files either.
 """
 
 from __future__ import annotations
@@ -28,6 +29,25 @@ _SIZE = "900m"
 _PATIENCE = 40.0  # seconds in which it starts or ends
 _HERE, _THERE, _PORT = "198.18.77.1", "198.18.77.2", 2376  # addresses for tests, by RFC 2544
 _numbers = itertools.count()
+
+# What a virtual machine does not share: users' folders and temporary ones. Its own folder, which is
+# in one of them, is put back.
+_PRIVATE = ("/home", "/root", "/tmp", "/var/tmp", str(Path(__file__).resolve().parents[2]))
+_HIDE = """\
+set -eu
+own=$1
+shift
+mount --rbind "$own" /mnt
+while [ "$1" != -- ]; do
+  if [ -d "$1" ]; then mount -t tmpfs -o size=64m,mode=1777 none "$1"; fi
+  shift
+done
+shift
+mkdir -p "$own"
+mount --rbind /mnt "$own"
+umount --lazy /mnt
+exec "$@"
+"""
 
 
 def make_certificates(folder: Path) -> None:
@@ -76,6 +96,7 @@ class SecondEngine:
         folder: a folder of its own, with a short path.
         tcp: it also listens on TCP, with certificates of its own.
         size: of the disk.
+        machine: it is as in a virtual machine, which shares no folder with this one.
 
     Attributes:
         url: what ``DOCKER_HOST`` has to be.
@@ -84,8 +105,11 @@ class SecondEngine:
         certificates: the folder of a client's certificates for that.
     """
 
-    def __init__(self, folder: Path, *, tcp: bool = False, size: str = _SIZE) -> None:
+    def __init__(
+        self, folder: Path, *, tcp: bool = False, size: str = _SIZE, machine: bool = False
+    ) -> None:
         self._folder = folder
+        self._machine = machine
         self._cable = f"ic{os.getpid() % 100_000:05d}{next(_numbers)}" if tcp else ""
         self.tcp = f"tcp://{_THERE}:{_PORT}" if tcp else ""
         self.certificates = folder / "client"
@@ -121,7 +145,8 @@ class SecondEngine:
             (self._folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
             command = [
                 # In a network of its own: without a bridge it removes that of the machine's engine.
-                *("setsid", "--fork", "unshare", "--net", "dockerd", "--host", self.url),
+                *("setsid", "--fork", "unshare", "--net", *self._hidden(), "dockerd"),
+                *("--host", self.url),
                 *("--data-root", str(self.data), "--exec-root", str(self._folder / "exec")),
                 *("--pidfile", str(self._pidfile), "--cgroup-parent", f"/{self._folder.name}"),
                 *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"),
@@ -147,6 +172,12 @@ class SecondEngine:
             time.sleep(0.1)
         if self._cable:
             self._plug_in()
+
+    def _hidden(self) -> list[str]:
+        """Return what starts a command without this machine's files, if that is wanted."""
+        if not self._machine:
+            return []
+        return ["--mount", "sh", "-c", _HIDE, "sh", str(self._folder), *_PRIVATE, "--"]
 
     def _plug_in(self) -> None:
         """Lay a cable from this machine's network into the daemon's."""

@@ -1,4 +1,7 @@
-"""A Docker engine that can be cut off or stalled: a proxy in front of the real one's socket."""
+"""A Docker engine that can be cut off or stalled: a proxy in front of the real one's socket.
+
+It can also be one that is reached by TCP alone.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,17 @@ class EngineProxy:
     """Forwards connections to the engine from a thread of its own.
 
     Args:
-        path: the socket that clients connect to.
+        path: the socket that clients connect to; None for a port of this machine's own address.
+        engine: the socket of the engine.
 
     Attributes:
-        url: what ``DOCKER_HOST`` has to be.
+        url: what ``DOCKER_HOST`` has to be; of a port, once the proxy was entered.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None, engine: str = _ENGINE) -> None:
         self.url = f"unix://{path}"
         self._path = path
+        self._engine = engine
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
@@ -56,8 +61,12 @@ class EngineProxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()  # type: ignore[arg-type]
 
     async def _listen(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, self._path)
+        if self._path is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+            self.url = "tcp://127.0.0.1:{1}".format(*self._server.sockets[0].getsockname())
+        else:
+            self._path.unlink(missing_ok=True)
+            self._server = await asyncio.start_unix_server(self._serve, self._path)
 
     async def _shut(self) -> None:
         if self._server is not None:
@@ -70,7 +79,8 @@ class EngineProxy:
 
     async def _cut(self, seconds: float) -> None:
         await self._shut()
-        self._path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         await asyncio.sleep(seconds)
         await self._listen()
 
@@ -83,7 +93,7 @@ class EngineProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        engine_reader, engine_writer = await asyncio.open_unix_connection(_ENGINE)
+        engine_reader, engine_writer = await asyncio.open_unix_connection(self._engine)
         self._writers |= {writer, engine_writer}
         try:
             await asyncio.gather(
