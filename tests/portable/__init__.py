@@ -1,0 +1,1 @@
+"""The package where its users are, without those machines: ``scripts/test --portable``."""
