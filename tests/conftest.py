@@ -12,16 +12,18 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 import pytest
 
 import pytest_intercode
 from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.catalogue import default_data
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 
 SUITE = """\
 env: bash
@@ -250,11 +252,24 @@ def needs_docker(docker_api: docker.APIClient) -> None:
     """Skip the test where no Docker engine answers."""
 
 
+def make_bubblewrap() -> Bubblewrap:
+    """Make an engine with sandboxes of this machine's own programs.
+
+    Raises:
+        EngineUnavailable: there can be none here.
+    """
+    try:
+        from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+    except ImportError as error:  # another system than Linux
+        raise EngineUnavailable(str(error)) from None
+    return Bubblewrap()
+
+
 @pytest.fixture(scope="session")
 def bubblewrap() -> Iterator[Bubblewrap]:
     """Return an engine with sandboxes of this machine's own programs."""
     try:
-        engine = Bubblewrap()
+        engine = make_bubblewrap()
     except EngineUnavailable as unavailable:
         pytest.skip(str(unavailable))
     yield engine
@@ -268,7 +283,7 @@ def quick_sandbox() -> str:
     For tests of what is the same on both. A test is skipped where there is neither.
     """
     try:
-        Bubblewrap().close()
+        make_bubblewrap().close()
     except EngineUnavailable as reason:
         try:
             connect().close()

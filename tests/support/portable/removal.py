@@ -114,8 +114,11 @@ class Removal:
 
     def _restore_all(self) -> None:
         sys.platform = self._real_platform
-        for name, values in self._removed.items():
-            vars(sys.modules[name]).update(values)
+        for name in self._names:
+            # A module that was imported after its source never had the names.
+            for source in (name, _SOURCES.get(name)):
+                if name in sys.modules and source in self._removed:
+                    vars(sys.modules[name]).update(self._removed[source])
 
     def _remove(self, module: ModuleType) -> None:
         names = self._names.get(module.__name__, ())
