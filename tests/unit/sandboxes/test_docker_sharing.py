@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.sandboxes.docker.address import Address
 from pytest_intercode.sandboxes.docker import sharing
+from pytest_intercode.sandboxes.docker.address import Address
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
 
 HERE = Address("", "unix:///var/run/docker.sock")
