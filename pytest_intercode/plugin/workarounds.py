@@ -1,18 +1,24 @@
-"""Workarounds for private APIs of pytest and its plugins, which concurrent rollouts need."""
+"""Workarounds, by private APIs, for what pytest and its plugins do or have no public way for."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from _pytest import runner
 
 from pytest_intercode.core.text import escape_for_terminal
 
-__all__ = ["escape_live_log", "log_level_held", "may_be_tried_again", "variables_kept_still"]
+__all__ = [
+    "escape_live_log",
+    "log_level_held",
+    "may_be_tried_again",
+    "variables_kept_still",
+    "written_ini_value",
+]
 
 _CURRENT_TEST = "_update_current_test_var"
 
@@ -94,3 +100,20 @@ def variables_kept_still() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, _CURRENT_TEST, only_set)
         yield
+
+
+def written_ini_value(config: pytest.Config, name: str) -> object:
+    """Return an ini value as it is written, where pytest refuses it as it has another type.
+
+    Args:
+        config: pytest's.
+        name: the name of the ini value.
+
+    Returns:
+        A text or what TOML has; None if pytest does not say.
+    """
+    entries: Mapping[str, object] | None = getattr(config, "_inicfg", None)  # pytest 9
+    if entries is None:
+        entries = getattr(config, "inicfg", {})
+    value = entries.get(name)
+    return getattr(value, "value", value)
