@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from _pytest import runner
@@ -16,6 +17,7 @@ __all__ = [
     "escape_live_log",
     "log_level_held",
     "may_be_tried_again",
+    "show_root_fixtures",
     "variables_kept_still",
     "written_ini_value",
 ]
@@ -100,6 +102,22 @@ def variables_kept_still() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, _CURRENT_TEST, only_set)
         yield
+
+
+def show_root_fixtures(session: pytest.Session) -> None:
+    """Let bundled suites see the fixtures of the root ``conftest.py``, in pytest 9.1.
+
+    All other versions give them to the whole session. 9.1 gives them to what is below the node of
+    the root folder, which bundled suites are not, as they have no file there.
+
+    Args:
+        session: the session, before anything is collected.
+    """
+    manager = getattr(session, "_fixturemanager", None)
+    pending: dict[Path, object] = getattr(manager, "_pending_conftests", {})
+    conftest = pending.pop(session.config.rootpath, None)
+    if manager is not None and conftest is not None:
+        manager.parsefactories(holder=conftest, node=session)
 
 
 def written_ini_value(config: pytest.Config, name: str) -> object:
