@@ -7,6 +7,7 @@ it is read within limits, and nothing of it lands outside of the place that it w
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import posixpath
@@ -223,9 +224,19 @@ def remove_links_out(links: Iterable[Path], folder: Path) -> list[Path]:
 
 def _is_inside(path: Path, root: Path) -> bool:
     try:
-        return path.resolve().is_relative_to(root)
+        place = path.resolve()
     except (OSError, RuntimeError):  # a loop
         return False
+    return place.is_relative_to(root) and not _is_loop(path)
+
+
+def _is_loop(path: Path) -> bool:
+    """Whether a link leads to itself, which since Python 3.13 ``resolve`` does not mind."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def changed_files(sandbox: Sandbox, path: str, since: str, user: str) -> bytes:

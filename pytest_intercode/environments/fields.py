@@ -106,7 +106,7 @@ class CallTest:
     result: Any
 
 
-Test: TypeAlias = "CodeTest | ProgramTest | CallTest"
+Test: TypeAlias = CodeTest | ProgramTest | CallTest
 
 
 def _test(test: str | ProgramTest | CallTest) -> Test:

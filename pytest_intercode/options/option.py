@@ -6,7 +6,7 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from pytest_intercode.core.values import choice
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
         excludes: tuple[str, str]
 
 
-__all__ = ["Option", "choices", "flag", "listed", "option", "optional", "pairs"]
+__all__ = ["IniType", "Option", "choices", "flag", "listed", "option", "optional", "pairs"]
 
 Value = TypeVar("Value")
+IniType = Literal["bool", "int", "float", "string", "args"]
 
 
 class Option(Generic[Value]):
@@ -122,6 +123,17 @@ class Option(Generic[Value]):
     def ini(self) -> str:
         """The name of the ini value; pytest also keeps the option under it."""
         return f"intercode_{self.key}"
+
+    @property
+    def ini_type(self) -> IniType:
+        """The type of its ini value, as pytest calls it."""
+        if self.listed or self.pairs:
+            return "args"
+        if not self.metavar:
+            return "bool"
+        # A parser's annotations are texts here, and say what it returns.
+        result = getattr(self.parse, "__annotations__", {}).get("return")
+        return "int" if result == "int" else "float" if result == "float" else "string"
 
     @property
     def description(self) -> str:

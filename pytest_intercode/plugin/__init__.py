@@ -18,7 +18,8 @@ from pytest_intercode.plugin.fixtures import (
     intercode_episode,
     intercode_task,
 )
-from pytest_intercode.plugin.options import add_options, ini_values, starts_run
+from pytest_intercode.plugin.ini import SUITES, ini_values
+from pytest_intercode.plugin.options import add_options, starts_run
 
 __all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
 
@@ -26,12 +27,6 @@ __all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "int
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each with its ini value."""
     add_options(parser)
-    parser.addini(
-        "intercode_suites",
-        "Glob patterns of suite files to collect, besides those named on the command line",
-        type="args",
-        default=[],
-    )
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -50,25 +45,28 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
-    patterns = ini_values(config, "intercode_suites")
-    if patterns:
+    try:
+        _start_run(config)
+    except Exception as error:
+        from pytest_intercode.core.text import escape_for_terminal
+        from pytest_intercode.errors import ConfigurationError
+
+        if not isinstance(error, ConfigurationError):
+            raise
+        raise pytest.UsageError(escape_for_terminal(str(error))) from None
+
+
+def _start_run(config: pytest.Config) -> None:
+    """Start a run if the command line or the configuration file asks for one."""
+    if patterns := ini_values(config, SUITES):
         from pytest_intercode.plugin.arguments import add_suite_files
 
         add_suite_files(config, patterns)
     arguments = [*config.args, *config.getini("testpaths")]
-    requested = starts_run(config) or any(
-        "intercode/" in arg or _is_suite(arg) for arg in arguments
-    )
-    if not requested:
-        return
-    from pytest_intercode.core.text import escape_for_terminal
-    from pytest_intercode.errors import ConfigurationError
-    from pytest_intercode.plugin.startup import start
+    if starts_run(config) or any("intercode/" in arg or _is_suite(arg) for arg in arguments):
+        from pytest_intercode.plugin.startup import start
 
-    try:
         start(config)
-    except ConfigurationError as error:
-        raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
 
 def _is_suite(argument: str) -> bool:
@@ -79,7 +77,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect a suite file that is named on the command line or matches ``intercode_suites``."""
     if not _is_suite(file_path.name):
         return None
-    patterns = ini_values(parent.config, "intercode_suites")
+    patterns = ini_values(parent.config, SUITES)
     if not parent.session.isinitpath(file_path) and not any(map(file_path.match, patterns)):
         return None
     from pytest_intercode.plugin.collection import Suite

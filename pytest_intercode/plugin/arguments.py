@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_intercode.plugin.options import ini_values, on_command_line
+from pytest_intercode.plugin.ini import ini_values
+from pytest_intercode.plugin.options import on_command_line
 
 if TYPE_CHECKING:
     from pytest_intercode.plugin.selection import Selection

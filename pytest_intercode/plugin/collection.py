@@ -18,6 +18,7 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.registry import is_environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
+from pytest_intercode.plugin.workarounds import show_root_fixtures
 
 __all__ = ["BundledSuites", "Suite", "parametrize"]
 
@@ -75,6 +76,8 @@ class BundledSuites:
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Append our suites to the session's own report."""
+        if isinstance(collector, pytest.Session):
+            show_root_fixtures(collector)
         report = yield
         if isinstance(collector, pytest.Session) and report.passed:
             suites = [Suite.bundled(collector, env) for env in self._run.tasks.bundled()]

@@ -1,22 +1,21 @@
-"""pytest's side of the options: command line and ini values, and how they are read."""
+"""pytest's side of the options: on the command line or as ini values, and how they are read."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from pytest_intercode.options.option import Option
 from pytest_intercode.options.table import OPTIONS
+from pytest_intercode.plugin.ini import add_ini_values, ini_file, ini_values
 
 __all__ = [
     "add_options",
     "folder_of",
-    "ini_values",
     "on_command_line",
+    "read_option",
     "read_options",
     "starts_run",
 ]
@@ -38,47 +37,19 @@ def add_options(parser: pytest.Parser) -> None:
             help=description.replace("%", "%%"),
             **kinds,
         )
-        kind: Literal["args", "string"] = "args" if option.listed or option.pairs else "string"
-        parser.addini(option.ini, description, type=kind, default=None)
+    add_ini_values(parser)
 
 
 def starts_run(config: pytest.Config) -> bool:
-    """Whether an option is given that is a reason to start before the first item is collected."""
+    """Whether an option is given that is a reason to start before the first item is collected.
+
+    Raises:
+        ConfigurationError: an ini value that is such a reason is wrong.
+    """
     return any(
-        config.getoption(option.ini) or (option.starts and ini_values(config, option.ini))
+        config.getoption(option.ini) or (option.starts and read_option(config, option))
         for option in OPTIONS
     )
-
-
-def ini_values(config: pytest.Config, name: str) -> list[str]:
-    """Return the texts of an ini value; of pytest 9's native TOML, of whatever type it is.
-
-    Args:
-        config: pytest's.
-        name: the name of the ini value.
-    """
-    value: object
-    try:
-        value = config.getini(name)
-    except (TypeError, pytest.UsageError):  # it is not of the one type that pytest takes
-        native = _read_native_table(config)
-        if name not in native:
-            raise
-        value = native[name]
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    return [text for text in map(str, values) if text]
-
-
-def _read_native_table(config: pytest.Config) -> dict[str, Any]:
-    """Return the table of pytest in the TOML file that its options are in."""
-    path = config.inipath
-    if path is None or path.suffix != ".toml":
-        return {}
-    # What the standard library lacks before Python 3.11, pytest has installed.
-    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    content: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
-    table: dict[str, Any] = content.get("pytest") or content.get("tool", {}).get("pytest", {})
-    return table
 
 
 def folder_of(config: pytest.Config, name: str) -> Path:
@@ -101,7 +72,7 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
     Raises:
         ConfigurationError: a value is wrong, or two options do not go together.
     """
-    values = {option.key: _read(config, option) for option in OPTIONS}
+    values = {option.key: read_option(config, option) for option in OPTIONS}
     by_key = {option.key: option for option in OPTIONS}
     for option in filter(lambda option: values[option.key], OPTIONS):
         for key, reason in filter(None, [option.needs]):
@@ -118,7 +89,12 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
     return {option.attribute: values[option.key] for option in OPTIONS}
 
 
-def _read(config: pytest.Config, option: Option[Any]) -> Any:
+def read_option(config: pytest.Config, option: Option[Any]) -> Any:
+    """Return the value of one option, as :func:`read_options` does, without what others ask of it.
+
+    Raises:
+        ConfigurationError: the value is wrong.
+    """
     if _from_command_line(config, option.ini):
         raw = config.getoption(option.ini)
         texts = raw if isinstance(raw, list) else [str(raw)]
@@ -133,8 +109,6 @@ def _read(config: pytest.Config, option: Option[Any]) -> Any:
             raise _error(config, option, duplicate, "is given twice; name each once")
         parts = [*dict.fromkeys(filter(None, parts))]
         return tuple(_resolve_path(config, option, _parse(config, option, part)) for part in parts)
-    if len(texts) > 1:
-        raise _error(config, option, ", ".join(texts), "one value is needed, not several")
     value = "".join(texts).strip() or option.default
     if not value:
         return None if option.metavar else False
@@ -171,8 +145,7 @@ def _describe(config: pytest.Config, option: Option[Any], text: str | None) -> s
     option_text = f"--intercode-{option.name}{value}"
     if _from_command_line(config, option.ini):
         return option_text
-    file = f" of {config.inipath.name}" if config.inipath else ""
-    return f"{option_text} (ini value {option.ini}{file})"
+    return f"{option_text} (ini value {option.ini}{ini_file(config)})"
 
 
 def _error(config: pytest.Config, option: Option[Any], text: str | None, message: str) -> Exception:

@@ -1,18 +1,26 @@
-"""Workarounds for private APIs of pytest and its plugins, which concurrent rollouts need."""
+"""Workarounds, by private APIs, for what pytest and its plugins do or have no public way for."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from _pytest import runner
 
 from pytest_intercode.core.text import escape_for_terminal
 
-__all__ = ["escape_live_log", "log_level_held", "may_be_tried_again", "variables_kept_still"]
+__all__ = [
+    "escape_live_log",
+    "log_level_held",
+    "may_be_tried_again",
+    "show_root_fixtures",
+    "variables_kept_still",
+    "written_ini_value",
+]
 
 _CURRENT_TEST = "_update_current_test_var"
 
@@ -94,3 +102,36 @@ def variables_kept_still() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, _CURRENT_TEST, only_set)
         yield
+
+
+def show_root_fixtures(session: pytest.Session) -> None:
+    """Let bundled suites see the fixtures of the root ``conftest.py``, in pytest 9.1.
+
+    All other versions give them to the whole session. 9.1 gives them to what is below the node of
+    the root folder, which bundled suites are not, as they have no file there.
+
+    Args:
+        session: the session, before anything is collected.
+    """
+    manager = getattr(session, "_fixturemanager", None)
+    pending: dict[Path, object] = getattr(manager, "_pending_conftests", {})
+    conftest = pending.pop(session.config.rootpath, None)
+    if manager is not None and conftest is not None:
+        manager.parsefactories(holder=conftest, node=session)
+
+
+def written_ini_value(config: pytest.Config, name: str) -> object:
+    """Return an ini value as it is written, where pytest refuses it as it has another type.
+
+    Args:
+        config: pytest's.
+        name: the name of the ini value.
+
+    Returns:
+        A text or what TOML has; None if pytest does not say.
+    """
+    entries: Mapping[str, object] | None = getattr(config, "_inicfg", None)  # pytest 9
+    if entries is None:
+        entries = getattr(config, "inicfg", {})
+    value = entries.get(name)
+    return getattr(value, "value", value)

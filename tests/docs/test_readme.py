@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.docker.engine import connect
 from tests.support.options_table import with_table
 
@@ -38,6 +39,16 @@ def test_shows_the_example_as_it_is(name: str, start: str) -> None:
 def test_the_table_of_options_is_that_of_the_code() -> None:
     current = with_table(README)
     assert current == README, "README.md is out of date: run python -m tests.support.options_table"
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="native TOML came with pytest 9")
+def test_its_configuration_file_is_read(pytester: pytest.Pytester) -> None:
+    [block] = re.findall(r"^```toml pyproject.toml\n(.*?)^```$", README, re.M | re.S)
+    pytester.makepyprojecttoml(block)
+    settings = Settings.of(pytester.parseconfig("--strict-config"))
+    assert settings.agent == "my_agent.py:Agent"
+    assert settings.agent_arguments == {"model": "MODEL", "temperature": "0"}
+    assert (settings.concurrency, settings.timeout, settings.network) == (8, 120.0, False)
 
 
 def test_the_examples_work(pytester: pytest.Pytester) -> None:

@@ -9,8 +9,8 @@ from tests.support.portable.mac import Mac
 
 
 def _report(mac: Mac, folder: Path, *arguments: str) -> tuple[int, dict[str, str]]:
-    words = (mac.python, "-m", "pytest_intercode", "doctor", "--json", "--", *arguments)
-    done = mac.run(*words, folder=folder)
+    command = ("-m", "pytest_intercode", "doctor", "--json", "--", *arguments)
+    done = mac.run(mac.python, *command, folder=folder)
     facts = json.loads(done.stdout)["facts"]
     return done.returncode, {fact["subject"]: f"{fact['state']} {fact['text']}" for fact in facts}
 

@@ -21,6 +21,7 @@ _KINDS = {
     "conformance",
     "docs",
     "integration",
+    "matrix",
     "portable",
     "supply",
     "support",

@@ -414,6 +414,32 @@ def intercode_agent(intercode_task):
 
 
 @pytest.mark.usefixtures("pretend")
+def test_bundled_suites_have_the_fixtures_of_the_root(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        PRETEND
+        + """
+
+@pytest.fixture
+def intercode_agent():
+    from agents import Idle
+
+    return Idle()
+
+
+@pytest.fixture(autouse=True)
+def seen(request):
+    print("seen by", request.node.nodeid)
+"""
+    )
+    pytester.makepyfile("def test_own(seen): pass")
+    words = ("--intercode-env=bash", "--intercode-limit=1", "--intercode-results=r.jsonl", "-s")
+    result = pytester.runpytest(*words, str(pytester.path))
+    result.assert_outcomes(passed=1, failed=1)
+    assert result.stdout.str().count("seen by") == 2
+    assert [row["agent"] for row in results(Path("r.jsonl"))] == ["Idle"]
+
+
+@pytest.mark.usefixtures("pretend")
 def test_the_users_own_task_fixture(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         PRETEND

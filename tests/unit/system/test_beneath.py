@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.system import beneath, folders
@@ -256,8 +256,17 @@ def _fill(place: Path, entries: list[tuple[str, str | None]]) -> None:
             continue  # there is something else already
 
 
+def _is_loop(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 @settings(deadline=None)
 @given(_ENTRIES, st.lists(_TARGETS, min_size=1, max_size=6))
+@example([("a", "{place}/host"), ("b", "b")], ["b/../a"])
 def test_what_is_read_is_what_is_there_and_below(
     entries: list[tuple[str, str | None]], paths: list[str]
 ) -> None:
@@ -267,6 +276,10 @@ def test_what_is_read_is_what_is_there_and_below(
         root = place / "root"
         with Root(root) as ours, Root(root, links=False) as plain:
             for path in paths:
+                if _is_loop(root / path):  # realpath() goes on behind it, by the names alone
+                    with pytest.raises(OSError, match=r"Errno"):
+                        ours.read(path, 100)
+                    continue
                 real = Path(os.path.realpath(root / path))
                 inside = real == root or root in real.parents
                 try:

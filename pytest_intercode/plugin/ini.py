@@ -1,0 +1,113 @@
+"""The ini values: options in a configuration file, of whatever format, or given by ``-o``.
+
+TOML has types, which pytest 9 hands on from ``[tool.pytest]`` and ``pytest.toml``. Older formats
+have texts, ``[tool.pytest.ini_options]`` lists too. What is read here is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_intercode.options.option import IniType
+from pytest_intercode.options.table import OPTIONS
+
+__all__ = ["SUITES", "add_ini_values", "ini_file", "ini_values"]
+
+SUITES = "intercode_suites"
+"""The ini value with patterns of suite files, which no option of the command line has."""
+
+_TYPES: dict[str, IniType] = {**{option.ini: option.ini_type for option in OPTIONS}, SUITES: "args"}
+_NEEDED: dict[IniType, str] = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a string",
+    "args": "a list of strings",
+}
+
+
+def add_ini_values(parser: pytest.Parser) -> None:
+    """Add the ini values of all options, and that of the suites.
+
+    By their types pytest 9 checks what TOML has, and ``--help`` says what is to be written.
+    """
+    descriptions = {option.ini: option.description.replace("`", "") for option in OPTIONS}
+    descriptions[SUITES] = (
+        "Glob patterns of suite files to collect, besides those named on the command line"
+    )
+    for name, ini_type in _TYPES.items():
+        if ini_type in ("int", "float") and pytest.version_tuple < (8, 4):
+            ini_type = "string"  # pytest 8.4 is the first to have numbers
+        parser.addini(name, descriptions[name], type=ini_type, default=None)
+
+
+def ini_values(config: pytest.Config, name: str) -> list[str]:
+    """Return the texts of an ini value; none if it is not given, and none for a flag that is false.
+
+    Numbers and ``true`` are written as in TOML, whatever the format of the file is.
+
+    Args:
+        config: pytest's.
+        name: the name of the ini value.
+
+    Raises:
+        ConfigurationError: it has a type that does not fit.
+    """
+    ini_type = _TYPES[name]
+    value = _read(config, name)
+    if value is None:
+        return []
+    if isinstance(value, bool) and ini_type == "bool":
+        return ["true"] if value else []
+    values = value if isinstance(value, list) and ini_type == "args" else [value]
+    # A number will do where a text is needed, such as 0.8 for a rate, but not for a flag.
+    fitting_types = (str,) if ini_type == "bool" else (str, int, float)
+    for element in values:
+        if isinstance(element, bool) or not isinstance(element, fitting_types):
+            place = "not" if element is value else "and the list has"
+            message = f"{_NEEDED[ini_type]} is needed, {place} {_name_type(element)}"
+            raise _error(config, name, message)
+    return [text for text in map(_to_text, values) if text]
+
+
+def ini_file(config: pytest.Config) -> str:
+    """Return the configuration file as a message names it: `` of NAME``, or nothing."""
+    return f" of {config.inipath.name}" if config.inipath else ""
+
+
+def _read(config: pytest.Config, name: str) -> object:
+    """Return what pytest makes of an ini value, or what is written where pytest refuses it.
+
+    pytest knows one type for each, and before 9.2 it refuses others by a traceback. We are more
+    lenient (a single string is a list of one; a rate is ``0.8`` or ``"80%"``), and our errors are
+    the same in all versions.
+    """
+    try:
+        return config.getini(name)
+    except (TypeError, ValueError, pytest.UsageError, pytest.PytestWarning) as refusal:
+        if _TYPES[name] == "args" and isinstance(refusal.__cause__ or refusal, ValueError):
+            # A text that shlex cannot divide, as a quotation mark is missing.
+            raise _error(config, name, str(refusal)) from None
+        from pytest_intercode.plugin.workarounds import written_ini_value
+
+        value = written_ini_value(config, name)
+        if value is None:
+            raise
+        return value
+
+
+def _name_type(value: object) -> str:
+    """Return what TOML calls the type of a value that is not a string."""
+    names = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table"}
+    return names.get(type(value), "a date or a time")
+
+
+def _to_text(value: object) -> str:
+    # pytest makes 30.0 of 30 where a number may have decimals.
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _error(config: pytest.Config, name: str, message: str) -> Exception:
+    from pytest_intercode.errors import ConfigurationError
+
+    return ConfigurationError(f"ini value {name}{ini_file(config)}: {message}")
