@@ -85,7 +85,9 @@ def test_what_is_installed_is_checked() -> None:
         installs = [line for line in path.read_text().splitlines() if "pip install" in line]
         assert not installs or path.name == "_setup", path
     found = re.findall(r"pip_install (.*)", (ROOT / "scripts" / "_setup").read_text())
-    assert [line.split()[0] for line in found] == ["--require-hashes", "--no-build-isolation"]
+    # Our own sources are the only thing that has no hash.
+    hashed, ours = "--require-hashes", "--no-build-isolation"
+    assert [line.split()[0] for line in found] == [hashed, ours, hashed]
 
 
 @pytest.mark.slow

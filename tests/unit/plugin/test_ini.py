@@ -55,6 +55,7 @@ SAMPLES: dict[str, Any] = {
     "registry": "localhost:5000/ada",
     "gateway-price": ["*=1.25/10"],
     "base-image": ["debian=mirror/debian"],
+    "platform": "linux/amd64",
 }
 NEEDED: dict[IniType, str] = {
     "bool": "true or false",

@@ -113,6 +113,7 @@ def test_each_place_on_its_own_platform(
     ):
         place = listen(path)
         assert find_address() == Address("", f"unix://{place}", place=name)
+    monkeypatch.setattr(backend, "IS_LINUX", False)
     assert DockerBackend(SandboxSettings()).problem() == ""
 
 

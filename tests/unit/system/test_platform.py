@@ -227,5 +227,17 @@ def test_a_connection_with_tls(hung_up: Callable[[socket.socket], bool], tmp_pat
         await_true(lambda: hung_up(ours))
 
 
-def test_who_has_connected(pair: tuple[socket.socket, socket.socket]) -> None:
-    assert platform.peer_network(pair[0]) == Path("/proc/self/ns/net").stat().st_ino
+def test_who_has_connected(pair: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
+    assert platform.peer_network(pair[0]) == 0, "this process, whosever connections it carries"
+    path = tmp_path / "socket"
+    program = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        command = [sys.executable, "-c", f"{program}; input()", str(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as client:
+            accepted, _ = listener.accept()
+            with accepted:
+                network = platform.peer_network(accepted)
+            client.communicate(b"\n")
+    assert network == Path("/proc/self/ns/net").stat().st_ino

@@ -332,7 +332,7 @@ def test_others_are_left_alone(start: Start, mark: str) -> None:
     other = start("sh", "-c", f"(setsid sleep {other_mark} &); echo there; cat")
     assert other.stdout.readline() == b"there\n"
     try:
-        for ending in ("exit 0", "kill -KILL $PPID; sleep 100"):
+        for ending in ("exit 0", "sleep 0.5; kill -KILL $PPID; sleep 100"):
             program = start("sh", "-c", f"(setsid sleep {mark} &); {ending}")
             assert program.wait(_PATIENCE) is not None
             assert alive(mark) == []
