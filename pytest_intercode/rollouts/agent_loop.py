@@ -254,8 +254,10 @@ class AgentTasks:
                 pool.shutdown()
                 self._call_soon(_resolve, pool_end)
 
-            threading.Thread(target=shut_down, name="intercode-loop-wait", daemon=True).start()
+            waiter = threading.Thread(target=shut_down, name="intercode-loop-wait", daemon=True)
+            waiter.start()
             await pool_end
+            waiter.join()  # it has only to return; no thread of ours is there once we are
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
 

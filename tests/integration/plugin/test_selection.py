@@ -523,6 +523,7 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
                 "pytest_intercode.plugin",
                 "pytest_intercode.plugin.fixtures",
                 "pytest_intercode.plugin.hookspecs",
+                "pytest_intercode.plugin.ini",
                 "pytest_intercode.options",
                 "pytest_intercode.options.option",
                 "pytest_intercode.options.table",
