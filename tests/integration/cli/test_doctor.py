@@ -22,6 +22,7 @@ import pytest
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.system.extras import EXTRAS
+from tests.conftest import ADDOPTS
 from tests.support.core_python import make_python
 
 NOWHERE = "unix:///nowhere.sock"
@@ -63,7 +64,8 @@ def project(tmp_path: Path) -> Path:
 def environment(project: Path, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "tmp").mkdir()
     variables = {name: value for name, value in os.environ.items() if not CLEARED.match(name)}
-    return {**variables, "HOME": str(project.parent), "TMPDIR": str(tmp_path / "tmp")}
+    variables |= {"HOME": str(project.parent), "TMPDIR": str(tmp_path / "tmp")}
+    return {**variables, "PYTEST_ADDOPTS": ADDOPTS}
 
 
 @pytest.fixture
