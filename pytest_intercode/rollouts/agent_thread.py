@@ -313,7 +313,11 @@ class AgentRun(AgentActions):
             timeout: seconds to wait for the end.
         """
         with self._gate:
-            if not self.in_environment and not self._unresponsive:
+            # Since Python 3.12 a thread that is being started has the id 0, and would be hit before
+            # it says that it runs. Whoever starts it would wait for ever. One that has not begun
+            # finds that it was stopped.
+            has_begun = self._thread_id != 0
+            if has_begun and not self.in_environment and not self._unresponsive:
                 import ctypes
 
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
