@@ -123,6 +123,10 @@ def pytest_intercode_make_environment(config, task):
 """
 
 
+# The last two are for systems other than Linux, with psutil, which scripts/demo does without.
+_NOT_IMPORTED = {"human", "inside", "mcp", "portable_supervisor", "process_tree"}
+
+
 def _import_what_runs_use() -> None:
     """Import what a run of the plugin does.
 
@@ -134,7 +138,7 @@ def _import_what_runs_use() -> None:
         package = f"pytest_intercode.{folder}"
         path = str(Path(pytest_intercode.__file__).with_name(folder))
         for module in pkgutil.walk_packages([path], f"{package}."):
-            if not {"human", "inside", "mcp"} & set(module.name.split(".")):
+            if not _NOT_IMPORTED & set(module.name.split(".")):
                 importlib.import_module(module.name)
     # With what a client imports when it is made: of two copies of its transport, one does not
     # know the other's errors.
