@@ -23,8 +23,7 @@ from pytest_intercode.system.platform import check_platform
 
 __all__ = [
     *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends"),
-    *("find_platform", "images_here"),
-    "make_backend",
+    *("find_platform", "images_here", "make_backend"),
 ]
 
 AUTO = "auto"

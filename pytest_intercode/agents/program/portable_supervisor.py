@@ -15,7 +15,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pytest_intercode.agents.program.supervisor import MARK, start_program, wait_for_order
+from pytest_intercode.agents.program.supervisor import (
+    KILL_TIMEOUT,
+    MARK,
+    start_program,
+    wait_for_order,
+)
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.program.process_tree import ProcessTree
@@ -24,7 +29,6 @@ __all__ = ["main"]
 
 _EXIT_INTERVAL = 0.01  # seconds between two looks at the program itself
 _KILL_INTERVAL = 0.02  # seconds until what is to be killed is looked for again
-_KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
 
 
 def main() -> None:
@@ -50,7 +54,7 @@ def main() -> None:
             next_look = time.monotonic() + tree.interval
         time.sleep(_EXIT_INTERVAL)
     with lock:
-        survivors = tree.end(_KILL_TIMEOUT)
+        survivors = tree.end(KILL_TIMEOUT)
         _, status = os.waitpid(program, 0)
         try:
             os.write(control, b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), survivors))

@@ -25,15 +25,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing and collections are slow to import
     from collections.abc import Callable
 
-__all__ = ["MARK", "end_marked", "end_tree", "main", "start_program", "wait_for_order"]
+__all__ = [
+    "KILL_TIMEOUT",
+    "MARK",
+    "end_marked",
+    "end_tree",
+    "main",
+    "start_program",
+    "wait_for_order",
+]
 
 MARK = "PYTEST_INTERCODE_PROGRAM"
 """The environment variable that has another value for every program."""
 
+KILL_TIMEOUT = 5.0
+"""Seconds in which killed processes should be gone."""
+
 _SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 _KILL, _CHILD, _STOP = 9, 17, 19
 _IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ, which a program expects as they are by default
-KILL_TIMEOUT = 5.0  # seconds in which killed processes should be gone
 _MAX_ROUNDS = 100  # in which new processes are looked for
 
 

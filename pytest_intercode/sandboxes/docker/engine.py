@@ -67,12 +67,12 @@ def connect() -> Link:
             current context cannot be used.
     """
     _refuse_recorder()
-    address = Address("", "")
     try:
         address = find_address()
-        return Link(address)
     except ConfigurationError as error:  # nothing that could start, for whoever asks
         raise EngineUnavailable(f"no Docker engine: {error}") from None
+    try:
+        return Link(address)
     except NoEngine as error:
         raise EngineUnavailable(
             f"{error}{_describe_search(address)}. Start it (how it is installed is at "

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("ImageNames", "engine_platform", "image_info", "image_platform", "keeps_platforms"),
-    "lacks_platform",
-    *("name_for_platform", "platform_of_name", "repository_and_tag", "published_platform"),
-    "without_platform",
+    *("lacks_platform", "name_for_platform", "platform_of_name", "published_platform"),
+    *("repository_and_tag", "without_platform"),
 ]
 
 _SUFFIX = re.compile(r"\.linux-([a-z0-9]+)(?:-(v\d+))?$")

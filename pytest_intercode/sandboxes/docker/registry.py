@@ -29,9 +29,7 @@ from pytest_intercode.sandboxes.docker.platforms import (
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = [
-    *("CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull", "pull_image"),
-]
+__all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull", "pull_image"]
 
 CONTENT_LABEL = "pytest-intercode.content"
 """The label of our images that holds the whole hash of what went into it."""
