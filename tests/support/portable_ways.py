@@ -5,6 +5,7 @@ For tests of the portable ways on Linux. A script of its own begins with :data:`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from pytest_intercode.databases.sqlite import process
 from pytest_intercode.system import platform
 
-__all__ = ["PRELUDE", "ROOT", "WAYS", "use_portable_ways"]
+__all__ = ["PRELUDE", "ROOT", "WAYS", "both_ways", "use_portable_ways"]
 
 ROOT = Path(__file__).parents[2]
 """Where a script has to look for this module: the first entry of its PYTHONPATH."""
@@ -41,3 +42,15 @@ def use_portable_ways(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(process, "open_pidfd", lambda _: None)
     patch.setattr(process, "MAPPED_PAGES", _NOWHERE)
     patch.setattr(process, "_START", _WORKER + process._START)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def both_ways(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return each way of limiting and ending SQLite's processes, which is in use meanwhile.
+
+    A module whose tests are to be run by both names it ``way``.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "portable":
+            use_portable_ways(patch)
+        yield str(request.param)

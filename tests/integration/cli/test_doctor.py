@@ -9,11 +9,10 @@ import pty
 import re
 import shutil
 import socket
-import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.system.extras import EXTRAS
 from tests.conftest import ADDOPTS
 from tests.support.core_python import make_python
+from tests.support.recording_engine import RecordingEngine
 
 NOWHERE = "unix:///nowhere.sock"
 KEY = "sk-planted-0123456789abcdef"
@@ -102,41 +102,11 @@ def configure(project: Path, **values: str) -> None:
 # -- sandboxes
 
 
-@contextlib.contextmanager
-def forwarding(path: Path) -> Iterator[list[str]]:
-    """Lead a socket to the Docker engine; give the methods of the requests that come through."""
-    engine = find_address().url.removeprefix("unix://")
-    methods: list[str] = []
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as upstream:
-                upstream.connect(engine)
-                answers = threading.Thread(target=self.answer, args=(upstream,))
-                answers.start()
-                while data := self.request.recv(65536):
-                    methods.extend(re.findall(r"^([A-Z]+) /.* HTTP/", data.decode(), re.MULTILINE))
-                    upstream.sendall(data)
-                upstream.shutdown(socket.SHUT_RDWR)
-                answers.join()
-
-        def answer(self, upstream: socket.socket) -> None:
-            with contextlib.suppress(OSError):  # the client has gone
-                while data := upstream.recv(65536):
-                    self.request.sendall(data)
-
-    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield methods
-        server.shutdown()
-        thread.join()
-
-
 @pytest.mark.usefixtures("needs_docker")
-def test_an_engine_is_described_and_only_read(doctor: Doctor, tmp_path: Path) -> None:
-    address = f"unix://{tmp_path / 'engine'}"
-    with forwarding(tmp_path / "engine") as methods:
+def test_an_engine_is_described_and_only_read(doctor: Doctor) -> None:
+    path = find_address().url.removeprefix("unix://")
+    with contextlib.closing(RecordingEngine(path)) as engine:
+        address = engine.address
         report = doctor("--intercode-sandbox=docker", "--intercode-env=bash", DOCKER_HOST=address)
     assert report.status == 0, report.text
     assert report.of("sandboxes").startswith("ok docker")
@@ -146,7 +116,7 @@ def test_an_engine_is_described_and_only_read(doctor: Doctor, tmp_path: Path) ->
     assert "memory, processes and processor time are limited" in report.of("docker limits")
     assert re.search(r"control groups of version [12], storage \w+", report.of("docker limits"))
     assert "GiB of memory" in report.of("docker machine")
-    assert set(methods) == {"GET"}
+    assert {name.partition(" ")[0] for name, _ in engine.requests} == {"GET"}
 
 
 def test_an_engine_that_is_asked_for_and_gone(project: Path, doctor: Doctor) -> None:

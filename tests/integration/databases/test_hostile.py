@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.errors import GoldError
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support.portable_ways import WAYS, use_portable_ways
+from tests.support.portable_ways import both_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,
@@ -28,14 +27,7 @@ from tests.support.sql_shop import (
     reward_of,
 )
 
-
-@pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return each way of limiting and ending SQLite's processes, which is in use meanwhile."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "portable":
-            use_portable_ways(patch)
-        yield str(request.param)
+way = both_ways
 
 
 READING = [

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from pytest_intercode.environments.sql.gold import KeptSessions
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support.portable_ways import PRELUDE, ROOT, WAYS, use_portable_ways
+from tests.support.portable_ways import PRELUDE, ROOT, both_ways
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,
@@ -35,14 +34,7 @@ from tests.support.sql_shop import (
     reward_of,
 )
 
-
-@pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return each way of limiting and ending SQLite's processes, which is in use meanwhile."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "portable":
-            use_portable_ways(patch)
-        yield str(request.param)
+way = both_ways
 
 
 def _session(engine: SqliteEngine, database: Database, writes: bool = False) -> SqliteSession:

@@ -26,8 +26,8 @@ from pytest_intercode.sandboxes.docker.platforms import image_info, image_platfo
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from tests.support.foreign_engine import ForeignEngine
 from tests.support.image_registry import ImageRegistry
+from tests.support.recording_engine import ARM64, RecordingEngine
 
 _BASE = "debian:bookworm-slim"
 _PROXY, _ENGINE = Platform("arm64"), Platform("amd64")
@@ -44,10 +44,10 @@ def api(docker_engine: DockerEngine) -> docker.APIClient:
 @pytest.fixture
 def proxy(
     api: docker.APIClient, docker_engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ForeignEngine]:
+) -> Iterator[RecordingEngine]:
     """The engine of another processor, which ``docker`` uses here."""
     path = docker_engine.link.address.url.removeprefix("unix://")
-    with contextlib.closing(ForeignEngine(path)) as engine:
+    with contextlib.closing(RecordingEngine(path, ARM64)) as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.address)
         yield engine
 
@@ -79,7 +79,7 @@ def _dockerfile(folder: Path, base: str = _BASE, text: str = "") -> Path:
     return path
 
 
-def test_the_engine_says_its_platform(proxy: ForeignEngine) -> None:
+def test_the_engine_says_its_platform(proxy: RecordingEngine) -> None:
     assert find_platform(_settings()) == _PROXY
     assert find_platform(_settings(platform="amd64")) == _ENGINE
     assert find_platform(_settings(docker_hosts=[proxy.address])) == _PROXY
@@ -87,7 +87,7 @@ def test_the_engine_says_its_platform(proxy: ForeignEngine) -> None:
 
 
 def test_nothing_is_asked_for_where_no_platform_is_named(
-    proxy: ForeignEngine, tmp_path: Path
+    proxy: RecordingEngine, tmp_path: Path
 ) -> None:
     lines: list[str] = []
     with contextlib.closing(SandboxProvider(_settings(), progress=lines.append)) as provider:
@@ -109,7 +109,7 @@ def test_nothing_is_asked_for_where_no_platform_is_named(
 @pytest.mark.parametrize("by_option", [False, True], ids=["suite", "option"])
 def test_a_platform_reaches_builds_and_containers(
     by_option: bool,
-    proxy: ForeignEngine,
+    proxy: RecordingEngine,
     api: docker.APIClient,
     tagged: Callable[[str], str],
     tmp_path: Path,
@@ -138,7 +138,7 @@ def test_a_platform_reaches_builds_and_containers(
 
 
 def test_a_suite_comes_before_the_option(
-    proxy: ForeignEngine, tagged: Callable[[str], str]
+    proxy: RecordingEngine, tagged: Callable[[str], str]
 ) -> None:
     name = tagged("127.0.0.1:9/first")
     with contextlib.closing(docker.APIClient(proxy.address)) as client:
@@ -186,7 +186,7 @@ def test_platforms_of_newer_builders_are_known(api: docker.APIClient, tmp_path: 
 
 def test_an_image_is_pulled_for_its_platform(
     api: docker.APIClient,
-    proxy: ForeignEngine,
+    proxy: RecordingEngine,
     tagged: Callable[[str], str],
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -271,7 +271,7 @@ tasks:
 
 
 def test_a_run_says_once_that_it_is_emulated(
-    proxy: ForeignEngine,
+    proxy: RecordingEngine,
     tagged: Callable[[str], str],
     pytester: pytest.Pytester,
 ) -> None:
@@ -293,7 +293,7 @@ def test_a_run_says_once_that_it_is_emulated(
 
 
 def test_without_emulation_the_error_says_the_platforms(
-    proxy: ForeignEngine, tmp_path: Path
+    proxy: RecordingEngine, tmp_path: Path
 ) -> None:
     """Without it, a shell ends as soon as it is started, as this one does."""
     path = _dockerfile(tmp_path, text=f"FROM {_BASE}\nRUN cp /bin/true /bin/bash\n")

@@ -1,7 +1,7 @@
-"""A Docker engine that says that it is of another processor, and what it is asked for.
+"""A Docker engine that says what it is asked for, and of itself what a test wants.
 
 It is the real engine behind a socket of the tests' own. Each request goes there unchanged; in the
-answers to ``/info`` and ``/version`` the architecture is another one.
+answers to ``/info`` and ``/version`` some facts may be others.
 """
 
 from __future__ import annotations
@@ -13,30 +13,34 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["ForeignEngine"]
+__all__ = ["ARM64", "RecordingEngine"]
+
+ARM64 = {"Architecture": "aarch64", "Arch": "arm64"}
+"""The facts by which an engine is of another processor."""
 
 _MAX_HEAD = 64 * 1024
 _FACTS = re.compile(r"(?:/v[\d.]+)?/(?:info|version)")
-_NAMES = {"Architecture": "aarch64", "Arch": "arm64"}
 
 
-class ForeignEngine:
+class RecordingEngine:
     """Serves until it is closed.
 
     Args:
         path: the socket of the real engine.
+        facts: what it says of itself in place of what the real engine says.
 
     Attributes:
         address: where it is, as ``DOCKER_HOST`` has it.
         requests: what it was asked for: the method and the path, and the parameters by name.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, facts: Mapping[str, str] | None = None) -> None:
         self._path = path
+        self._facts = facts or {}
         self._folder = tempfile.mkdtemp(prefix="proxy-")  # the paths of sockets are short
         place = Path(self._folder, "socket")
         self.address = f"unix://{place}"
@@ -81,7 +85,7 @@ class ForeignEngine:
                 head = head.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
             engine.sendall(head.encode("latin-1") + body)
             if _FACTS.fullmatch(parts.path):
-                client.sendall(_with_other_processor(b"".join(_chunks(engine))))
+                client.sendall(_with_facts(b"".join(_chunks(engine)), self._facts))
                 return
             upwards = threading.Thread(target=_copy, args=(client, engine), daemon=True)
             upwards.start()
@@ -111,13 +115,13 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def _with_other_processor(answer: bytes) -> bytes:
-    """Return an answer in which the engine is of another processor."""
+def _with_facts(answer: bytes, others: Mapping[str, str]) -> bytes:
+    """Return an answer in which facts that are there are others."""
     head, _, body = answer.partition(b"\r\n\r\n")
     if b"\r\ntransfer-encoding: chunked" in head.lower():
         body = _dechunk(body)
     facts = json.loads(body)
-    facts |= {name: value for name, value in _NAMES.items() if name in facts}
+    facts |= {name: value for name, value in others.items() if name in facts}
     body = json.dumps(facts).encode()
     lines = [
         line
