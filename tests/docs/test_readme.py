@@ -12,10 +12,12 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.docker.engine import connect
+from tests.support.core_python import locked_names
 from tests.support.options_table import with_table
 
 ROOT = Path(__file__).parents[2]
@@ -71,11 +73,14 @@ def test_the_examples_work(pytester: pytest.Pytester) -> None:
 
 def test_the_demo_needs_only_what_it_installs() -> None:
     """No plugin of the tests, and no package that requirements/run.txt does not have."""
-    named = re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / "run.txt").read_text(), re.M)
-    there = {canonical(name) for name in ["pytest-intercode", *named]}
+    present = {"pytest-intercode", *locked_names()}
     modules = packages_distributions()
-    absent = [name for name, of in modules.items() if not there & {canonical(each) for each in of}]
-    assert "openai" in absent
+    absent = [
+        module
+        for module, packages in modules.items()
+        if present.isdisjoint(map(canonicalize_name, packages))
+    ]
+    assert {"openai", "psutil"} <= {*absent}
     command = (
         f"import sys; sys.modules.update(dict.fromkeys({absent})); import pytest;"
         "sys.exit(pytest.main(sys.argv[1:]))"
@@ -90,11 +95,6 @@ def test_the_demo_needs_only_what_it_installs() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def canonical(name: str) -> str:
-    """Return a distribution's name as it is compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- scripts/demo: what it brings up, and what it then runs

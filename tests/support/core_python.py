@@ -7,9 +7,16 @@ import venv
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-__all__ = ["make_python"]
+from packaging.utils import canonicalize_name
 
-_LOCK = Path(__file__).parents[2] / "requirements" / "run.txt"
+from tests.supply.locks import read_lock
+
+__all__ = ["locked_names", "make_python"]
+
+
+def locked_names() -> set[str]:
+    """Return the names of what ``requirements/run.txt`` installs on this system."""
+    return {pin.name for pin in read_lock("run") if pin.fits({})}
 
 
 def make_python(folder: Path, **versions: str) -> Path:
@@ -24,10 +31,10 @@ def make_python(folder: Path, **versions: str) -> Path:
     """
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")
-    locked = re.findall(r"^([\w.-]+)==", _LOCK.read_text("utf-8"), re.MULTILINE)
+    names = {"pytest-intercode", *locked_names()}
     for package in distributions():
-        name = _canonical(package.metadata["Name"])
-        if name not in {"pytest-intercode", *map(_canonical, locked)}:
+        name = canonicalize_name(package.metadata["Name"])
+        if name not in names:
             continue
         for path in _tops(package):
             if path.name.endswith(".dist-info") and name in versions:
@@ -54,7 +61,3 @@ def _tops(package: Distribution) -> set[Path]:
         for file in package.files or ()
         if file.parts[0] not in ("..", "__pycache__")
     }
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
