@@ -55,13 +55,13 @@ _ORACLE = ("--intercode-agent=oracle", "--intercode-env=all", "-n", "2", "-rfE")
 
 def main(names: list[str]) -> int:
     """Try some cells, or all; return the exit status."""
-    known = {cell.name: cell for cell in cells()}
-    unknown = [name for name in names if name not in known]
+    cells_by_name = {cell.name: cell for cell in cells()}
+    unknown = [name for name in names if name not in cells_by_name]
     if unknown:
-        _say(f"unknown cell {unknown[0]}; cells are {', '.join(known)}")
+        _say(f"unknown cell {unknown[0]}; cells are {', '.join(cells_by_name)}")
         return 2
     failed = False
-    for cell in [known[name] for name in names or known]:
+    for cell in [cells_by_name[name] for name in names or cells_by_name]:
         python = find_python(cell.python)
         if python is None:
             _say(f"{cell.name}: left out, there is no Python {cell.python} here")
@@ -80,10 +80,10 @@ def main(names: list[str]) -> int:
 
 def find_python(version: str) -> Path | None:
     """Return a Python of a version: on the path, or one that pyenv has installed."""
-    if found := shutil.which(f"python{version}"):
-        works = subprocess.run([found, "-c", ""], capture_output=True).returncode == 0
+    if program := shutil.which(f"python{version}"):
+        works = subprocess.run([program, "-c", ""], capture_output=True).returncode == 0
         if works:  # a shim of pyenv's may lead nowhere
-            return Path(found)
+            return Path(program)
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     paths = pyenv.glob(f"versions/{version}.*/bin/python")
     return max(paths, key=lambda path: int(path.parts[-3].rpartition(".")[2]), default=None)
@@ -131,11 +131,11 @@ def _run(program: Path, arguments: tuple[str, ...], output: Path) -> Count:
     environment = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
     environment["PATH"] = f"{program.parent}{os.pathsep}{environment['PATH']}"
     with tempfile.TemporaryDirectory() as folder, output.with_suffix(".log").open("w") as log:
-        own = arguments[0].startswith("tests/")  # else no settings of ours are to be found
+        is_ours = arguments[0].startswith("tests/")  # else no settings of ours are to be found
         try:
             subprocess.run(
                 [program, "-m", "pytest", "-q", f"--junitxml={report}", *arguments],
-                cwd=ROOT if own else folder,
+                cwd=ROOT if is_ours else folder,
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

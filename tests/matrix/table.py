@@ -29,16 +29,18 @@ def table(results: Mapping[str, Result], columns: Sequence[Cell] | None = None) 
         results: the results by the names of their cells.
         columns: the cells; by default all.
     """
-    tried = [cell for cell in columns or cells() if cell.name in results]
-    if not tried:
+    tested_cells = [cell for cell in columns or cells() if cell.name in results]
+    if not tested_cells:
         return "Nothing was tried yet."
-    pytests = sorted({cell.pytest for cell in tried}, key=_order)
-    lines = [_summary(results[cell.name] for cell in tried), ""]
-    lines.append(f"| | {' | '.join(_title(pytest, tried, results) for pytest in pytests)} |")
+    pytests = sorted({cell.pytest for cell in tested_cells}, key=_order)
+    lines = [_summary(results[cell.name] for cell in tested_cells), ""]
+    lines.append(f"| | {' | '.join(_title(pytest, tested_cells, results) for pytest in pytests)} |")
     lines.append(f"| --- |{' --- |' * len(pytests)}")
-    for python in dict.fromkeys(cell.python for cell in tried):
+    for python in dict.fromkeys(cell.python for cell in tested_cells):
         row = [_describe(results.get(Cell(python, pytest).name)) for pytest in pytests]
-        [version, *_] = [results[cell.name].python for cell in tried if cell.python == python]
+        [version, *_] = [
+            results[cell.name].python for cell in tested_cells if cell.python == python
+        ]
         lines.append(f"| Python {version} | {' | '.join(row)} |")
     return "\n".join(lines)
 

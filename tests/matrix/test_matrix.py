@@ -47,8 +47,8 @@ def test_the_cells() -> None:
     assert names[-1] == "py3.10-lowest"
     assert Cell("3.10", oldest_pytest()).requirement == f"pytest=={oldest_pytest()}.0"
     assert Cell("3.12", "9.0").requirement == "pytest==9.0.*"
-    between = [cell.pytest for cell in cells() if cell.pytest != LOWEST]
-    versions = [tuple(map(int, version.split("."))) for version in between]
+    pytests = [cell.pytest for cell in cells() if cell.pytest != LOWEST]
+    versions = [tuple(map(int, version.split("."))) for version in pytests]
     ends = [tuple(map(int, version.split("."))) for version in (oldest_pytest(), newest_pytest())]
     assert [min(versions), max(versions)] == ends
 
@@ -91,8 +91,8 @@ def test_what_is_promised_was_tried() -> None:
     results = read_results()
     assert not {name: result.failed for name, result in results.items() if result.failed}
     classifiers = "\n".join(project()["classifiers"])
-    named = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
-    assert {cell.python for cell in cells() if cell.name in results} <= set(named) <= set(PYTHONS)
+    pythons = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
+    assert {cell.python for cell in cells() if cell.name in results} <= set(pythons) <= set(PYTHONS)
     assert f"pytest=={oldest_pytest()}.0" in (FOLDER / "oldest.in").read_text()
 
 

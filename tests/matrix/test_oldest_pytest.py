@@ -21,16 +21,16 @@ pytestmark = pytest.mark.skipif(
 
 def run_pytest(folder: Path, *words: str) -> str:
     """Run the oldest pytest with the other packages of this environment; return what it prints."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(OLDEST)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"pytest-{oldest_pytest()}.0" in done.stdout
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"pytest-{oldest_pytest()}.0" in result.stdout
+    return result.stdout
 
 
 def test_a_run(tmp_path: Path) -> None:

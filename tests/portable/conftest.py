@@ -25,8 +25,8 @@ def machine() -> Iterator[Machine]:
         connect().close()
     except EngineUnavailable as reason:
         pytest.skip(str(reason))  # that engine builds the images
-    with made_machine([BASE, *bundled_images()]) as made:
-        yield made
+    with made_machine([BASE, *bundled_images()]) as new_machine:
+        yield new_machine
 
 
 @pytest.fixture(scope="session")

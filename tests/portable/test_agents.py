@@ -86,16 +86,16 @@ def small(project: Path) -> Path:
 
 def play(mac: Mac, folder: Path, agent: str, *options: str, **variables: str) -> list[Any]:
     """Play a suite of a folder; return its rows, which are all solved."""
-    done = mac.pytest(
+    result = mac.pytest(
         *("suite.yaml", f"--intercode-agent={agent}", "--intercode-results=r.jsonl", *options),
         folder=folder,
         timeout=540,  # packages of agents come through a network
         **variables,
     )
-    assert (folder / "r.jsonl").exists(), done.stdout
+    assert (folder / "r.jsonl").exists(), result.stdout
     rows = results(folder / "r.jsonl")
-    assert {(row["outcome"], row["reward"]) for row in rows} == {("solved", 1.0)}, done.stdout
-    assert done.returncode == 0, done.stdout
+    assert {(row["outcome"], row["reward"]) for row in rows} == {("solved", 1.0)}, result.stdout
+    assert result.returncode == 0, result.stdout
     return rows
 
 
@@ -130,9 +130,9 @@ def test_a_program_at_the_gateway(mac: Mac, small: Path) -> None:
             OPENAI_BASE_URL=f"{server.url}/v1",
             OPENAI_API_KEY=KEY,
         )
-        spent = server.spent
+        usage = server.spent
     assert KEY not in json.dumps(row)
-    assert row["usage"]["input_tokens"] == spent.input
+    assert row["usage"]["input_tokens"] == usage.input
 
 
 def answer(request: Request) -> Any:

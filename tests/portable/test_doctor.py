@@ -10,9 +10,9 @@ from tests.support.portable.mac import Mac
 
 def _report(mac: Mac, folder: Path, *arguments: str) -> tuple[int, dict[str, str]]:
     command = ("-m", "pytest_intercode", "doctor", "--json", "--", *arguments)
-    done = mac.run(mac.python, *command, folder=folder)
-    facts = json.loads(done.stdout)["facts"]
-    return done.returncode, {fact["subject"]: f"{fact['state']} {fact['text']}" for fact in facts}
+    result = mac.run(mac.python, *command, folder=folder)
+    facts = json.loads(result.stdout)["facts"]
+    return result.returncode, {fact["subject"]: f"{fact['state']} {fact['text']}" for fact in facts}
 
 
 def test_an_engine_in_a_virtual_machine(near_mac: Mac, project: Path) -> None:

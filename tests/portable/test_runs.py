@@ -97,12 +97,12 @@ def assert_nothing_is_left(mac: Mac, machine: Machine) -> None:
     "options", [["--intercode-concurrency=4"], ["-n2"], ["-n2", "--intercode-concurrency=4"]]
 )
 def test_several_at_a_time(mac: Mac, machine: Machine, tasks: Path, options: list[str]) -> None:
-    done = mac.pytest(
+    result = mac.pytest(
         *("suite.yaml", "--intercode-agent=writer:agent", "--intercode-results=r.jsonl"),
         *options,
         folder=tasks,
     )
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     assert [row["outcome"] for row in results(tasks / "r.jsonl")] == ["solved"] * 12
     assert_nothing_is_left(mac, machine)
 
@@ -135,12 +135,12 @@ def test_a_killed_run(mac: Mac, machine: Machine, tasks: Path, agent: str) -> No
         process.communicate(timeout=60)
         assert_nothing_is_left(mac, machine)
     (tasks / "wait").unlink()
-    done = mac.pytest(
+    result = mac.pytest(
         *("suite.yaml", "--intercode-agent=writer:agent", "--intercode-results=r.jsonl"),
         *("--intercode-resume", "--intercode-concurrency=4"),
         folder=tasks,
     )
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     assert len(results(tasks / "r.jsonl")) == 12
 
 
@@ -148,12 +148,12 @@ def test_results_are_looked_at(mac: Mac, machine: Machine, project: Path) -> Non
     (project / "suite.yaml").write_text(SUITE)
     (project / "agents.py").write_text(AGENTS)
     for name, agent in (("a", "OnlyPrints"), ("b", "Solver")):
-        done = mac.pytest(
+        result = mac.pytest(
             *("suite.yaml", f"--intercode-agent=agents:{agent}"),
             *(f"--intercode-results={name}.jsonl", f"--intercode-html={name}.html"),
             folder=project,
         )
-        assert f"{name}.html" in done.stdout
+        assert f"{name}.html" in result.stdout
         assert "<html" in (project / f"{name}.html").read_text()
     for words, printed in (
         (["view", "a.jsonl", "b.jsonl", "--output", "both.html"], "both.html"),
@@ -161,20 +161,20 @@ def test_results_are_looked_at(mac: Mac, machine: Machine, project: Path) -> Non
         (["merge", "all.jsonl", "b.jsonl"], "all.jsonl"),
         (["export", "b.jsonl", "--format", "jsonl"], ""),
     ):
-        done = mac.run(mac.python, "-m", "pytest_intercode", *words, folder=project)
-        assert done.returncode == 0, done.stdout
-        assert printed in done.stdout
+        result = mac.run(mac.python, "-m", "pytest_intercode", *words, folder=project)
+        assert result.returncode == 0, result.stdout
+        assert printed in result.stdout
     assert_nothing_is_left(mac, machine)
 
 
 def test_bubblewrap_is_refused_in_one_line(alone: Mac, project: Path) -> None:
-    done = alone.pytest(
+    result = alone.pytest(
         *("--intercode-env=bash", "--intercode-agent=oracle", "--intercode-sandbox=bubblewrap"),
         folder=project,
     )
-    assert "infrastructure error: bubblewrap runs on Linux only; use Docker here\n" in done.stdout
-    assert "Traceback" not in done.stdout
-    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert "infrastructure error: bubblewrap runs on Linux only; use Docker here\n" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert result.returncode == pytest.ExitCode.INTERRUPTED
 
 
 def test_the_engine_of_the_current_context(mac: Mac, machine: Machine, project: Path) -> None:
@@ -187,13 +187,13 @@ def test_the_engine_of_the_current_context(mac: Mac, machine: Machine, project: 
     (context / "meta.json").write_text(
         json.dumps({"Name": name, "Metadata": {}, "Endpoints": {"docker": endpoint}})
     )
-    done = mac.pytest(
+    result = mac.pytest(
         *("--intercode-env=bash", "--intercode-agent=oracle", "--intercode-limit=3"),
         *("--intercode-results=r.jsonl", "--intercode-concurrency=2"),
         folder=project,
         DOCKER_HOST="",
         HOME=str(project),
     )
-    assert done.returncode == 0, done.stdout
-    assert name in done.stdout
+    assert result.returncode == 0, result.stdout
+    assert name in result.stdout
     assert len(results(project / "r.jsonl")) == 3

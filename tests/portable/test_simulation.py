@@ -67,9 +67,9 @@ def test_what_typeshed_says() -> None:
 def test_every_process_lacks_it(alone: Mac, tmp_path: Path, options: str) -> None:
     script = tmp_path / "report.py"
     script.write_text(REPORT)
-    done = alone.run(alone.python, script, script, *options.split(), folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-    report = json.loads(done.stdout)
+    result = alone.run(alone.python, script, script, *options.split(), folder=tmp_path)
+    assert result.returncode == 0, result.stdout
+    report = json.loads(result.stdout)
     for module, names in KNOWN.items():
         assert not names & set(report["names"][module]), module
         assert names_of(module, "darwin") & set(report["names"][module])
@@ -89,11 +89,11 @@ def test_processes_are_there_for_psutil_alone(alone: Mac, tmp_path: Path) -> Non
         "import asyncio, socket, subprocess, psutil as p; q = p.Process(); "
         "print(q.name(), len(p.pids()) > 3, hasattr(socket, 'AF_PACKET'), dir(q))"
     )
-    done = alone.run(alone.python, "-c", code, folder=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("python True False")
-    assert "rlimit" not in done.stdout
-    assert "children" in done.stdout
+    result = alone.run(alone.python, "-c", code, folder=tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.startswith("python True False")
+    assert "rlimit" not in result.stdout
+    assert "children" in result.stdout
 
 
 def test_what_spawns_and_asks_for_proxies_works(alone: Mac, tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ def test_what_spawns_and_asks_for_proxies_works(alone: Mac, tmp_path: Path) -> N
         "        print(multiprocessing.get_start_method(), pool.apply(sees))\n"
         "    print(urllib.request.getproxies(), sysconfig.get_platform())\n"
     )
-    done = alone.run(alone.python, "spawning.py", folder=tmp_path, http_proxy="")
-    assert done.stdout.startswith("spawn False\n"), done.stdout
-    assert "darwin" in done.stdout or "macos" in done.stdout
+    result = alone.run(alone.python, "spawning.py", folder=tmp_path, http_proxy="")
+    assert result.stdout.startswith("spawn False\n"), result.stdout
+    assert "darwin" in result.stdout or "macos" in result.stdout
 
 
 def test_programs_of_linux_are_gone(alone: Mac, tmp_path: Path) -> None:
     code = "import shutil, sys; print(*filter(shutil.which, sys.argv[1:]))"
-    done = alone.run(alone.python, "-c", code, *LINUX_PROGRAMS, folder=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "\n")
+    result = alone.run(alone.python, "-c", code, *LINUX_PROGRAMS, folder=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "\n")

@@ -20,12 +20,12 @@ def outcomes(path: Path) -> Counter[str]:
 
 def test_a_few_tasks(near_mac: Mac, project: Path) -> None:
     """Every day, on the engine of this machine, by TCP."""
-    done = near_mac.pytest(
+    result = near_mac.pytest(
         *("--intercode-env=bash,sql", "--intercode-agent=oracle", "--intercode-limit=2"),
         *("--intercode-concurrency=2", "--intercode-results=r.jsonl"),
         folder=project,
     )
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout
     assert outcomes(project / "r.jsonl") == {"solved": 4}
 
 
@@ -33,11 +33,11 @@ def test_a_few_tasks(near_mac: Mac, project: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
 def test_all_tasks(mac: Mac, project: Path, env: str) -> None:
-    done = mac.pytest(
+    result = mac.pytest(
         *(f"--intercode-env={env}", "--intercode-agent=oracle", "--intercode-concurrency=4"),
         "--intercode-results=r.jsonl",
         folder=project,
         timeout=800,
     )
-    assert outcomes(project / "r.jsonl") == {"solved": len(bundled_tasks(env, ""))}, done.stdout
-    assert done.returncode == 0, done.stdout
+    assert outcomes(project / "r.jsonl") == {"solved": len(bundled_tasks(env, ""))}, result.stdout
+    assert result.returncode == 0, result.stdout

@@ -54,7 +54,7 @@ def reward(task, agent, gold):
 def run(folder: Path, *words: str, windows: bool = True) -> tuple[int, str, str]:
     """Run a module of Python in a folder; return its status, its output and its errors."""
     launcher = ["-m", "tests.support.portable.windows"] if windows else ["-m"]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *launcher, *words],
         cwd=folder,
         env={
@@ -68,7 +68,7 @@ def run(folder: Path, *words: str, windows: bool = True) -> tuple[int, str, str]
         text=True,
         timeout=240,
     )
-    return done.returncode, done.stdout, done.stderr
+    return result.returncode, result.stdout, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +138,11 @@ def test_commands_that_read_do_as_on_linux(
     monkeypatch.chdir(tmp_path / "linux")
     monkeypatch.setattr(sys, "argv", ["pytest-intercode"])
     status = _status_of(command)
-    written = capsys.readouterr()
+    captured = capsys.readouterr()
     assert run(tmp_path / "windows", "pytest_intercode", *command.split()) == (
         status,
-        written.out,
-        written.err,
+        captured.out,
+        captured.err,
     )
     assert status in (0, 1)
     contents = [_contents(tmp_path / name, files) for name in ("linux", "windows")]

@@ -99,8 +99,8 @@ def test_npm_installs_for_the_platform(platform: str, recipe: Recipe) -> None:
     assert names == ["mine", f"mine-linux-{'x64' if 'amd' in platform else 'arm64'}"]
     is_own = str(own_platform()) == platform
     assert f" for the agent mine{'' if is_own else f' for {platform}'}, once;" in line
-    again = _make(recipe, platform)
-    assert again == (folder, names, [])
+    second_result = _make(recipe, platform)
+    assert second_result == (folder, names, [])
 
 
 def test_a_bundle_is_for_one_platform(recipe: Recipe) -> None:
@@ -121,9 +121,9 @@ def test_an_agent_is_installed_for_what_the_engine_is(
 ) -> None:
     """Nothing is installed where no engine says it."""
     pytest.importorskip("aiohttp")
-    written = tmp_path / "mine.yaml"
-    written.write_text(json.dumps(recipe.model_dump()))
-    name, lines = f"installed:{written}", list[str]()
+    recipe_file = tmp_path / "mine.yaml"
+    recipe_file.write_text(json.dumps(recipe.model_dump()))
+    name, lines = f"installed:{recipe_file}", list[str]()
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/socket")
     with pytest.raises(AgentLoadError, match=r"platform of the sandboxes, which is not known: "):
         load_agent(name, {}, tmp_path, progress=lines.append, sandbox=SandboxSettings("docker"))
@@ -137,12 +137,12 @@ def test_an_agent_is_installed_for_what_the_engine_is(
 
 
 def _wheel(folder: Path, name: str, tag: str, requires: tuple[str, ...] = ()) -> None:
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-    about += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as archive:
         archive.writestr(f"{name}.py", f"TAG = {tag!r}\n")
-        archive.writestr(f"{info}/METADATA", about)
+        archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
         archive.writestr(f"{info}/RECORD", "")
 
@@ -190,12 +190,12 @@ def test_published_agents_are_for_the_platform(name: str) -> None:
     short_name, recipe, folder = load_recipe(name, Path.cwd(), "--option")
     settings = SandboxSettings(platform="linux/arm64")
     try:
-        made, _ = find_bundle(short_name, recipe, folder, "--option", print, settings)
+        bundle_folder, _ = find_bundle(short_name, recipe, folder, "--option", print, settings)
     except AgentLoadError as error:
         if "no program" in str(error):
             raise
         pytest.skip(str(error))
-    [program] = made.glob(recipe.program)
+    [program] = bundle_folder.glob(recipe.program)
     assert _machine(program) == "aarch64"
 
 
@@ -258,13 +258,13 @@ def test_node_of_npm_runs_in_sandboxes(
     recipe = Recipe(npm=[source], node=True, program="node_modules/mine/program", command=["x"])
     settings = SandboxSettings("docker")
     try:
-        made, _ = find_bundle("mine", recipe, tmp_path, "--option", print, settings)
+        bundle_folder, _ = find_bundle("mine", recipe, tmp_path, "--option", print, settings)
     except AgentLoadError as error:
         pytest.skip(str(error))
     with contextlib.closing(SandboxProvider(settings)) as provider:
         image = make_image(docker_engine.api)
         place = bundle.BUNDLE_FOLDER
-        spec = SandboxSpec(image, Limits(memory=1024**3), readonly=((str(made), place),))
+        spec = SandboxSpec(image, Limits(memory=1024**3), readonly=((str(bundle_folder), place),))
         with contextlib.closing(provider.acquire(spec)) as sandbox:
             execution = sandbox.run(f"{place}/node/bin/node -p 'process.arch + 6 * 7'", 60)
     assert execution.output in (b"x6442\n", b"arm6442\n"), execution.output

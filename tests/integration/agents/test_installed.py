@@ -49,9 +49,9 @@ def world(
     (folder / "template" / "skills" / "one.md").write_text("a skill\n")
     arguments = {"model": "m", "template": "template"}
     with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
-        made = World(backend, "installed:mine.yaml", arguments, folder)
-        yield made
-        made.close()
+        new_world = World(backend, "installed:mine.yaml", arguments, folder)
+        yield new_world
+        new_world.close()
 
 
 def test_it_solves_a_task_with_its_own_tools(world: World) -> None:

@@ -73,8 +73,8 @@ def folder(tmp_path: Path) -> Path:
 
 def volumes(engine: SecondEngine) -> set[str]:
     with engine._client() as api:
-        found = api.volumes(filters={"label": CONTENT_LABEL})["Volumes"] or []
-        return {row["Name"] for row in found}
+        rows = api.volumes(filters={"label": CONTENT_LABEL})["Volumes"] or []
+        return {row["Name"] for row in rows}
 
 
 @pytest.fixture(scope="module", params=["codex", "claude"])
@@ -87,20 +87,20 @@ def world(
         pytest.skip("npm is not installed")
     name = str(request.param)
     try:
-        made = World("docker", name, {"model": "gpt-5"}, tmp_path_factory.mktemp(name))
+        new_world = World("docker", name, {"model": "gpt-5"}, tmp_path_factory.mktemp(name))
     except AgentLoadError as error:
         pytest.skip(f"its packages cannot be had here: {error}")
-    yield made
-    made.close()
+    yield new_world
+    new_world.close()
 
 
 def test_a_real_agent_solves_a_task(world: World, elsewhere: SecondEngine) -> None:
-    asked = len(world.server.requests)
+    request_count = len(world.server.requests)
     record = world.play(Command("echo hi >x"), Command("cat x; ls /opt/intercode"), "done")
     assert (record.outcome, record.reason) == ("solved", "")
     assert [turn.action for turn in record.turns][:1] == ["echo hi >x"]
     assert "hi" in record.turns[1].observation
-    assert record.usage.requests == len(world.server.requests) - asked
+    assert record.usage.requests == len(world.server.requests) - request_count
     assert record.left_behind == ()
     assert KEY not in repr(record)
     with elsewhere._client() as api:
@@ -110,11 +110,11 @@ def test_a_real_agent_solves_a_task(world: World, elsewhere: SecondEngine) -> No
 
 
 def test_a_budget_stops_a_real_agent(world: World) -> None:
-    before = len(world.server.requests)
+    request_count = len(world.server.requests)
     steps = [Command(f"echo {number}") for number in range(40)]
     record = world.play(*steps, "done", budget=Budget(tokens=300), timeout=60)
     assert record.outcome == "out-of-budget", record.reason
-    assert len(world.server.requests) - before == 3  # of 107 tokens each
+    assert len(world.server.requests) - request_count == 3  # of 107 tokens each
 
 
 def test_real_agents_at_a_time(world: World) -> None:
@@ -125,13 +125,13 @@ def test_real_agents_at_a_time(world: World) -> None:
 
 def test_a_folder_is_copied_once_for_each_content(elsewhere: SecondEngine, folder: Path) -> None:
     def play() -> set[str]:
-        before = volumes(elsewhere)
+        previous = volumes(elsewhere)
         with contextlib.closing(
             World("docker", "installed:mine.yaml", {"model": "m"}, folder)
         ) as world:
             record = world.play(Command("echo hi >x"), "done")
         assert record.outcome == "solved", record.reason
-        return volumes(elsewhere) - before
+        return volumes(elsewhere) - previous
 
     # The program, and the folder of the gateway unless another agent has brought it already.
     assert len(play()) in (2, 4)

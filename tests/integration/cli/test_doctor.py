@@ -76,7 +76,7 @@ def doctor(project: Path, environment: dict[str, str]) -> Doctor:
         *arguments: str, command: Sequence[str | Path] = (sys.executable,), **variables: str
     ) -> Report:
         words = [*command, "-m", "pytest_intercode", "doctor", "--json", "--", *arguments]
-        done = subprocess.run(
+        result = subprocess.run(
             list(map(str, words)),
             cwd=project,
             env={**environment, **variables},
@@ -84,12 +84,12 @@ def doctor(project: Path, environment: dict[str, str]) -> Doctor:
             text=True,
             timeout=60,
         )
-        assert not done.stderr
-        content: dict[str, Any] = json.loads(done.stdout)
+        assert not result.stderr
+        content: dict[str, Any] = json.loads(result.stdout)
         assert content["version"] == 1
-        assert content["runs"] == (done.returncode == 0)
+        assert content["runs"] == (result.returncode == 0)
         assert {fact["state"] for fact in content["facts"]} <= {"ok", "note", "problem"}
-        return Report(done.returncode, content["facts"], done.stdout)
+        return Report(result.returncode, content["facts"], result.stdout)
 
     return run
 
@@ -401,11 +401,11 @@ def test_nothing_is_left_behind(project: Path, doctor: Doctor, tmp_path: Path) -
         "class Agent:\n    def act(self, text):\n        return ''\n"
     )
     (project / "conftest.py").touch()
-    before = sorted(project.parent.rglob("*"))
+    paths = sorted(project.parent.rglob("*"))
     assert doctor().of("agent") == "ok agents:Agent: can be loaded"
     for agent in ("command:cat", "mcp:cat", "claude"):
         doctor(f"--intercode-agent={agent}", "--intercode-agent-arg=model=m")
-    assert sorted(project.parent.rglob("*")) == before
+    assert sorted(project.parent.rglob("*")) == paths
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -419,15 +419,15 @@ def test_lines_have_words_and_no_colours(
     project: Path, environment: dict[str, str], command: list[str]
 ) -> None:
     words = [*command, "--", "--intercode-sandbox=docker"]
-    done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    *lines, end = done.stdout.splitlines()
+    result = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True)
+    assert result.returncode == 1
+    *lines, end = result.stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"ok", "note", "problem"}
     assert re.fullmatch(r"2 problems, \d+ notes about what is optional", end)
-    assert "\x1b" not in done.stdout
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0
-    end = done.stdout.splitlines()[-1]
+    assert "\x1b" not in result.stdout
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0
+    end = result.stdout.splitlines()[-1]
     assert end.startswith("what this configuration asks for can run; ")
 
 

@@ -39,9 +39,9 @@ Forward = Callable[[Container, Answer], Carrier]
 
 @pytest.fixture(scope="module")
 def engine(docker_engine: DockerEngine) -> Iterator[DockerEngine]:
-    with engine_by_tcp(), contextlib.closing(DockerEngine()) as made:
-        assert not made.is_local
-        yield made
+    with engine_by_tcp(), contextlib.closing(DockerEngine()) as remote_engine:
+        assert not remote_engine.is_local
+        yield remote_engine
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_one_direction_ends_before_the_other(sandbox: Container, forward: Forwar
 
 
 def test_who_does_not_read_holds_up_nobody_else(sandbox: Container, forward: Forward) -> None:
-    sent = [0]
+    sent_bytes = [0]
 
     def pour(connection: socket.socket) -> None:
         wish = connection.recv(4)
@@ -168,7 +168,7 @@ def test_who_does_not_read_holds_up_nobody_else(sandbox: Container, forward: For
             time.sleep(_SOON)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         while True:
-            sent[0] += connection.send(b"x" * 65536)
+            sent_bytes[0] += connection.send(b"x" * 65536)
 
     carrier = forward(sandbox, pour)
     script = """
@@ -180,7 +180,7 @@ def test_who_does_not_read_holds_up_nobody_else(sandbox: Container, forward: For
     """
     assert run(sandbox, script) == "wellwell"
     # A socket of the sandbox holds some megabytes, too.
-    assert sent[0] < 16 * 1024**2
+    assert sent_bytes[0] < 16 * 1024**2
     assert carrier._streams.queued_bytes <= 8 * _WINDOW
 
 

@@ -37,10 +37,10 @@ def image(api: docker.APIClient) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "bundle"
-    made.mkdir()
-    (made / "tool").write_text(os.urandom(500).hex())  # logs hold text
-    return made
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "tool").write_text(os.urandom(500).hex())  # logs hold text
+    return bundle
 
 
 @pytest.fixture

@@ -117,22 +117,22 @@ def test_a_platform_reaches_builds_and_containers(
     """And two images of it are one line of warning."""
     lines: list[str] = []
     settings = _settings(platform=_ENGINE if by_option else None)
-    named = None if by_option else _ENGINE
+    task_platform = None if by_option else _ENGINE
     base = tagged(f"127.0.0.1:9/built-{by_option}".lower())
     with contextlib.closing(SandboxProvider(settings, progress=lines.append)) as provider:
         for name in ("one", "two"):
             folder = tmp_path / name
             folder.mkdir()
-            source = ImageSource(dockerfile=_dockerfile(folder, base), platform=named)
+            source = ImageSource(dockerfile=_dockerfile(folder, base), platform=task_platform)
             image = provider.image(source)
             assert image.endswith(".linux-amd64")
             with contextlib.closing(provider.acquire(SandboxSpec(image))) as sandbox:
                 assert sandbox.run("echo $NAME", 10).status == 0
-    wanted = {"platform": "linux/amd64"}
+    expected = {"platform": "linux/amd64"}
     for path in ("POST /build", "POST /containers/create"):
         requests = proxy.asked(path)
         assert len(requests) >= 2
-        assert all(parameters.items() >= wanted.items() for parameters in requests), path
+        assert all(parameters.items() >= expected.items() for parameters in requests), path
     assert sum("emulation" in line for line in lines) == 1
     assert image_platform(image_info(api, f"{base}.linux-amd64")) == _ENGINE
 
@@ -242,17 +242,18 @@ def test_an_image_that_is_not_made_for_the_platform_is_one_line(
 
 
 def test_bubblewrap_has_this_machines_platform() -> None:
-    other = "arm64" if platform_of_machine("x86_64") == find_platform(_bubblewrap()) else "amd64"
-    refusal = rf"^--intercode-platform=linux/{other}: bubblewrap runs this machine's programs"
+    is_arm = platform_of_machine("x86_64") != find_platform(_bubblewrap())
+    foreign = "amd64" if is_arm else "arm64"
+    refusal = rf"^--intercode-platform=linux/{foreign}: bubblewrap runs this machine's programs"
     with (
-        contextlib.closing(SandboxProvider(_bubblewrap(platform=other))) as provider,
+        contextlib.closing(SandboxProvider(_bubblewrap(platform=foreign))) as provider,
         pytest.raises(ConfigurationError, match=refusal),
     ):
         provider.check({"platform": "--intercode-platform"})
-    source = ImageSource(image="debian", platform=Platform(other))
+    source = ImageSource(image="debian", platform=Platform(foreign))
     with (
         contextlib.closing(SandboxProvider(_bubblewrap())) as provider,
-        pytest.raises(ImageError, match=rf"is for linux/{other}, and bubblewrap runs"),
+        pytest.raises(ImageError, match=rf"is for linux/{foreign}, and bubblewrap runs"),
     ):
         provider.image(source)
 

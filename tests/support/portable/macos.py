@@ -96,8 +96,8 @@ def start(names: Mapping[str, Collection[str]], processes: str) -> None:
                 delattr(psutil.Process, name)
 
     together = {name: {*names.get(name, ())} for name in (*names, *MORE_NAMES)}
-    for module, more in MORE_NAMES.items():
-        together[module].update(more)
+    for module, extra_names in MORE_NAMES.items():
+        together[module].update(extra_names)
     sys.implementation._multiarch = "darwin"  # type: ignore[attr-defined]  # as on a Mac
     Removal(
         together,
