@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,28 +153,34 @@ def test_a_context_that_is_not_there(project: Path, doctor: Doctor) -> None:
 
 def test_an_engine_that_never_answers(doctor: Doctor, tmp_path: Path) -> None:
     """It is asked once, and given up: the listener sees the connection end."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "engine"))
-    listener.listen()
-    endings: list[bytes] = []
+    received: list[bytes] = []
 
     def listen() -> None:
-        for _ in range(2):
-            connection, _ = listener.accept()
-            connection.settimeout(20)  # seconds, for what takes five on a machine that is idle
-            received = bytearray()
-            while data := connection.recv(4096):
-                received += data
-            endings.append(bytes(received))
+        with contextlib.suppress(OSError):  # how the test ends what waits for a second connection
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(20)  # seconds, for what takes five on an idle machine
+                    received.append(b"".join(iter(partial(connection.recv, 4096), b"")))
 
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    report = doctor("--intercode-sandbox=docker", DOCKER_HOST=f"unix://{tmp_path / 'engine'}")
-    listener.close()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "engine"))
+        listener.listen()
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            report = doctor(
+                "--intercode-sandbox=docker", DOCKER_HOST=f"unix://{tmp_path / 'engine'}"
+            )
+        finally:
+            # Closing alone would neither wake what waits nor keep its descriptor from being another
+            # file's by the time it wakes.
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
     assert report.status == 1
     assert "no Docker engine answers" in report.of("docker")
-    assert len(endings) == 1
-    assert endings[0].startswith(b"GET /_ping ")
+    assert len(received) == 1
+    assert received[0].startswith(b"GET /_ping ")
 
 
 def test_no_backend_at_all(doctor: Doctor, bubblewrap: Bubblewrap) -> None:
