@@ -71,6 +71,8 @@ class TaskRecord:
         hardness: the suite's own grading, or the empty string.
         tags: the suite's own labels.
         repeat: which try at the task this is, from 1.
+        treatment: what was laid over the project of a project test, ``control`` for nothing; empty
+            where there is no choice.
         digest: changes with anything that the agent gets or is graded by; empty if unknown.
     """
 
@@ -82,6 +84,7 @@ class TaskRecord:
     hardness: str = ""
     tags: tuple[str, ...] = ()
     repeat: int = 1
+    treatment: str = field(default="", metadata=in_line(optional=True))
     digest: str = field(default="", metadata=in_line("task_digest"))
 
     @classmethod

@@ -405,8 +405,7 @@ class Task:
     Attributes:
         gold: the reference answer: commands or statements that are run in order in one session,
             or the flag of a ctf task.
-        fields: what tasks of its environment alone have. Those of a kind that are left out have
-            their defaults.
+        fields: what tasks of its environment alone have; by default, the kind's defaults.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
         setup: commands run after the files are there and before the agent; each must exit with 0.
@@ -431,6 +430,7 @@ class Task:
         metadata: further columns of the task's row.
         repeat: which try at the task this is, from 1 (``--intercode-repeat``).
         platform: the platform that its images are for; None for the run's, or the engine's own.
+        treatment: the name of what is laid over its project; see ``TaskRecord``.
     """
 
     id: str
@@ -467,6 +467,7 @@ class Task:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repeat: int = 1
     platform: Platform | None = None
+    treatment: str = ""
 
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""
