@@ -213,9 +213,12 @@ class Project:
         treatment, folder = self._cell.treatment, self._item.path.parent
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
-        hidden = folder / options["treatments"] if "treatments" in options else None
-        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
         settings = self._run.settings
+        written = (settings.results, settings.predictions, settings.html, settings.gateway_record)
+        hidden = [path for path in written if path is not None]
+        if "treatments" in options:
+            hidden.append(folder / options["treatments"])
+        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
         return Task(
             id=name if self._count == 1 else f"{name} #{self._count}",
             query=prompt,
