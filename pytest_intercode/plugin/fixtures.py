@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PendingEpisode",
-    "has_episodes",
     "intercode_agent",
     "intercode_environment",
     "intercode_episode",
@@ -31,12 +30,6 @@ __all__ = [
     "intercode_task",
     "one_line_errors",
 ]
-
-
-def has_episodes(item: pytest.Item) -> bool:
-    """Whether an item takes one of the fixtures by which episodes are run."""
-    names = getattr(item, "fixturenames", ())
-    return "intercode_task" in names or "intercode_project" in names
 
 
 @contextlib.contextmanager

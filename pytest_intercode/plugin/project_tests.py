@@ -214,8 +214,8 @@ class Project:
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
         settings = self._run.settings
-        written = (settings.results, settings.predictions, settings.html, settings.gateway_record)
-        hidden = [path for path in written if path is not None]
+        outputs = (settings.results, settings.predictions, settings.html, settings.gateway_record)
+        hidden = [path for path in outputs if path is not None]
         if "treatments" in options:
             hidden.append(folder / options["treatments"])
         copy = copy_project(options.get("project"), folder, root, overlays, hidden)
