@@ -19,8 +19,8 @@ from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
-from pytest_intercode.plugin.fixtures import one_line_errors
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of
