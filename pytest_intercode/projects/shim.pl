@@ -15,7 +15,7 @@ my $ask_timeout = 60;       # seconds, for a program that runs whether anybody a
 my ($ENOENT, $EINTR) = (2, 4);
 my ($AF_UNIX, $AF_INET, $SOCK_STREAM, $SHUT_WR) = (1, 2, 1, 1);
 my $PR_SET_PDEATHSIG = 1;
-# The number of the call `prctl`, by the machine that a program is for, as the head of its file says.
+# The number of the call `prctl`, by the machine of a program, as the head of its file says.
 my %prctl = (3 => 172, 21 => 171, 22 => 172, 40 => 172, 62 => 157, 183 => 167, 243 => 167);
 
 sub ask { # Returns the fields of the answer, of which there are three; none where nobody answers.
