@@ -26,7 +26,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.plugin.execution import InlineExecution
+from pytest_intercode.plugin.execution import Equip, InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import Router, replay
@@ -129,7 +129,7 @@ class ConcurrentExecution(Observer):
 
     # -- what the fixtures ask
 
-    def handle(self, item: pytest.Item, task: Task) -> Handle:
+    def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
         """Return the rollout of the item whose turn it is.
 
         The first item of a concurrency group lets those after it begin. An item that has no group
@@ -140,7 +140,7 @@ class ConcurrentExecution(Observer):
                 self._begin_from(item)
             running = self._running.get(item)
         if running is None:
-            return self._inline.handle(item, task)
+            return self._inline.handle(item, task, equip)
         self._reported = running
         return running.handle
 
