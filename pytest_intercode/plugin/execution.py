@@ -21,7 +21,7 @@ from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, run_of, spec_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, run_of, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.executor import Handle, Observer
@@ -105,8 +105,8 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
     from pytest_intercode.agents.human import make_factory
 
     check_terminal(run.config, "human")
-    settings = run.settings
-    arguments = settings.agent_arguments if settings.agent == "human" else {}
+    human = next((agent for agent in run.settings.agents if agent.name == "human"), None)
+    arguments = human.arguments if human is not None else {}
     agent = make_factory("human", "", arguments, Path.cwd()).make(task)
 
     @contextlib.contextmanager
@@ -211,9 +211,9 @@ class InlineExecution(Observer):
 
     def _look_ahead(self, environment: Environment, *, started: bool) -> None:
         """Have sandboxes started: of the present item, unless its own have, and of the next."""
-        provider = self._run.composition.provider
+        composition = self._run.composition
         # Of an environment with sandboxes of its own it is not known what others will need.
-        if getattr(environment, "provider", None) is not provider or self._pending():
+        if not composition.provider.provides_for(environment) or self._pending():
             return
         self._looked_ahead = True
         following = [
@@ -224,5 +224,9 @@ class InlineExecution(Observer):
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        tasks = [task for task in map(task_of, following) if task is not None]
-        expect_sandboxes(provider, tasks, self._run.settings.profile)
+        upcoming = [
+            (task, composition.sandboxes(agent_of(item)))
+            for item in following
+            if (task := task_of(item)) is not None
+        ]
+        expect_sandboxes(composition.provider, upcoming, self._run.settings.profile)
