@@ -19,7 +19,10 @@ from typing import NamedTuple
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
-__all__ = ["CONTROL", "Cell", "by_cell", "cell_of", "pair_cells", "program_of", "shorten"]
+__all__ = [
+    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "pair_cells", "program_of"),
+    "shorten",
+]
 
 CONTROL = "control"
 """The treatment of a project test that lays nothing over the project."""
@@ -122,16 +125,25 @@ def program_of(line: str) -> str:
 def by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeRecord]]:
     """Return the tries of each cell of a run, by the cell's short name.
 
+    They are in the order of :func:`group_by_cell`.
+    """
+    tries_by_cell = group_by_cell(tries)
+    short_cells = shorten(tries_by_cell)
+    return {short_cells[cell]: records for cell, records in tries_by_cell.items()}
+
+
+def group_by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeRecord]]:
+    """Return the tries of each cell, by the cell with all of its arguments.
+
     Agents are in the order of their items, where records know it, and else in the order of the
     records. So are treatments, but ``control`` is the first.
     """
     tries_by_cell: dict[Cell, list[EpisodeRecord]] = {}
     for record in tries:
         tries_by_cell.setdefault(cell_of(record), []).append(record)
-    if len(tries_by_cell) > 1:
-        tries_by_cell = {cell: tries_by_cell[cell] for cell in _in_order(tries_by_cell)}
-    short_cells = shorten(tries_by_cell)
-    return {short_cells[cell]: records for cell, records in tries_by_cell.items()}
+    if len(tries_by_cell) < 2:
+        return tries_by_cell
+    return {cell: tries_by_cell[cell] for cell in _in_order(tries_by_cell)}
 
 
 def _in_order(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[Cell]:
