@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.core.text import pluralize
-from pytest_intercode.results.cells import Cell, group_by_cell, pair_cells, shorten
+from pytest_intercode.results.cells import Cell, pair_tries
 from pytest_intercode.results.comparison import Compared, Run, run_data
 from pytest_intercode.results.tries import solved
 from pytest_intercode.statistics.paired import Kind, Verdict, paired_tests
@@ -36,27 +36,25 @@ class ComparedCells:
     def __init__(self, before: Run, after: Run, *, level: float, smallest: float) -> None:
         self.before = before
         self.after = after
-        old_tries, new_tries = group_by_cell(before.tries), group_by_cell(after.tries)
-        pairs = pair_cells(old_tries, new_tries)
-        removed_cells = [cell for cell in old_tries if cell not in pairs.values()]
-        names = shorten([*new_tries, *removed_cells])
+        sides = pair_tries(before.tries, after.tries)
+        common = {cell: tries for cell, tries in sides.items() if all(tries)}
         verdicts = paired_tests(
-            [(solved(old_tries[old]), solved(new_tries[new])) for new, old in pairs.items()],
+            [(solved(old), solved(new)) for old, new in common.values()],
             level=level,
             smallest=smallest,
         )
         self.cells: dict[Cell, Compared] = {
-            names[new]: Compared(
-                Run(before.path, old_tries[old]),
-                Run(after.path, new_tries[new]),
+            cell: Compared(
+                Run(before.path, old),
+                Run(after.path, new),
                 level=level,
                 smallest=smallest,
                 verdict=verdict,
             )
-            for (new, old), verdict in zip(pairs.items(), verdicts, strict=True)
+            for (cell, (old, new)), verdict in zip(common.items(), verdicts, strict=True)
         }
-        self.only_before: list[Cell] = [names[cell] for cell in removed_cells]
-        self.only_after: list[Cell] = [names[cell] for cell in new_tries if cell not in pairs]
+        self.only_before: list[Cell] = [cell for cell, (_, new) in sides.items() if not new]
+        self.only_after: list[Cell] = [cell for cell, (old, _) in sides.items() if not old]
 
     @property
     def single(self) -> Compared | None:

@@ -20,8 +20,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = [
-    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "pair_cells", "program_of"),
-    "shorten",
+    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "pair_cells", "pair_tries"),
+    *("program_of", "shorten"),
 ]
 
 CONTROL = "control"
@@ -187,6 +187,33 @@ def pair_cells(before: Collection[Cell], after: Collection[Cell]) -> dict[Cell, 
         if len(cells) == len(candidates) == 1:
             pairs[cells[0]] = candidates[0]
     return {cell: pairs[cell] for cell in after if cell in pairs}
+
+
+def pair_tries(
+    before: Iterable[EpisodeRecord], after: Iterable[EpisodeRecord]
+) -> dict[Cell, tuple[list[EpisodeRecord], list[EpisodeRecord]]]:
+    """Return the tries of two runs for each cell of either, by the cell's short name.
+
+    Cells are paired as :func:`pair_cells` does, and named as in the newer run. Where only one run
+    has a cell, the other's tries are an empty list; those of the older run come last.
+
+    Args:
+        before: the tries of the older run.
+        after: the tries of the newer run.
+    """
+    old_tries, new_tries = group_by_cell(before), group_by_cell(after)
+    pairs = pair_cells(old_tries, new_tries)
+    paired = set(pairs.values())
+    sides = {
+        cell: (old_tries[pairs[cell]] if cell in pairs else [], tries)
+        for cell, tries in new_tries.items()
+    }
+    # A cell of the older run may be equal to one that has another pair in the newer run.
+    for cell, tries in old_tries.items():
+        if cell not in paired:
+            sides[cell] = (tries, [])
+    short_cells = shorten(sides)
+    return {short_cells[cell]: tries for cell, tries in sides.items()}
 
 
 def _by_name(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
