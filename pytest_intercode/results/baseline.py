@@ -59,20 +59,23 @@ class Baseline:
             task: the task.
             function: the node id of the test function that is run with it.
             cell: the cell of the item, with all arguments of its agent or with those that tell it
-                apart; None where the run has one cell, which is compared with all that there are.
+                apart; None where the run has one agent, which is compared with all that the earlier
+                one had.
         """
         key = task_key(task.env, task.suite, task.id, function)
-        tries = [
-            is_solved for name in self._find(cell) for is_solved in self._solved[name].get(key, [])
-        ]
+        cells = self._find(cell) if cell else self._find_treated(task.treatment)
+        tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
         if all(tries):
             return None
         return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"
 
-    def _find(self, cell: Cell | None) -> list[Cell]:
-        """Return the cells of the earlier run that an item is compared with."""
-        if cell is None:
-            return list(self._solved)
+    def _find_treated(self, treatment: str) -> list[Cell]:
+        """Return the cells of the earlier run with a treatment; if it has one cell, that one."""
+        cells = list(self._solved)
+        return cells if len(cells) == 1 else [old for old in cells if old.treatment == treatment]
+
+    def _find(self, cell: Cell) -> list[Cell]:
+        """Return the cells of the earlier run that an item's cell is compared with."""
         # Cells by their label; of another model than before, the cell which it replaces.
         for text_of in (str, _without_arguments):
             candidates = [
