@@ -61,8 +61,8 @@ def differences(
 ) -> list[CellDifference]:
     """Compare the cells of a run, with Holm's correction over all of the comparisons.
 
-    Of each agent every treatment is compared with the control, where there is one, and of each
-    treatment every agent with every other. Cells that differ in both are not compared, as nothing
+    Of each agent every treatment is compared with the control, where there is one, and then of
+    each treatment every agent with every other. Cells that differ in both are not compared, as nothing
     would say which of the two it is.
 
     Args:
@@ -76,6 +76,7 @@ def differences(
         for reference, cell in combinations(tries_by_cell, 2)
         if _are_compared(reference, cell)
     ]
+    pairs.sort(key=lambda pair: pair[0].agent_label != pair[1].agent_label)
     solved_by_cell = {cell: solved(tries) for cell, tries in tries_by_cell.items()}
     verdicts = paired_tests(
         [(solved_by_cell[reference], solved_by_cell[cell]) for cell, reference in pairs],

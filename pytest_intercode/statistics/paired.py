@@ -104,7 +104,7 @@ class Verdict:
     def _correction(self) -> str:
         if self.corrected is None:
             return ""
-        return f" ({_p(self.corrected)} with Holm's correction for {self.comparisons} comparisons)"
+        return f" ({_p(self.corrected)} by Holm's correction)"
 
 
 def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:

@@ -72,7 +72,7 @@ def test_the_correction_decides() -> None:
     assert first.corrected == 0.0625
     assert second.corrected == pytest.approx(3 * second.p)
     assert third.corrected == 1.0
-    assert "p 0.031 (0.062 with Holm's correction for 3 comparisons)" in first.sentence
+    assert "p 0.031 (0.062 by Holm's correction)" in first.sentence
 
 
 def test_a_pair_without_a_common_task_is_no_comparison() -> None:
