@@ -182,9 +182,8 @@ def _verdict(before: Run, after: Run) -> dict[str, Any]:
     pairs = pair_runs(before, after)
     if len(pairs) < 2:
         result = verdict(before, after)
-        sentence = result.sentence if result else ""
-        kind = result.kind if result else ""
-        return {"kind": kind, "sentence": sentence.removeprefix(f"{kind}: "), "cells": []}
+        kind, _, sentence = result.sentence.partition(": ") if result else ("", "", "")
+        return {"kind": kind, "sentence": sentence, "cells": []}
     verdicts = cell_verdicts(before, after)
     kind, _, sentence = describe_verdicts(verdicts).partition(": ")
     cells = [

@@ -62,8 +62,8 @@ def differences(
     """Compare the cells of a run, with Holm's correction over all of the comparisons.
 
     Of each agent every treatment is compared with the control, where there is one, and then of
-    each treatment every agent with every other. Cells that differ in both are not compared, as nothing
-    would say which of the two it is.
+    each treatment every agent with every other. Cells that differ in both are not compared, as
+    nothing would say which of the two it is.
 
     Args:
         tries_by_cell: the tries of each cell, as :func:`~pytest_intercode.results.cells.by_cell`

@@ -70,8 +70,9 @@ def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
     """
     function = node_id.partition("[")[0]
     user_defined = bool(function) and not function.endswith(_BUNDLED_TEST_SUFFIX)
-    # A project test is its own task: the suite is its module, and the id its function.
-    is_named = function == f"{suite}::{task.partition('[')[0]}"
+    # A project test is its own task: the suite is its module, and the id its function, with the
+    # number of its run.
+    is_named = function == f"{suite}::{task.partition('[')[0].partition(' #')[0]}"
     return TaskKey(env, suite, f"{task} ({function})" if user_defined and not is_named else task)
 
 

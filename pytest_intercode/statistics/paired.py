@@ -233,7 +233,7 @@ def paired_tests(
 ) -> list[Verdict]:
     """Make several comparisons, each task by task, with Holm's correction for their number.
 
-    A pair without a common task is no comparison, and does not count.
+    A pair without a common task is not compared, and does not count.
 
     Args:
         pairs: for each comparison the two sides, as for :func:`paired_test`.
