@@ -132,7 +132,7 @@ def _cells(run: Run) -> dict[str, Any] | None:
         ],
         "reports_tokens": any(summary.tokens for summary in summaries.values()),
         "reports_cost": any(summary.cost for summary in summaries.values()),
-        "heading": heading_of(cell_differences).removesuffix(":"),
+        "note": heading_of(cell_differences).removesuffix(":").removeprefix("cells "),
         "differences": cell_differences,
         "groups": [(grouping, _rates(run, grouping)) for grouping in ("env", "hardness")],
     }

@@ -264,7 +264,8 @@ function showFilters() {
   for (const select of at("selects").querySelectorAll("select")) select.value = chosen[select.dataset.choice];
   const all = tasks.index.tasks.length;
   const count = tasks.visible.length;
-  const counted = count === all ? several(all, "task") : `${count.toLocaleString("en")} of ${several(all, "task")}`;
+  const noun = tasks.index.tasks.some((task) => task.cell) ? "row" : "task"; // of two runs with several cells, a task in a cell
+  const counted = count === all ? several(all, noun) : `${count.toLocaleString("en")} of ${several(all, noun)}`;
   at("count").textContent = search.running ? `${counted}, searching trajectories` : counted;
   for (const head of at("head").firstElementChild.children) {
     const name = head.dataset.column;
