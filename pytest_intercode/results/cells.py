@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -20,8 +20,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = [
-    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "pair_cells", "pair_tries"),
-    *("program_of", "shorten"),
+    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "has_one_cell", "pair_cells"),
+    *("pair_tries", "program_of", "shorten"),
 ]
 
 CONTROL = "control"
@@ -122,6 +122,20 @@ def program_of(line: str) -> str:
     )
 
 
+def has_one_cell(records: Sequence[EpisodeRecord]) -> bool:
+    """Whether all episodes are of one cell, as those of most runs are; cheaper than asking each."""
+    if not records:
+        return True
+    agent, arguments = records[0].agent, records[0].agent_arguments
+    treatment = records[0].task.treatment
+    return all(
+        record.agent == agent
+        and record.task.treatment == treatment
+        and record.agent_arguments == arguments
+        for record in records
+    )
+
+
 def by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeRecord]]:
     """Return the tries of each cell of a run, by the cell's short name.
 
@@ -138,11 +152,12 @@ def group_by_cell(tries: Iterable[EpisodeRecord]) -> dict[Cell, list[EpisodeReco
     Agents are in the order of their items, where records know it, and else in the order of the
     records. So are treatments, but ``control`` is the first.
     """
+    tries = list(tries)
+    if has_one_cell(tries):
+        return {cell_of(tries[0]): tries} if tries else {}
     tries_by_cell: dict[Cell, list[EpisodeRecord]] = {}
     for record in tries:
         tries_by_cell.setdefault(cell_of(record), []).append(record)
-    if len(tries_by_cell) < 2:
-        return tries_by_cell
     return {cell: tries_by_cell[cell] for cell in _in_order(tries_by_cell)}
 
 

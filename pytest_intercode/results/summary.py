@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.results.cells import Cell, cell_of
+from pytest_intercode.results.cells import group_by_cell, has_one_cell
 from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.results.tries import by_task, key_of
 from pytest_intercode.statistics.rates import (
@@ -91,9 +91,10 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     costs = [record.usage.cost for record in tries if record.usage.cost is not None]
     outcomes = Counter(record.outcome for record in tries)
     # Of a task in two cells, such as of two agents, pass@k is not about both together.
-    counts = Counter(
-        (len(shares), sum(shares)) for task in tasks for shares in _by_cell(task).values()
-    )
+    task_groups = tasks
+    if not has_one_cell(graded):
+        task_groups = [tries_of_cell for task in tasks for tries_of_cell in group_by_cell(task).values()]
+    counts = Counter((len(task), sum(record.succeeded for record in task)) for task in task_groups)
     return Summary(
         tasks=len({key_of(record) for record in tries}),
         tries=len(tries),
@@ -138,13 +139,6 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
         for name in values[by]:
             grouped.setdefault(name or "-", []).append(record)
     return grouped
-
-
-def _by_cell(task: Iterable[EpisodeRecord]) -> dict[Cell, list[bool]]:
-    shares: dict[Cell, list[bool]] = {}
-    for record in task:
-        shares.setdefault(cell_of(record), []).append(record.succeeded)
-    return shares
 
 
 def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.results.cells import Cell, cell_of
+from pytest_intercode.results.cells import Cell, cell_of, has_one_cell
 
 __all__ = [
     "TaskKey",
@@ -89,9 +89,11 @@ def try_key_of(record: EpisodeRecord) -> TryKey:
 
 def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
     """Return the tries, in the order of the records that count."""
-    last: dict[TryKey, EpisodeRecord] = {}
+    records = list(records)
+    one_cell = has_one_cell(records)
+    last: dict[tuple[object, ...], EpisodeRecord] = {}
     for record in records:
-        key = try_key_of(record)
+        key = (key_of(record), record.task.repeat) if one_cell else try_key_of(record)
         last.pop(key, None)
         last[key] = record
     return list(last.values())
