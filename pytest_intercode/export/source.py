@@ -34,6 +34,7 @@ class Brief(NamedTuple):
     Attributes:
         name: the task's name, unique in the file among tasks, and fit for a file's name; where the
             file has several cells, with the cell behind it.
+        cell: the agent and the treatment, where the file has several cells; else empty.
         repeat: the number of the try.
         suite: the suite's name; the environment's where there is none.
         model: the model, as far as the agent's arguments say it.
@@ -44,6 +45,7 @@ class Brief(NamedTuple):
     """
 
     name: str
+    cell: str
     repeat: int
     suite: str
     model: str
@@ -86,7 +88,8 @@ class Source:
         self._lenient = warn is not None
         names = _Names(counting)
         self._brief_by_index = {
-            index: brief._replace(name=names.name(key)) for key, (index, brief) in counting.items()
+            index: brief._replace(name=names.name(key), cell=names.cells[key.cell])
+            for key, (index, brief) in counting.items()
         }
         self._length = 1 + max(self._brief_by_index)
         self.briefs = tuple(self._brief_by_index.values())
@@ -108,6 +111,7 @@ def _brief(record: EpisodeRecord, key: TryKey) -> Brief:
     """Return what is known of a try, without its name."""
     return Brief(
         name="",
+        cell="",
         repeat=record.task.repeat,
         suite=key.task.suite or key.task.env,
         model=record.agent_arguments.get("model", ""),
@@ -125,22 +129,26 @@ class _Names:
 
     Args:
         keys: the tries.
+
+    Attributes:
+        cells: what each cell is called; nothing where there is one.
     """
 
     def __init__(self, keys: Iterable[TryKey]) -> None:
         short_cells = shorten(dict.fromkeys(key.cell for key in keys))
-        self._labels = {
-            cell: f"-{short}" if len(short_cells) > 1 else "" for cell, short in short_cells.items()
+        self.cells = {
+            cell: str(short) if len(short_cells) > 1 else "" for cell, short in short_cells.items()
         }
         self._names: dict[tuple[TaskKey, str], str] = {}
         self._taken: set[str] = set()
         self._counts: Counter[str] = Counter()
 
     def name(self, key: TryKey) -> str:
-        task, label = key.task, self._labels[key.cell]
+        task, label = key.task, self.cells[key.cell]
         if (task, label) not in self._names:
             short, whole = (
-                _sanitize(f"{text}{label}") for text in (task.task, f"{task.suite}:{task.task}")
+                _sanitize("-".join(filter(None, (text, label))))
+                for text in (task.task, f"{task.suite}:{task.task}")
             )
             name = whole if short.casefold() in self._taken else short
             while name.casefold() in self._taken:

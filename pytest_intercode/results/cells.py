@@ -20,8 +20,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = [
-    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "has_one_cell", "pair_cells"),
-    *("pair_tries", "program_of", "shorten"),
+    *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "has_one_cell", "make_cell"),
+    *("pair_cells", "pair_tries", "program_of", "shorten"),
 ]
 
 CONTROL = "control"
@@ -65,7 +65,18 @@ class Cell(NamedTuple):
 
 def cell_of(record: EpisodeRecord) -> Cell:
     """Return the cell of an episode, with all arguments of its agent."""
-    return _make_cell(record.agent, record.task.treatment, tuple(record.agent_arguments.items()))
+    return make_cell(record.agent, record.agent_arguments, record.task.treatment)
+
+
+def make_cell(agent: str, arguments: Mapping[str, str], treatment: str = "") -> Cell:
+    """Return the cell of an agent that is named and a treatment; keys and passwords are hidden.
+
+    Args:
+        agent: the agent as the user named it.
+        arguments: what it is made with.
+        treatment: the name of the treatment; empty where there is no choice.
+    """
+    return _make_cell(agent, treatment, tuple(arguments.items()))
 
 
 @lru_cache(_MAX_KEPT)

@@ -93,7 +93,9 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     # Of a task in two cells, such as of two agents, pass@k is not about both together.
     task_groups = tasks
     if not has_one_cell(graded):
-        task_groups = [tries_of_cell for task in tasks for tries_of_cell in group_by_cell(task).values()]
+        task_groups = [
+            tries_of_cell for task in tasks for tries_of_cell in group_by_cell(task).values()
+        ]
     counts = Counter((len(task), sum(record.succeeded for record in task)) for task in task_groups)
     return Summary(
         tasks=len({key_of(record) for record in tries}),

@@ -1,4 +1,4 @@
-"""The examples of docs/statistics.md, as they stand there."""
+"""What docs/statistics.md says of several agents and treatments: its example and its numbers."""
 
 from __future__ import annotations
 
