@@ -32,9 +32,9 @@ def cell_labels(cells: Sequence[Cell]) -> tuple[list[str], dict[Cell, list[str]]
         "agent": [cell.agent_label for cell in cells],
         "treatment": [cell.treatment or _ABSENT for cell in cells],
     }
-    shown = {heading: values for heading, values in names.items() if len(set(values)) > 1}
-    rows = zip(*shown.values(), strict=True)
-    return list(shown), {cell: list(row) for cell, row in zip(cells, rows, strict=True)}
+    columns = {heading: values for heading, values in names.items() if len(set(values)) > 1}
+    rows = zip(*columns.values(), strict=True)
+    return list(columns), {cell: list(row) for cell, row in zip(cells, rows, strict=True)}
 
 
 def result_rows(tries_by_cell: Mapping[Cell, _Tries]) -> tuple[list[list[str]], int]:
@@ -90,9 +90,9 @@ def difference_lines(tries_by_cell: Mapping[Cell, _Tries]) -> list[str]:
     cell_differences = differences(tries_by_cell)
     if not cell_differences:
         return []
-    shown = _select(cell_differences)
-    lines = [heading_of(cell_differences), *(f"  {pair.sentence}" for pair in shown)]
-    if hidden_count := len(cell_differences) - len(shown):
+    selected = _select(cell_differences)
+    lines = [heading_of(cell_differences), *(f"  {pair.sentence}" for pair in selected)]
+    if hidden_count := len(cell_differences) - len(selected):
         pairs = pluralize(hidden_count, "pair")
         lines.append(f"  ... and {pairs} more without a significant difference")
     return lines
@@ -100,16 +100,16 @@ def difference_lines(tries_by_cell: Mapping[Cell, _Tries]) -> list[str]:
 
 def _select(cell_differences: Sequence[CellDifference]) -> list[CellDifference]:
     """Return the comparisons that have a line, in their order: all that are significant."""
-    shown = []
+    selected = []
     significant = sum(_is_significant(difference) for difference in cell_differences)
     remaining = max(0, _MAX_DIFFERENCES - significant)
     for difference in cell_differences:
         if _is_significant(difference):
-            shown.append(difference)
+            selected.append(difference)
         elif remaining:
-            shown.append(difference)
+            selected.append(difference)
             remaining -= 1
-    return shown
+    return selected
 
 
 def _is_significant(difference: CellDifference) -> bool:

@@ -82,8 +82,8 @@ def make_cell(agent: str, arguments: Mapping[str, str], treatment: str = "") -> 
 @lru_cache(_MAX_KEPT)
 def _make_cell(agent: str, treatment: str, arguments: tuple[tuple[str, str], ...]) -> Cell:
     recipe = _INSTALLED.fullmatch(agent)
-    shown = sorted(shown_arguments(dict(arguments)).items())
-    return Cell(recipe[1] if recipe else agent, treatment, tuple(shown))
+    visible_arguments = sorted(shown_arguments(dict(arguments)).items())
+    return Cell(recipe[1] if recipe else agent, treatment, tuple(visible_arguments))
 
 
 def shorten(cells: Iterable[Cell]) -> dict[Cell, Cell]:
@@ -243,7 +243,7 @@ def pair_tries(
 
 
 def _by_name(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    named: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+    cells_by_name: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     for cell in cells:
-        named[cell.agent, cell.treatment].append(cell)
-    return named
+        cells_by_name[cell.agent, cell.treatment].append(cell)
+    return cells_by_name

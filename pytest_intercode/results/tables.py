@@ -91,9 +91,9 @@ def markdown(tries: list[EpisodeRecord]) -> list[str]:
 
 
 def _markdown_table(rows: Sequence[Sequence[str]], label_count: int) -> list[str]:
-    heading, *others = rows
+    heading, *body = rows
     rule = ["---"] * label_count + ["---:"] * (len(heading) - label_count)
-    return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *others)]
+    return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *body)]
 
 
 def detailed_table(tries: list[EpisodeRecord]) -> list[str]:

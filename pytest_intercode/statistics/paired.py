@@ -80,8 +80,8 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict for people, in one line."""
         if self.tasks == 0:
-            both = "both" if self.symmetric else "both runs"
-            return f"too few samples: no task has a graded try in {both}"
+            sides = "both" if self.symmetric else "both runs"
+            return f"too few samples: no task has a graded try in {sides}"
         low, high = self.interval
         tasks = "1 common task" if self.tasks == 1 else f"{self.tasks} common tasks"
         numbers = (
@@ -247,7 +247,7 @@ def paired_tests(
     for name, value in (("level", level), ("smallest", smallest)):
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value}, and has to be between 0 and 1")
-    measured = [_measure(before, after) for before, after in pairs]
+    measured = [_measure(*pair) for pair in pairs]
     compared = [pair for pair in measured if pair.changes]
     if len(compared) < 2:
         return [_decide(pair, None, 1, level, smallest, symmetric) for pair in measured]
