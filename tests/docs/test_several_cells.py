@@ -21,13 +21,10 @@ def test_examples() -> None:
 
 
 def test_how_many_tasks_are_the_least_for_several_comparisons() -> None:
-    least = {1: 6, 2: 7, 4: 8, 5: 8, 10: 9}
-    for comparisons, tasks in least.items():
-        assert (
-            comparisons * mcnemar_exact(tasks, 0)
-            <= 0.05
-            < comparisons * mcnemar_exact(tasks - 1, 0)
-        )
+    most = {6: 1, 7: 3, 8: 6, 9: 12}
+    for tasks, comparisons in most.items():
+        p = mcnemar_exact(tasks, 0)
+        assert comparisons * p <= 0.05 < (comparisons + 1) * p
 
 
 def test_five_tries_of_one_task() -> None:
