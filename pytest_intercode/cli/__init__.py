@@ -20,6 +20,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
     "check": "pytest_intercode.cli.check",
+    "comment": "pytest_intercode.cli.comment",
     "compare": "pytest_intercode.cli.compare",
     "convert": "pytest_intercode.cli.convert",
     "doctor": "pytest_intercode.cli.doctor",
