@@ -27,6 +27,7 @@ _COMMANDS = {
     "export": "pytest_intercode.cli.export",
     "fetch": "pytest_intercode.cli.fetch",
     "grade": "pytest_intercode.cli.grade",
+    "init": "pytest_intercode.cli.init",
     "kit": "pytest_intercode.cli.kit",
     "merge": "pytest_intercode.cli.merge",
     "prompts": "pytest_intercode.cli.prompts",
