@@ -278,18 +278,13 @@ def _reasons(tries: Sequence[EpisodeRecord]) -> list[str]:
 
 def _cells(run: Run, compared: ComparedCells | None) -> _List:
     """Return the rates by agent and treatment, where there are several."""
-    before = compared.before.tries if compared else []
-    sides = {cell: tries for cell, tries in pair_tries(before, run.tries).items() if tries[1]}
+    baseline = compared.before.tries if compared else []
+    sides = {cell: tries for cell, tries in pair_tries(baseline, run.tries).items() if tries[1]}
     if len(sides) < 2:
         return _List([], [], "cell")
     names, labels = cell_labels(list(sides))
-    heading = [
-        *names,
-        "solved",
-        "rate",
-        "95% interval",
-        *(["before", "verdict"] if compared else []),
-    ]
+    heading = [*names, "solved", "rate", "95% interval"]
+    heading += ["before", "verdict"] if compared else []
     rows = []
     for cell, (old_tries, tries) in sides.items():
         summary = summarise(tries)
@@ -327,14 +322,14 @@ def _usage(run: Run, compared: ComparedCells | None) -> _List:
     items = [f"- in all: {summary.tokens:,.0f} tokens{cached}{cost}"]
     if compared is not None and compared.verdicts:
         common = [part.groups()[-1] for part in compared.cells.values()]
-        before, after = [group.before for group in common], [group.after for group in common]
-        tokens = _mean([part.tokens for part in after], after)
-        old_tokens = _mean([part.tokens for part in before], before)
+        old, new = [group.before for group in common], [group.after for group in common]
+        tokens = _mean([part.tokens for part in new], new)
+        old_tokens = _mean([part.tokens for part in old], old)
         facts = [f"{tokens:,.0f} tokens{_against(tokens, old_tokens, ',.0f')}"]
-        costs = [part.cost for part in after if part.cost is not None]
+        costs = [part.cost for part in new if part.cost is not None]
         if costs:
-            mean = _mean(costs, after)
-            old_mean = _mean([part.cost for part in before if part.cost is not None], before)
+            mean = _mean(costs, new)
+            old_mean = _mean([part.cost for part in old if part.cost is not None], old)
             facts.append(f"cost {mean:.4f}{_against(mean, old_mean, '.4f')}")
         items.append(f"- for each try of common tasks: {'; '.join(facts)}")
     return _List(["**Used up**", ""], items, "line")
@@ -374,16 +369,17 @@ def _fit(head: Sequence[str], lists: Sequence[_List], foot: Sequence[str], max_b
     room -= sum(_size(["", *part.head, "", ""]) + _MAX_REMAINDER for part in lists)
     lines = [*head]
     for part in lists:
-        kept: list[str] = []
+        shown_items: list[str] = []
         for item in part.items[:_MAX_ITEMS]:
             if room < _size([item]):
                 break
             room -= _size([item])
-            kept.append(item)
-        hidden_count = len(part.items) - len(kept)
+            shown_items.append(item)
+        hidden_count = len(part.items) - len(shown_items)
         plural = part.plural or f"{part.noun}s"
         remainder = pluralize(hidden_count, f"more {part.noun}", f"more {plural}")
-        lines += ["", *part.head, *kept, *(["", f"... and {remainder}"] if hidden_count else [])]
+        lines += ["", *part.head, *shown_items]
+        lines += ["", f"... and {remainder}"] if hidden_count else []
     return "\n".join([*lines, "", *foot, ""])
 
 
