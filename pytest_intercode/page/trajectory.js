@@ -20,7 +20,9 @@ function closeTask() {
 // Show what the address says.
 async function showTask() {
   const dialog = at("trajectory");
-  const task = chosen.open ? tasks.index.tasks.find((each) => each.key === chosen.open) : null;
+  // A link of a comment names task and cell, whether the page is of one run or of two.
+  const keys = [chosen.open, `${chosen.open}/${chosen.cell}`];
+  const task = chosen.open ? tasks.index.tasks.find((each) => keys.includes(each.key)) : null;
   const showing = ++view.showing;
   view.task = task;
   if (!task) {

@@ -73,6 +73,11 @@ class ComparedCells:
         }
 
     @property
+    def kind(self) -> Kind:
+        """The verdict on the whole, in a word."""
+        return _whole_kind(self.verdicts) if self.single is None else self.single.verdict.kind
+
+    @property
     def regressed(self) -> bool:
         """Whether the newer run is worse: at least one cell is."""
         return any(verdict.kind == "regressed" for verdict in self.verdicts.values())
@@ -103,7 +108,7 @@ class ComparedCells:
             "before": run_data(self.before),
             "after": run_data(self.after),
             "warnings": self.warnings(),
-            "verdict": {"kind": _whole_kind(self.verdicts), "sentence": self.sentence},
+            "verdict": {"kind": self.kind, "sentence": self.sentence},
             "cells": [
                 {"agent": cell.agent_label, "treatment": cell.treatment, **compared.data()}
                 for cell, compared in self.cells.items()

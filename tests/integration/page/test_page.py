@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.page import write
+from pytest_intercode.results.cells import Cell
+from pytest_intercode.results.comment import Links
 from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tries import key_of
 from tests.support import page_rows
 from tests.support.browser import Browser, chromium
 
@@ -190,6 +194,21 @@ def test_two_runs_have_a_row_for_each_task_and_cell(
     assert set(browser.evaluate(only)) == {"only before"}
     open_in_dialog(browser)
     assert "not played in this run" in browser.evaluate(f"{DIALOG}.textContent")
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_link_of_a_comment_names_task_and_cell(
+    browser: Browser, cells: tuple[Path, Path], page: int
+) -> None:
+    """It does not depend on whether the page is of one run, or of two."""
+    key = key_of(from_row(page_rows.run(20)[0]))
+    links = Links(page="https://pages.example/report.html")
+    address = links.task(key, Cell("claude", "skill"))
+    browser.open(cells[page], address.removeprefix(links.page))
+    browser.wait(f"{DIALOG}.open")
+    text = browser.evaluate(f"{DIALOG}.textContent")
+    assert key.task in text
+    assert re.search("claude-?skill", text)
 
 
 # -- a thousand
