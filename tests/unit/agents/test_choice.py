@@ -88,7 +88,7 @@ def test_arguments_of_its_own_come_first() -> None:
         (["a:codex", "codex"], ["a:codex", "codex"]),
         (["a:Agent:x=1", "a:Agent:x=2"], ["Agent:x=1", "Agent:x=2"]),
         (["installed:codex", "installed:my/recipe.toml"], ["codex", "installed:recipe.toml"]),
-        (["installed:codex", "codex"], ["installed:codex", "codex"]),
+        (["installed:codex:model=a", "codex:model=b"], ["codex:model=a", "codex:model=b"]),
         (
             ["command:env A=b python3 -u x/agent.py --fast", "mcp:codex exec {prompt}"],
             ["command:agent.py", "mcp:codex"],
