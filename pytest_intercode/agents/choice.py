@@ -7,14 +7,12 @@ What takes a command line or a file cannot, as nothing tells them from the rest 
 from __future__ import annotations
 
 import re
-import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 
 from pytest_intercode.agents.loader import BUILT_IN
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.results.cells import make_cell, shorten
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = ["AgentChoice", "choose_agents", "parse_agent"]
@@ -22,13 +20,8 @@ __all__ = ["AgentChoice", "choose_agents", "parse_agent"]
 _KEY = r"[A-Za-z_][\w.-]*"
 _ARGUMENTS = re.compile(rf":(?=\s*{_KEY}\s*=)")  # what separates a name from its arguments
 _ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
-_RECIPE = re.compile(r"installed:([\w-]+)")  # one of ours, which needs no prefix
-# What is behind the colon of these is a part of the name.
-_COMMAND_LINES, _FILES = ("command", "mcp"), ("replay", "installed")
-# Words of a command line that start a program and are not it.
-_STARTERS = re.compile(
-    r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
-)
+# What is behind the colon of these is a command line.
+_COMMAND_LINES = ("command", "mcp")
 
 
 @dataclass(frozen=True)
@@ -130,68 +123,22 @@ def choose_agents(
         AgentLoadError: two are the same, or could not be told apart in records.
     """
     choices = [replace(choice, arguments={**shared, **choice.arguments}) for choice in requested]
+    cells = [make_cell(choice.name, choice.arguments) for choice in choices]
     for position, choice in enumerate(choices):
-        for earlier in choices[:position]:
-            if choice == earlier:
-                raise AgentLoadError(
-                    f"--intercode-agent={choice}: this agent is given twice; for several tries at "
-                    "each task there is --intercode-repeat"
-                )
-            if choice.name == earlier.name and _shown(choice) == _shown(earlier):
-                raise AgentLoadError(
-                    f"--intercode-agent={choice}: two agents differ in nothing but a key, which no "
-                    "result shows; play them in two runs"
-                )
+        if cells[position] not in cells[:position]:
+            continue
+        earlier = choices[cells.index(cells[position])]
+        if choice.arguments == earlier.arguments:
+            raise AgentLoadError(
+                f"--intercode-agent={choice}: this agent is given twice; for several tries at "
+                "each task there is --intercode-repeat"
+            )
+        raise AgentLoadError(
+            f"--intercode-agent={choice}: two agents differ in nothing but a key, which no "
+            "result shows; play them in two runs"
+        )
+    short_cells = shorten(cells)
     return tuple(
-        replace(choice, label=label)
-        for choice, label in zip(choices, _labels(choices), strict=True)
-    )
-
-
-def _labels(choices: Sequence[AgentChoice]) -> list[str]:
-    """Return labels that are as short as tells agents apart.
-
-    Of ``module:Attr`` and ``path/to/file.py:Attr`` the attribute remains, and of a command line its
-    program, where no other agent is called so. Of the arguments those remain in which agents of one
-    name differ.
-    """
-    counts = Counter(map(_shorten, dict.fromkeys(choice.name for choice in choices)))
-    labels = []
-    for choice in choices:
-        short_name = _shorten(choice.name)
-        name = short_name if counts[short_name] == 1 else choice.name
-        same_name = [_shown(namesake) for namesake in choices if namesake.name == choice.name]
-        common = set.intersection(*same_name)
-        arguments = [f"{key}={value}" for key, value in sorted(_shown(choice) - common)]
-        labels.append(f"{name}:{','.join(arguments)}" if arguments else name)
-    return labels
-
-
-def _shown(choice: AgentChoice) -> set[tuple[str, str]]:
-    """Return the arguments of an agent as results have them."""
-    return set(shown_arguments(choice.arguments).items())
-
-
-def _shorten(name: str) -> str:
-    """Return the shortest name of an agent."""
-    head, _, rest = name.partition(":")
-    if head in _COMMAND_LINES:
-        return f"{head}:{_program(rest)}"
-    if recipe := _RECIPE.fullmatch(name):
-        return recipe[1]
-    if head in _FILES:
-        return f"{head}:{PurePosixPath(rest).name}"
-    attribute = _ATTRIBUTE.fullmatch(name)
-    return attribute[1] if attribute else name
-
-
-def _program(line: str) -> str:
-    """Return the name of the program that a command line starts, behind what starts it."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    names = [PurePosixPath(word).name for word in words if word]
-    return next(
-        (name for name in names if not _STARTERS.fullmatch(name)), names[0] if names else ""
+        replace(choice, label=short_cells[cell].agent_label)
+        for choice, cell in zip(choices, cells, strict=True)
     )

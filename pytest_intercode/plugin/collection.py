@@ -20,6 +20,7 @@ from pytest_intercode.plugin.marks import make_agent_marks, make_mark, may_be_ma
 from pytest_intercode.plugin.order import OUR_FIXTURES
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, agent_choices, run_of
 from pytest_intercode.plugin.workarounds import show_root_fixtures
+from pytest_intercode.results.cells import make_cell
 
 __all__ = ["BundledSuites", "Suite", "parametrize"]
 
@@ -207,7 +208,8 @@ def _make_marks(
     skip = task.skip or (task.gold_skip if plays_gold else None)
     skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
     baseline = run.baseline
-    baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
+    cell = agent if agent is None else make_cell(agent.name, agent.arguments, task.treatment)
+    baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid, cell)
     # What is wrong with a task's gold is acknowledged in its audit.
     may_fail = None if run.settings.audit else task.xfail or baseline_reason
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, agent, may_fail, skip)

@@ -88,7 +88,6 @@ def test_arguments_of_its_own_come_first() -> None:
         (["a:codex", "codex"], ["a:codex", "codex"]),
         (["a:Agent:x=1", "a:Agent:x=2"], ["Agent:x=1", "Agent:x=2"]),
         (["installed:codex", "installed:my/recipe.toml"], ["codex", "installed:recipe.toml"]),
-        (["installed:codex", "codex"], ["installed:codex", "codex"]),
         (
             ["command:env A=b python3 -u x/agent.py --fast", "mcp:codex exec {prompt}"],
             ["command:agent.py", "mcp:codex"],
@@ -109,6 +108,7 @@ def test_labels_are_as_short_as_tells_agents_apart(written: list[str], expected:
     ("written", "shared", "message"),
     [
         (["codex", "claude", "codex"], {}, "codex: this agent is given twice"),
+        (["installed:codex", "codex"], {}, "codex: this agent is given twice"),
         (["codex:model=a", "codex"], {"model": "a"}, "codex:model=a: this agent is given twice"),
         (
             ["react:api_key=s", "react:api_key=t"],
