@@ -296,3 +296,26 @@ def test_a_mistake_ends_the_run_before_anything_runs(
     assert fnmatch(error, f"ERROR: {message}"), error
     written = pytester.path / "r.jsonl"
     assert not written.exists() or not written.read_text()
+
+
+@pytest.mark.usefixtures("pretend")
+def test_several_agents_are_compared_and_judged_each_by_itself(pytester: pytest.Pytester) -> None:
+    first = pytester.runpytest("suite.yaml", *BOTH, "--intercode-results=main.jsonl")
+    first.stdout.fnmatch_lines(
+        [
+            "agent  *tasks  solved  *",
+            "Solver * 3 * 3  100.0% *",
+            "Idle * 3 * 0 * 0.0% *",
+            "suite * task * Solver * Idle*",
+            "cells compared, task by task:",
+            "  Idle against Solver: too few samples: *",
+        ]
+    )
+    again = pytester.runpytest("suite.yaml", *BOTH, "--intercode-baseline=main.jsonl")
+    again.assert_outcomes(passed=3, xfailed=3)  # only what the same agent did not solve may fail
+    again.stdout.fnmatch_lines(
+        [
+            "gate: Solver compared with main.jsonl: too few samples: *Holm's correction*",
+            "gate: Idle compared with main.jsonl: too few samples: *",
+        ]
+    )

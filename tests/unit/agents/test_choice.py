@@ -109,6 +109,7 @@ def test_labels_are_as_short_as_tells_agents_apart(written: list[str], expected:
     ("written", "shared", "message"),
     [
         (["codex", "claude", "codex"], {}, "codex: this agent is given twice"),
+        (["installed:codex", "codex"], {}, "codex: this agent is given twice"),
         (["codex:model=a", "codex"], {"model": "a"}, "codex:model=a: this agent is given twice"),
         (
             ["react:api_key=s", "react:api_key=t"],
