@@ -1,0 +1,483 @@
+"""Shell text as the simple commands in it, in the order of the text. Pure: nothing is run.
+
+The grammar is tree-sitter's of Bash. A command is found wherever it stands: in lists, pipelines,
+subshells, loops and substitutions, in the text that a shell is given (``bash -c``, here-documents,
+``eval``), and behind programs that run another (``sudo``, ``env``, ``xargs``). What a script file holds
+is not in the text.
+
+The text is an agent's, so it may be anything: its length, its nesting and the number of its commands
+have bounds, and what is beyond them is left out and said (``ShellText.complete``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.projects.programs import SHELLS, base_name, read_shell_call, readings
+from pytest_intercode.system.extras import has_extra, need
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+__all__ = ["ShellCommand", "ShellText", "Word", "parse_shell"]
+
+MAX_TEXT = 256 * 1024  # bytes; agents write files by here-documents, so it is more than people type
+_MAX_COMMANDS = 5_000
+_MAX_DEPTH = 80  # of nodes in each other; Python's own limit is far off
+_MAX_TEXTS = 8  # shell texts in each other
+
+StatusLink: TypeAlias = Literal["equal", "success", "none"]
+"""What the exit status of a text says of one of its commands: it is the command's own; the command
+succeeded if the text did; nothing."""
+
+_GLOB = re.compile(r"[*?\[]|^~|\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED_ESCAPE = re.compile(r'\\([$`"\\\n])')
+_DOCUMENT_ESCAPE = re.compile(r"\\([$`\\\n])")
+_ANSI_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|c(.)|(.))",
+    re.DOTALL,
+)
+_ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r"}
+_ANSI |= {"t": "\t", "v": "\v"}
+_ENDS_TEXT = frozenset(("exit", "return", "exec"))
+_EXPANSIONS = frozenset(("command_substitution", "process_substitution"))
+_STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
+
+
+class Word(str):
+    """A word of a command as its program gets it, without quotes.
+
+    Attributes:
+        expands: the shell makes something else of it (``$X``, ``*.py``, ``{a,b}``); it is as in the
+            text there.
+    """
+
+    __slots__ = ("expands",)
+    expands: bool
+
+    def __new__(cls, text: str, expands: bool = False) -> Word:
+        """Make a word."""
+        word = super().__new__(cls, text)
+        word.expands = expands
+        return word
+
+
+class ShellCommand(NamedTuple):
+    """A simple command of a text.
+
+    Attributes:
+        readings: its words; behind them those of the command that it runs, as ``sudo`` does, to the
+            innermost. Leading assignments and redirections are left out.
+        text: as it is written.
+        link: what the exit status of the whole text says of it.
+        function: the function in whose body it stands; empty for none. It runs if that is called.
+    """
+
+    readings: tuple[tuple[Word, ...], ...]
+    text: str
+    link: StatusLink
+    function: str = ""
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The words of the innermost command."""
+        return self.readings[-1]
+
+
+class ShellText(NamedTuple):
+    """The commands of a text.
+
+    Attributes:
+        commands: in the order of the text.
+        complete: it is all that is in the text; False where Bash could not parse it, or it is
+            beyond the bounds.
+    """
+
+    commands: tuple[ShellCommand, ...]
+    complete: bool
+
+
+def parse_shell(text: str) -> ShellText:
+    """Return the commands of a shell's text, as far as it can be parsed.
+
+    Raises:
+        ConfigurationError: the parser is not installed.
+    """
+    reader = _Reader()
+    reader.read_text(text, "equal")
+    return ShellText(tuple(reader.commands), reader.complete)
+
+
+@cache
+def _parser() -> Parser:
+    if not has_extra("project"):
+        raise ConfigurationError(need("project", "reading what an agent ran"))
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a node stands.
+
+    Attributes:
+        link: what the exit status of the whole text says of it.
+        function: the function in whose body it stands.
+        document: what is on its standard input, as far as the text says it.
+    """
+
+    link: StatusLink
+    function: str = ""
+    document: str | None = None
+
+    def with_link(self, link: StatusLink) -> _Place:
+        """Return the place of a part that has another link, and no input of its own."""
+        return _Place(link, self.function)
+
+    @property
+    def weakened(self) -> _Place:
+        """The place of a command that has succeeded if the text has."""
+        return self.with_link("none" if self.link == "none" else "success")
+
+    @property
+    def unknown(self) -> _Place:
+        """The place of a command whose status the text's does not tell."""
+        return self.with_link("none")
+
+
+class _Reader:
+    """Collects the commands of one text, and of those in it.
+
+    Attributes:
+        commands: those so far.
+        complete: nothing was left out.
+    """
+
+    def __init__(self) -> None:
+        self.commands: list[ShellCommand] = []
+        self.complete = True
+        self._data = b""
+        self._texts = 0  # in each other, now
+        self._depth = 0
+        self._stops = False  # set -e
+        self._pipefail = False
+
+    def read_text(
+        self, text: str, link: StatusLink, function: str = "", *, stops: bool = False
+    ) -> None:
+        """Read a text to its end; one in another has options of its own."""
+        if self._texts >= _MAX_TEXTS:
+            self.complete = False
+            return
+        data = text.replace("\0", "").encode("utf-8", "backslashreplace")
+        if len(data) > MAX_TEXT:
+            data, self.complete = data[:MAX_TEXT], False
+        outer = self._data, self._stops, self._pipefail
+        self._data, self._stops, self._pipefail = data, stops, False
+        self._texts += 1
+        root = _parser().parse(data).root_node
+        self.complete = self.complete and not root.has_error
+        self._visit(root, _Place(link, function))
+        self._texts -= 1
+        self._data, self._stops, self._pipefail = outer
+
+    # -- nodes
+
+    def _visit(self, node: Node, place: _Place) -> None:
+        if self._depth >= _MAX_DEPTH or len(self.commands) >= _MAX_COMMANDS:
+            self.complete = False
+            return
+        self._depth += 1
+        kind = node.type
+        if kind in _STATEMENTS:
+            self._visit_statements(node, place.unknown if kind == "ERROR" else place)
+        elif kind == "list":
+            self._visit_list(node, place)
+        elif kind == "pipeline":
+            self._visit_pipeline(node, place)
+        elif kind == "redirected_statement":
+            self._visit_redirected(node, place)
+        elif kind == "command":
+            self._visit_command(node, place, node.end_byte)
+        elif kind in ("declaration_command", "unset_command"):
+            self._visit_declaration(node, place)
+        elif kind == "function_definition":
+            self._visit_function(node)
+        else:
+            for child in node.named_children:
+                self._visit(child, place.unknown)
+        self._depth -= 1
+
+    def _visit_statements(self, node: Node, place: _Place) -> None:
+        """Visit statements that follow each other: the status is that of the last."""
+        children = [child for child in node.children if child.type != "comment"]
+        last = max((n for n, child in enumerate(children) if child.is_named), default=-1)
+        ended = False
+        for number, child in enumerate(children):
+            if not child.is_named:
+                continue
+            in_background = number + 1 < len(children) and children[number + 1].type == "&"
+            if ended or in_background:
+                child_place = place.unknown
+            elif self._stops:
+                child_place = place.weakened
+            else:
+                child_place = place if number == last else place.unknown
+            self._visit(child, child_place)
+            ended = ended or self._name_of(child) in _ENDS_TEXT
+
+    def _visit_list(self, node: Node, place: _Place) -> None:
+        """Visit ``a && b || c``, which is ``(a && b) || c``; long ones are deep in the tree."""
+        parts: list[Node] = []
+        all_and = True
+        while node.type == "list":
+            all_and = all_and and any(child.type == "&&" for child in node.children)
+            *left, right = node.named_children or [node]
+            parts.append(right)
+            if not left or right is node:
+                break
+            parts += reversed(left[1:])
+            node = left[0]
+        if node.type != "list":
+            parts.append(node)
+        # All have succeeded if the list has; of a list that failed, nothing says which did.
+        for part in reversed(parts):
+            self._visit(part, place.weakened if all_and else place.unknown)
+
+    def _visit_pipeline(self, node: Node, place: _Place) -> None:
+        parts = node.named_children
+        for number, part in enumerate(parts):
+            if self._pipefail:
+                part_place = place.weakened
+            else:
+                part_place = place if number == len(parts) - 1 else place.unknown
+            self._visit(part, part_place)
+
+    def _visit_redirected(self, node: Node, place: _Place) -> None:
+        body = node.child_by_field_name("body")
+        redirects = [child for child in node.named_children if child != body]
+        documents = [child for child in redirects if child.type == "heredoc_redirect"]
+        extra, end, document = [], node.start_byte if body is None else body.end_byte, None
+        for redirect in redirects:
+            if redirect.type == "heredoc_redirect":
+                document = self._document(redirect)
+                start = next((c for c in redirect.children if c.type == "heredoc_start"), redirect)
+                end = max(end, start.end_byte)
+                extra += redirect.children_by_field_name("argument")
+            else:
+                if redirect.type == "herestring_redirect":
+                    document = "".join(self._word(child) for child in redirect.named_children)
+                end = max(end, redirect.end_byte)
+                extra += redirect.children_by_field_name("destination")[1:]
+        body_place = place
+        rest = [part for redirect in documents for part in self._after_document(redirect)]
+        if rest:  # ``cat <<EOF && b`` and ``cat <<EOF | b`` have the rest of the line in there
+            body_place = place.unknown
+        body_place = _Place(body_place.link, place.function, document)
+        if body is not None and body.type == "command":
+            self._visit_command(body, body_place, end, extra)
+        elif body is not None:
+            self._visit(body, body_place)
+        is_shown = body is not None and self._name_of(body) == "cat"
+        for part in rest:
+            self._visit(part, _Place("none", place.function, document if is_shown else None))
+        for redirect in redirects:
+            for child in redirect.named_children:
+                if child not in rest and child not in extra:
+                    self._visit(child, place.unknown)
+
+    def _document(self, redirect: Node) -> str:
+        """Return a here-document as the command reads it, with its expansions as they are."""
+        start = next((c for c in redirect.children if c.type == "heredoc_start"), None)
+        bodies = [child for child in redirect.children if child.type == "heredoc_body"]
+        text = "".join(map(self._source, bodies))
+        is_quoted = start is not None and set(self._source(start)) & set("'\"\\")
+        return text if is_quoted else _DOCUMENT_ESCAPE.sub(_unescape, text)
+
+    @staticmethod
+    def _after_document(redirect: Node) -> list[Node]:
+        """Return the commands behind the sign of a here-document, which are in its node."""
+        own = ("heredoc_start", "heredoc_body", "heredoc_end", "file_redirect", "herestring_redirect")
+        arguments = redirect.children_by_field_name("argument")
+        return [
+            child
+            for child in redirect.named_children
+            if child.type not in (*own, "file_descriptor", "comment") and child not in arguments
+        ]
+
+    def _visit_declaration(self, node: Node, place: _Place) -> None:
+        """Visit ``export X=1``, ``local``, ``unset`` and the like, which the grammar sets apart."""
+        words = tuple(Word(self._source(child)) for child in node.children)
+        self._add((words,), node, node.end_byte, place)
+        for child in node.named_children:
+            self._visit(child, place.unknown)
+
+    def _visit_function(self, node: Node) -> None:
+        name = node.child_by_field_name("name")
+        body = node.child_by_field_name("body")
+        if body is not None:
+            self._visit(body, _Place("none", "" if name is None else self._source(name)))
+
+    # -- a command
+
+    def _visit_command(
+        self, node: Node, place: _Place, end: int, extra: Sequence[Node] = ()
+    ) -> None:
+        """Add a simple command, and those in its words.
+
+        Args:
+            node: the command.
+            place: where it stands.
+            end: where its text ends, with its redirections.
+            extra: words of it that stand behind a redirection.
+        """
+        parts = self._parts(node, extra)
+        words = tuple(map(self._word, parts))
+        for child in node.named_children:
+            if child.type == "herestring_redirect":
+                document = "".join(self._word(part) for part in child.named_children)
+                place = _Place(place.link, place.function, document)
+        texts: list[tuple[str, bool]] = []
+        in_texts: set[int] = set()  # positions of words that are shell text
+        if words:
+            all_readings = tuple(map(tuple, readings(words)))
+            link = place.link
+            if any(base_name(reading[0]) == "xargs" for reading in all_readings[:-1]):
+                link = place.weakened.link
+            self._add(all_readings, node, end, place.with_link(link))
+            texts, in_texts = self._texts_of(all_readings[-1], len(words), place)
+        for position, part in enumerate(parts):
+            if position not in in_texts:
+                self._visit(part, place.unknown)
+        for child in node.named_children:
+            if child not in parts and child.type != "command_name":
+                self._visit(child, place.unknown)
+        for text, stops in texts:
+            self.read_text(text, place.link, place.function, stops=stops)
+
+    def _parts(self, node: Node, extra: Sequence[Node]) -> list[Node]:
+        """Return the nodes of a command's words."""
+        parts: list[Node] = []
+        for child in node.children:
+            if child.type == "command_name":
+                parts += child.children or [child]
+            elif child.type == "file_redirect":
+                if parts:
+                    parts += child.children_by_field_name("destination")[1:]
+            elif child.type not in ("variable_assignment", "herestring_redirect", "comment"):
+                parts.append(child)
+        return [*parts, *extra]
+
+    def _texts_of(
+        self, words: tuple[Word, ...], count: int, place: _Place
+    ) -> tuple[list[tuple[str, bool]], set[int]]:
+        """Return the shell texts that a command runs, and the positions of the words they are in.
+
+        Args:
+            words: the innermost reading.
+            count: how many words the whole command has.
+            place: where it stands.
+        """
+        before, program = count - len(words), base_name(words[0])
+        if program == "eval":
+            return [(" ".join(words[1:]), False)], set(range(before + 1, count))
+        if program == "set":
+            self._set_options(words)
+        if program not in SHELLS:
+            return [], set()
+        script = read_shell_call(words)
+        if script.position >= 0:
+            text = words[script.position]
+            return [(text, script.stops)], {before + script.position}
+        if script.reads_input and place.document is not None:
+            return [(place.document, script.stops)], set()
+        return [], set()
+
+    def _set_options(self, words: tuple[Word, ...]) -> None:
+        """Note what ``set -e`` and ``set -o pipefail`` mean for the statuses that follow."""
+        for index, word in enumerate(words):
+            on = word.startswith("-")
+            if not on and not word.startswith("+"):
+                continue
+            option = words[index + 1] if word.endswith("o") and index + 1 < len(words) else ""
+            if "e" in word or option == "errexit":
+                self._stops = on
+            if option == "pipefail":
+                self._pipefail = on
+
+    def _add(
+        self, all_readings: tuple[tuple[Word, ...], ...], node: Node, end: int, place: _Place
+    ) -> None:
+        text = self._data[node.start_byte : end].decode("utf-8", "replace")
+        self.commands.append(ShellCommand(all_readings, text, place.link, place.function))
+
+    def _name_of(self, node: Node) -> str:
+        name = node.child_by_field_name("name") if node.type == "command" else None
+        return "" if name is None else self._source(name)
+
+    # -- words
+
+    def _source(self, node: Node) -> str:
+        return self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def _word(self, node: Node) -> Word:
+        """Return a word without its quotes, as Bash removes them."""
+        kind, source = node.type, self._source(node)
+        if kind in ("word", "number", "test_operator") and not node.named_children:
+            bare = _ESCAPE.sub("", source)
+            return Word(_ESCAPE.sub(_unescape, source), _GLOB.search(bare) is not None)
+        if kind == "raw_string":
+            return Word(source[1:-1])
+        if kind == "ansi_c_string":
+            return Word(_ANSI_ESCAPE.sub(_unescape_ansi, source[2:-1]))
+        if kind == "string":
+            return self._double_quoted(node)
+        if kind in ("translated_string", "concatenation"):
+            return self._join(node)
+        return Word(source, node.is_named)
+
+    def _join(self, node: Node) -> Word:
+        parts = [self._word(child) for child in node.children if child.type != "$"]
+        # {a,b} and a* are in several nodes.
+        bare = "".join(self._source(child) for child in node.children if child.type == "word")
+        expands = any(part.expands for part in parts) or _GLOB.search(bare) is not None
+        return Word("".join(parts), expands)
+
+    def _double_quoted(self, node: Node) -> Word:
+        """Return what is between two double quotes; expansions stay as they are."""
+        texts, position, expands = [], node.start_byte + 1, False
+        end = node.end_byte - 1
+        for child in node.named_children:
+            if child.type == "string_content":
+                continue
+            expands = True
+            texts += [self._unquoted(position, child.start_byte), self._source(child)]
+            position = child.end_byte
+        return Word("".join([*texts, self._unquoted(position, end)]), expands)
+
+    def _unquoted(self, start: int, end: int) -> str:
+        text = self._data[start:end].decode("utf-8", "replace")
+        return _QUOTED_ESCAPE.sub(_unescape, text)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "" if match[1] == "\n" else match[1]
+
+
+def _unescape_ansi(match: re.Match[str]) -> str:
+    """Return the character of an escape in ``$'...'``."""
+    short, unicode, long, octal, control, letter = match.groups()
+    if letter is not None:
+        return _ANSI.get(letter, letter if letter in "\\'\"?" else match[0])
+    if control is not None:
+        return chr(ord(control.upper()) & 0x1F)
+    number = int(octal, 8) & 0xFF if octal else int(short or unicode or long, 16)
+    return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"
