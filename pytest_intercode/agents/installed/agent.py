@@ -270,7 +270,9 @@ class _Episode:
             "query": check_value("query", task.query),
             "gateway": gateway,
             "token": session.token,
-            "prompt": f"{task.query}\n\n{fill(instructions, {'answer': _ANSWER})} Nobody answers "
+            "prompt": task.query
+            if kind.prompts_alone
+            else f"{task.query}\n\n{fill(instructions, {'answer': _ANSWER})} Nobody answers "
             f"questions. You have {task.max_turns} calls of tools.",
         }
         variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
