@@ -224,7 +224,9 @@ def _constants(call: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     if not isinstance(call.func, ast.Attribute):
         return None
     try:
-        options = {keyword.arg or "**": ast.literal_eval(keyword.value) for keyword in call.keywords}
+        options = {
+            keyword.arg or "**": ast.literal_eval(keyword.value) for keyword in call.keywords
+        }
         return tuple(map(ast.literal_eval, call.args)), options
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None

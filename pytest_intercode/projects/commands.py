@@ -19,7 +19,7 @@ from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.projects.answer import Answer, Line, Refusal, number_lines
 from pytest_intercode.projects.programs import base_name, begins_with
-from pytest_intercode.projects.shell import ShellCommand, StatusLink, parse_shell
+from pytest_intercode.projects.shell import StatusLink, parse_shell
 
 __all__ = ["Command", "Commands", "ProgramCall", "Source"]
 
@@ -118,9 +118,7 @@ class Commands(Sequence[Command]):
                 complete = complete and is_complete
         for call in calls:
             words = (call.program, *call.arguments)
-            commands.append(
-                Command(words, shlex.join(words), call.status, call.seconds, 0, "shim")
-            )
+            commands.append(Command(words, shlex.join(words), call.status, call.seconds, 0, "shim"))
         return cls(commands, complete=complete)
 
     @overload
@@ -192,9 +190,7 @@ class Commands(Sequence[Command]):
         from_shims = [command for command in self if command.source == "shim"]
         matches = [_in_order(of_source, commands) for of_source in (from_turns, from_shims)]
         best = max(matches, key=len)
-        marks = {
-            id(command): _quoted(text) for command, text in zip(best, commands, strict=False)
-        }
+        marks = {id(command): _quoted(text) for command, text in zip(best, commands, strict=False)}
         if len(best) == len(commands):
             return Answer(True, question, lambda refusals: self._explain_not(marks, refusals))
         missing = commands[len(best)]
@@ -275,9 +271,7 @@ class Commands(Sequence[Command]):
             return []
 
     def _list(self, header: str, marks: dict[int, str]) -> str:
-        lines = [
-            Line(command.text, command.facts, marks.get(id(command), "")) for command in self
-        ]
+        lines = [Line(command.text, command.facts, marks.get(id(command), "")) for command in self]
         origins = dict.fromkeys(_ORIGINS[command.source] for command in self)
         notes = [f"({origin})" for origin in origins if origin]
         if not self.complete:
@@ -299,7 +293,9 @@ def _commands_of(turn: Turn, number: int) -> tuple[list[Command], bool]:
         return [], True
     text = parse_shell(turn.action)
     called = {base_name(reading[0]) for command in text.commands for reading in command.readings}
-    ran = [command for command in text.commands if not command.function or command.function in called]
+    ran = [
+        command for command in text.commands if not command.function or command.function in called
+    ]
     seconds = turn.seconds if turn.seconds and len(ran) == 1 else None
     source: Source = "gateway" if turn.tool else "action"
     return [
@@ -344,7 +340,9 @@ def _near(command: Command, beginning: Sequence[str]) -> str:
     length = len(beginning)
     if begins_with(words, beginning[:1]):
         return f"{_quoted(beginning[0])}, but not {_quoted(text)}" if length > 1 else ""
-    if any(tuple(words[start : start + length]) == tuple(beginning) for start in range(1, len(words))):
+    if any(
+        tuple(words[start : start + length]) == tuple(beginning) for start in range(1, len(words))
+    ):
         return f"{_quoted(text)} is not at its beginning"
     return ""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -46,7 +46,7 @@ _ANSI_ESCAPE = re.compile(
 _ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r"}
 _ANSI |= {"t": "\t", "v": "\v"}
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
-_EXPANSIONS = frozenset(("command_substitution", "process_substitution"))
+_NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
 _STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
 
 
@@ -132,14 +132,18 @@ class _Place:
         link: what the exit status of the whole text says of it.
         function: the function in whose body it stands.
         document: what is on its standard input, as far as the text says it.
+        end: where its text ends with its redirections; 0 if it has none.
+        words: words of it that stand behind a redirection.
     """
 
     link: StatusLink
     function: str = ""
     document: str | None = None
+    end: int = 0
+    words: tuple[Node, ...] = ()
 
     def with_link(self, link: StatusLink) -> _Place:
-        """Return the place of a part that has another link, and no input of its own."""
+        """Return the place of a part that has another link, and no redirections."""
         return _Place(link, self.function)
 
     @property
@@ -206,7 +210,7 @@ class _Reader:
         elif kind == "redirected_statement":
             self._visit_redirected(node, place)
         elif kind == "command":
-            self._visit_command(node, place, node.end_byte)
+            self._visit_command(node, place)
         elif kind in ("declaration_command", "unset_command"):
             self._visit_declaration(node, place)
         elif kind == "function_definition":
@@ -249,50 +253,53 @@ class _Reader:
         if node.type != "list":
             parts.append(node)
         # All have succeeded if the list has; of a list that failed, nothing says which did.
-        for part in reversed(parts):
-            self._visit(part, place.weakened if all_and else place.unknown)
+        link = place.weakened.link if all_and else "none"
+        for number, part in enumerate(reversed(parts), 1):
+            # To the grammar, a redirection of the last one is the list's.
+            is_last = number == len(parts)
+            self._visit(part, replace(place, link=link) if is_last else place.with_link(link))
 
     def _visit_pipeline(self, node: Node, place: _Place) -> None:
         parts = node.named_children
         for number, part in enumerate(parts):
+            is_last = number == len(parts) - 1
+            part_place = place if is_last else place.unknown
             if self._pipefail:
-                part_place = place.weakened
-            else:
-                part_place = place if number == len(parts) - 1 else place.unknown
+                part_place = replace(part_place, link=place.weakened.link)
             self._visit(part, part_place)
 
     def _visit_redirected(self, node: Node, place: _Place) -> None:
         body = node.child_by_field_name("body")
         redirects = [child for child in node.named_children if child != body]
         documents = [child for child in redirects if child.type == "heredoc_redirect"]
-        extra, end, document = [], node.start_byte if body is None else body.end_byte, None
+        words: list[Node] = []
+        end, document = node.start_byte if body is None else body.end_byte, None
         for redirect in redirects:
             if redirect.type == "heredoc_redirect":
                 document = self._document(redirect)
                 start = next((c for c in redirect.children if c.type == "heredoc_start"), redirect)
                 end = max(end, start.end_byte)
-                extra += redirect.children_by_field_name("argument")
+                words += redirect.children_by_field_name("argument")
             else:
                 if redirect.type == "herestring_redirect":
-                    document = "".join(self._word(child) for child in redirect.named_children)
+                    document = self._here_string(redirect)
                 end = max(end, redirect.end_byte)
-                extra += redirect.children_by_field_name("destination")[1:]
-        body_place = place
+                words += redirect.children_by_field_name("destination")[1:]
+        # ``cat <<EOF && b`` and ``cat <<EOF | b`` have the rest of the line in the redirection.
         rest = [part for redirect in documents for part in self._after_document(redirect)]
-        if rest:  # ``cat <<EOF && b`` and ``cat <<EOF | b`` have the rest of the line in there
-            body_place = place.unknown
-        body_place = _Place(body_place.link, place.function, document)
-        if body is not None and body.type == "command":
-            self._visit_command(body, body_place, end, extra)
-        elif body is not None:
-            self._visit(body, body_place)
+        if body is not None:
+            link = "none" if rest else place.link
+            self._visit(body, _Place(link, place.function, document, end, tuple(words)))
         is_shown = body is not None and self._name_of(body) == "cat"
         for part in rest:
             self._visit(part, _Place("none", place.function, document if is_shown else None))
         for redirect in redirects:
             for child in redirect.named_children:
-                if child not in rest and child not in extra:
+                if child not in rest and child not in words:
                     self._visit(child, place.unknown)
+
+    def _here_string(self, redirect: Node) -> str:
+        return "".join(self._word(child) for child in redirect.named_children)
 
     def _document(self, redirect: Node) -> str:
         """Return a here-document as the command reads it, with its expansions as they are."""
@@ -305,7 +312,13 @@ class _Reader:
     @staticmethod
     def _after_document(redirect: Node) -> list[Node]:
         """Return the commands behind the sign of a here-document, which are in its node."""
-        own = ("heredoc_start", "heredoc_body", "heredoc_end", "file_redirect", "herestring_redirect")
+        own = (
+            "heredoc_start",
+            "heredoc_body",
+            "heredoc_end",
+            "file_redirect",
+            "herestring_redirect",
+        )
         arguments = redirect.children_by_field_name("argument")
         return [
             child
@@ -316,7 +329,7 @@ class _Reader:
     def _visit_declaration(self, node: Node, place: _Place) -> None:
         """Visit ``export X=1``, ``local``, ``unset`` and the like, which the grammar sets apart."""
         words = tuple(Word(self._source(child)) for child in node.children)
-        self._add((words,), node, node.end_byte, place)
+        self._add((words,), node, place)
         for child in node.named_children:
             self._visit(child, place.unknown)
 
@@ -328,23 +341,13 @@ class _Reader:
 
     # -- a command
 
-    def _visit_command(
-        self, node: Node, place: _Place, end: int, extra: Sequence[Node] = ()
-    ) -> None:
-        """Add a simple command, and those in its words.
-
-        Args:
-            node: the command.
-            place: where it stands.
-            end: where its text ends, with its redirections.
-            extra: words of it that stand behind a redirection.
-        """
-        parts = self._parts(node, extra)
+    def _visit_command(self, node: Node, place: _Place) -> None:
+        """Add a simple command, and those in its words."""
+        parts = self._parts(node, place.words)
         words = tuple(map(self._word, parts))
         for child in node.named_children:
             if child.type == "herestring_redirect":
-                document = "".join(self._word(part) for part in child.named_children)
-                place = _Place(place.link, place.function, document)
+                place = replace(place, document=self._here_string(child))
         texts: list[tuple[str, bool]] = []
         in_texts: set[int] = set()  # positions of words that are shell text
         if words:
@@ -352,7 +355,7 @@ class _Reader:
             link = place.link
             if any(base_name(reading[0]) == "xargs" for reading in all_readings[:-1]):
                 link = place.weakened.link
-            self._add(all_readings, node, end, place.with_link(link))
+            self._add(all_readings, node, replace(place, link=link))
             texts, in_texts = self._texts_of(all_readings[-1], len(words), place)
         for position, part in enumerate(parts):
             if position not in in_texts:
@@ -372,7 +375,7 @@ class _Reader:
             elif child.type == "file_redirect":
                 if parts:
                     parts += child.children_by_field_name("destination")[1:]
-            elif child.type not in ("variable_assignment", "herestring_redirect", "comment"):
+            elif child.type not in _NOT_WORDS and not _marks_translation(child):
                 parts.append(child)
         return [*parts, *extra]
 
@@ -413,9 +416,8 @@ class _Reader:
             if option == "pipefail":
                 self._pipefail = on
 
-    def _add(
-        self, all_readings: tuple[tuple[Word, ...], ...], node: Node, end: int, place: _Place
-    ) -> None:
+    def _add(self, all_readings: tuple[tuple[Word, ...], ...], node: Node, place: _Place) -> None:
+        end = place.end or node.end_byte
         text = self._data[node.start_byte : end].decode("utf-8", "replace")
         self.commands.append(ShellCommand(all_readings, text, place.link, place.function))
 
@@ -437,7 +439,8 @@ class _Reader:
         if kind == "raw_string":
             return Word(source[1:-1])
         if kind == "ansi_c_string":
-            return Word(_ANSI_ESCAPE.sub(_unescape_ansi, source[2:-1]))
+            text = _ANSI_ESCAPE.sub(_unescape_ansi, source[2:-1])
+            return Word(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
         if kind == "string":
             return self._double_quoted(node)
         if kind in ("translated_string", "concatenation"):
@@ -445,7 +448,7 @@ class _Reader:
         return Word(source, node.is_named)
 
     def _join(self, node: Node) -> Word:
-        parts = [self._word(child) for child in node.children if child.type != "$"]
+        parts = [self._word(child) for child in node.children if not _marks_translation(child)]
         # {a,b} and a* are in several nodes.
         bare = "".join(self._source(child) for child in node.children if child.type == "word")
         expands = any(part.expands for part in parts) or _GLOB.search(bare) is not None
@@ -468,16 +471,25 @@ class _Reader:
         return _QUOTED_ESCAPE.sub(_unescape, text)
 
 
+def _marks_translation(node: Node) -> bool:
+    """Whether it is the first character of ``$"..."``."""
+    following = node.next_sibling
+    return node.type == "$" and following is not None and following.start_byte == node.end_byte
+
+
 def _unescape(match: re.Match[str]) -> str:
     return "" if match[1] == "\n" else match[1]
 
 
 def _unescape_ansi(match: re.Match[str]) -> str:
-    """Return the character of an escape in ``$'...'``."""
+    """Return the character of an escape in ``$'...'``, or the byte as Python escapes it."""
     short, unicode, long, octal, control, letter = match.groups()
     if letter is not None:
         return _ANSI.get(letter, letter if letter in "\\'\"?" else match[0])
     if control is not None:
         return chr(ord(control.upper()) & 0x1F)
-    number = int(octal, 8) & 0xFF if octal else int(short or unicode or long, 16)
+    if octal or short:
+        byte = int(octal, 8) & 0xFF if octal else int(short, 16)
+        return bytes((byte,)).decode("ascii", "surrogateescape")
+    number = int(unicode or long, 16)
     return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"

@@ -28,8 +28,33 @@ _WRITES = re.compile(r"write|edit|patch|create|replace|insert|delete|remove", re
 _SKILL_FILE = "SKILL.md"
 # Programs that get the path of a file and do not show what is in it.
 _SHOW_NOTHING = frozenset(
-    "[ basename chmod chown cp dirname echo file find git ln ls mkdir mv printf realpath rm rsync "
-    "stat tar tee test touch tree wc".split()
+    [
+        "[",
+        "basename",
+        "chmod",
+        "chown",
+        "cp",
+        "dirname",
+        "echo",
+        "file",
+        "find",
+        "git",
+        "ln",
+        "ls",
+        "mkdir",
+        "mv",
+        "printf",
+        "realpath",
+        "rm",
+        "rsync",
+        "stat",
+        "tar",
+        "tee",
+        "test",
+        "touch",
+        "tree",
+        "wc",
+    ]
 )
 
 
@@ -119,7 +144,9 @@ class ToolCalls(Sequence[ToolCall]):
             part = tool.rpartition(".")[2]
             for call in self:
                 if _plain(part) == _plain(call.name):
-                    server = f"of the server {call.server}" if call.server else "of the client's own"
+                    server = (
+                        f"of the server {call.server}" if call.server else "of the client's own"
+                    )
                     marks.setdefault(id(call), server)
         return Answer(bool(good), question, lambda _: self._explain(marks))
 
@@ -127,7 +154,9 @@ class ToolCalls(Sequence[ToolCall]):
         if not self._calls:
             return "the agent called no tools"
         lines = [Line(call.text, "", marks.get(id(call), "")) for call in self]
-        return "\n".join([f"the agent called {pluralize(len(self), 'tool')}:", *number_lines(lines)])
+        return "\n".join(
+            [f"the agent called {pluralize(len(self), 'tool')}:", *number_lines(lines)]
+        )
 
 
 def loaded_skill(name: str, calls: ToolCalls, commands: Commands) -> Answer:
