@@ -1,10 +1,10 @@
 """Answers to what a test asks of a run, and what an assertion says that fails because of one.
 
-``assert run.ran("uv add")`` is rewritten by pytest, which shows the value of ``run.ran(...)`` on one
-line, cut and escaped. An answer has more to say than that. So it notes where its truth was asked for
-last, and :func:`explain` gives an assertion that failed there a message of several lines. What
-decides ``and``, ``or``, ``not``, ``any()`` or ``all()`` is the answer that was asked last, as each of
-them stops there. It works without rewritten assertions, too.
+``assert run.ran("uv add")`` is rewritten by pytest, which shows the value of ``run.ran(...)`` on
+one line, cut and escaped. An answer has more to say than that. So it notes where its truth was
+asked for last, and :func:`explain` gives an assertion that failed there a message of several lines.
+What decides ``and``, ``or``, ``not``, ``any()`` or ``all()`` is the answer that was asked last, as
+each of them stops there. It works without rewritten assertions, too.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Answer:
 def explain(error: BaseException | None) -> None:
     """Give an assertion that failed because of an answer a message that says why.
 
-    A plugin calls it after each phase of a test, before the report is made of the error. The message
-    has the assertion, and below it the explanation of the answer that decided it.
+    A plugin calls it after each phase of a test, before the report is made of the error. The
+    message has the assertion, and below it the explanation of the answer that decided it.
 
     Args:
         error: what the test raised; None if it raised nothing. Only an :class:`AssertionError` that
@@ -214,7 +214,7 @@ def _source(file: str, node: ast.expr) -> str:
 
 
 def _is_plain(test: ast.expr) -> bool:
-    """Whether the assertion itself says what was asked: ``run.ran("ls")``, ``not run.ran("ls")``."""
+    """Whether the assertion itself says what was asked: ``run.ran("ls")``, or not."""
     call = test.operand if isinstance(test, ast.UnaryOp) else test
     return isinstance(call, ast.Call) and _constants(call) is not None
 

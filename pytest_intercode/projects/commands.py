@@ -1,9 +1,9 @@
 """What an agent ran: its commands, their order, and what a test's assertion says of them.
 
-Where commands come from: the actions of an agent that acts through the environment (``action``), the
-calls of shell tools of an agent that lives in the sandbox, as the gateway saw them (``gateway``), and
-programs that report their calls themselves (``shim``). The first two are texts, which
-``projects/shell.py`` takes apart; what a script runs is not in them. A shim sees that, too.
+Where commands come from: the actions of an agent that acts through the environment (``action``),
+the calls of shell tools of an agent that lives in the sandbox, as the gateway saw them
+(``gateway``), and programs that report their calls themselves (``shim``). The first two are texts,
+which ``projects/shell.py`` takes apart; what a script runs is not in them. A shim sees that, too.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Commands(Sequence[Command]):
         re: str | regular_expressions.Pattern[str] | None = None,
         ok: bool = False,
     ) -> Answer:
-        """Return whether the agent ran a command.
+        r"""Return whether the agent ran a command.
 
         ``uv add`` is each command that begins so: ``uv add requests``, ``cd app && uv add x``,
         ``bash -c 'uv add x'``, ``sudo /usr/bin/uv add x``, ``uv --quiet add x``. A program is
@@ -155,9 +155,9 @@ class Commands(Sequence[Command]):
         Args:
             words: the words at the beginning of a command, as a shell would split them.
             re: in place of words, a regular expression that matches somewhere in the text of a
-                command, or in that of all that was run with it: ``curl .*\\| *sh``.
-            ok: only a command counts whose exit status is 0. Where it is not known, as in the middle
-                of a pipeline, it does not count.
+                command, or in that of all that was run with it: ``curl .*\| *sh``.
+            ok: only a command counts whose exit status is 0. Where it is not known, as in the
+                middle of a pipeline, it does not count.
 
         Raises:
             TypeError: neither words nor a regular expression are given, or both.
@@ -336,7 +336,7 @@ def _in_order(commands: Iterable[Command], texts: Sequence[str]) -> list[Command
 
 def _near(command: Command, beginning: Sequence[str]) -> str:
     """Return why a command is nearly one that begins so; empty if it is not."""
-    words, text = command.words, " ".join(beginning)
+    words, beginning, text = list(command.words), list(beginning), " ".join(beginning)
     length = len(beginning)
     if begins_with(words, beginning[:1]):
         return f"{_quoted(beginning[0])}, but not {_quoted(text)}" if length > 1 else ""

@@ -2,11 +2,11 @@
 
 The grammar is tree-sitter's of Bash. A command is found wherever it stands: in lists, pipelines,
 subshells, loops and substitutions, in the text that a shell is given (``bash -c``, here-documents,
-``eval``), and behind programs that run another (``sudo``, ``env``, ``xargs``). What a script file holds
-is not in the text.
+``eval``), and behind programs that run another (``sudo``, ``env``, ``xargs``). What a script file
+holds is not in the text.
 
-The text is an agent's, so it may be anything: its length, its nesting and the number of its commands
-have bounds, and what is beyond them is left out and said (``ShellText.complete``).
+The text is an agent's, so it may be anything: its length, its nesting and the number of its
+commands have bounds, and what is beyond them is left out and said (``ShellText.complete``).
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ _ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "
 _ANSI |= {"t": "\t", "v": "\v"}
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
+_OF_DOCUMENT = frozenset(
+    ("heredoc_start", "heredoc_body", "heredoc_end", "file_redirect", "herestring_redirect")
+    + ("file_descriptor", "comment")
+)
 _STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
 
 
@@ -323,7 +327,7 @@ class _Reader:
         return [
             child
             for child in redirect.named_children
-            if child.type not in (*own, "file_descriptor", "comment") and child not in arguments
+            if child.type not in _OF_DOCUMENT and child not in arguments
         ]
 
     def _visit_declaration(self, node: Node, place: _Place) -> None:
@@ -360,8 +364,9 @@ class _Reader:
         for position, part in enumerate(parts):
             if position not in in_texts:
                 self._visit(part, place.unknown)
+        in_words = {part.id for part in parts}
         for child in node.named_children:
-            if child not in parts and child.type != "command_name":
+            if child.id not in in_words and child.type != "command_name":
                 self._visit(child, place.unknown)
         for text, stops in texts:
             self.read_text(text, place.link, place.function, stops=stops)

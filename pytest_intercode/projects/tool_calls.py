@@ -1,4 +1,4 @@
-"""Which tools an agent called, under names that do not depend on the client, and which skills it read.
+"""Which tools an agent called, by names that no client makes its own, and which skills it read.
 
 A tool of an MCP server has a name of each client's making: ``mcp__tickets__create``,
 ``tickets_create``, ``tickets.create``. By the names of the servers that are known it is
@@ -28,33 +28,9 @@ _WRITES = re.compile(r"write|edit|patch|create|replace|insert|delete|remove", re
 _SKILL_FILE = "SKILL.md"
 # Programs that get the path of a file and do not show what is in it.
 _SHOW_NOTHING = frozenset(
-    [
-        "[",
-        "basename",
-        "chmod",
-        "chown",
-        "cp",
-        "dirname",
-        "echo",
-        "file",
-        "find",
-        "git",
-        "ln",
-        "ls",
-        "mkdir",
-        "mv",
-        "printf",
-        "realpath",
-        "rm",
-        "rsync",
-        "stat",
-        "tar",
-        "tee",
-        "test",
-        "touch",
-        "tree",
-        "wc",
-    ]
+    ("[", "basename", "chmod", "chown", "cp", "dirname", "echo", "file", "find", "git", "ln", "ls")
+    + ("mkdir", "mv", "printf", "realpath", "rm", "rsync", "stat", "tar", "tee", "test", "touch")
+    + ("tree", "wc")
 )
 
 
@@ -162,10 +138,10 @@ class ToolCalls(Sequence[ToolCall]):
 def loaded_skill(name: str, calls: ToolCalls, commands: Commands) -> Answer:
     """Return whether the agent loaded a skill.
 
-    It has loaded one if it called the client's tool for that (``Skill`` of Claude Code, ``skill``) with
-    its name, or read ``skills/NAME/SKILL.md`` in any folder: with another tool that has the path as
-    an argument and does not write, or with a command that has it as a word, and is not one like
-    ``ls`` that shows nothing of a file. A call whose command failed does not count. A skill that the
+    It has loaded one if it called the client's tool for that (``Skill`` of Claude Code, ``skill``)
+    with its name, or read ``skills/NAME/SKILL.md`` in any folder: with another tool that has the
+    path as an argument and does not write, or with a command that has it as a word, and is not one
+    like ``ls`` that shows nothing of a file. A command that failed does not count. A skill that the
     client puts into the prompt by itself is not seen here, nor is one that a script reads.
 
     Args:
