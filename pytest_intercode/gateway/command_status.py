@@ -31,7 +31,8 @@ _CLAUDE_BACKGROUND = re.compile(
 _MINI_SWE_AGENT = re.compile(rf"<returncode>{_STATUS}</returncode>")
 # Qwen Code: behind the output.
 _QWEN = re.compile(
-    rf"\nExit Code: {_STATUS}\nSignal: .*(?:\nBackground PIDs: .*)?(?:\nProcess Group PGID: .*)?\s*\Z"
+    rf"\nExit Code: {_STATUS}\nSignal: .*(?:\nBackground PIDs: .*)?(?:\nProcess Group PGID: .*)?"
+    r"\s*\Z"
 )
 _STARTS = (_CODEX, _MINI_SWE_AGENT)
 

@@ -16,7 +16,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -65,7 +65,11 @@ class _File:
 
 
 def copy_project(
-    project: str | os.PathLike[str] | None, folder: Path, root: Path, overlay: Path | None = None
+    project: str | os.PathLike[str] | None,
+    folder: Path,
+    root: Path,
+    overlays: Sequence[Path] = (),
+    hidden: Path | None = None,
 ) -> ProjectCopy:
     """Return a copy of what a test names as its project.
 
@@ -74,23 +78,28 @@ def copy_project(
             repository, as git names it; None for the project's own folder.
         folder: where relative paths start: the folder of the test.
         root: the project's own folder, pytest's ``rootdir``.
-        overlay: a folder whose files are laid over the project's; None for nothing.
+        overlays: folders whose files are laid over the project's, one after another.
+        hidden: a folder that no agent is shown: that of the treatments.
 
     Raises:
         ConfigurationError: there is no such folder or revision, or it cannot be copied.
     """
     if project is None:
-        return copy_folder(root, overlay, is_repository=True)
+        return copy_folder(root, overlays, hidden, is_repository=True)
     path = folder / Path(project).expanduser()
     if path.is_dir():
-        return copy_folder(path, overlay)
+        return copy_folder(path, overlays, hidden)
     if path.exists() or not isinstance(project, str):
         raise ConfigurationError(f"project={str(project)!r}: {path} is not a folder")
-    return copy_revision(project, root, overlay)
+    return copy_revision(project, root, overlays, hidden)
 
 
 def copy_folder(
-    folder: Path, overlay: Path | None = None, *, is_repository: bool = False
+    folder: Path,
+    overlays: Sequence[Path] = (),
+    hidden: Path | None = None,
+    *,
+    is_repository: bool = False,
 ) -> ProjectCopy:
     """Return a copy of a folder as it is now.
 
@@ -99,7 +108,8 @@ def copy_folder(
 
     Args:
         folder: the folder.
-        overlay: see :func:`copy_project`.
+        overlays: see :func:`copy_project`.
+        hidden: see there.
         is_repository: refuse a folder that is in no repository: it may be anything.
 
     Raises:
@@ -122,16 +132,19 @@ def copy_folder(
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
     except SuiteError as error:
         raise ConfigurationError(f"project: {error}") from None
-    return _make_copy(files, overlay)
+    return _make_copy(_without_tests(files, _relative(hidden, folder)), overlays)
 
 
-def copy_revision(revision: str, root: Path, overlay: Path | None = None) -> ProjectCopy:
+def copy_revision(
+    revision: str, root: Path, overlays: Sequence[Path] = (), hidden: Path | None = None
+) -> ProjectCopy:
     """Return a copy of a project as it was in a commit.
 
     Args:
         revision: the commit, as git names it.
         root: the project's folder; of a repository that is larger, only this folder is copied.
-        overlay: see :func:`copy_project`.
+        overlays: see :func:`copy_project`.
+        hidden: see there.
 
     Raises:
         ConfigurationError: there is no such commit.
@@ -157,7 +170,7 @@ def copy_revision(revision: str, root: Path, overlay: Path | None = None) -> Pro
                 item.path for item in unpacked_root.walk() if not stat.S_ISDIR(item.status.st_mode)
             ]
             files = dict(_read_files(unpacked_root, names, Budget(archive)))
-    return _make_copy(files, overlay)
+    return _make_copy(_without_tests(files, _relative(hidden, root)), overlays)
 
 
 def _list_files(folder: Path) -> list[str] | None:
@@ -259,9 +272,8 @@ def _lay_over(files: dict[str, _File], overlay: Path) -> None:
 # -- the layer
 
 
-def _make_copy(files: dict[str, _File], overlay: Path | None) -> ProjectCopy:
-    files = _without_tests(files)
-    if overlay is not None:
+def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy:
+    for overlay in overlays:
         _lay_over(files, overlay)
     digest = _digest(files)
     place = cache_folder() / "projects" / digest
@@ -282,13 +294,20 @@ def _make_copy(files: dict[str, _File], overlay: Path | None) -> ProjectCopy:
         ) from None
 
 
-def _without_tests(files: Mapping[str, _File]) -> dict[str, _File]:
+def _relative(hidden: Path | None, folder: Path) -> PurePosixPath | None:
+    """Return where a folder is in the project; None for elsewhere."""
+    if hidden is None or not hidden.resolve().is_relative_to(folder.resolve()):
+        return None
+    return PurePosixPath(hidden.resolve().relative_to(folder.resolve()).as_posix())
+
+
+def _without_tests(files: Mapping[str, _File], hidden: PurePosixPath | None) -> dict[str, _File]:
     tests = {PurePosixPath(name) for name, file in files.items() if _is_test(name, file)}
-    recordings = {path.parent / _RECORDINGS for path in tests}
+    folders = {hidden, *(path.parent / _RECORDINGS for path in tests)}
     return {
         name: file
         for name, file in files.items()
-        if PurePosixPath(name) not in tests and recordings.isdisjoint(PurePosixPath(name).parents)
+        if PurePosixPath(name) not in tests and folders.isdisjoint(PurePosixPath(name).parents)
     }
 
 

@@ -48,8 +48,10 @@ _ANSI |= {"t": "\t", "v": "\v"}
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
 _OF_DOCUMENT = frozenset(
-    ("heredoc_start", "heredoc_body", "heredoc_end", "file_redirect", "herestring_redirect")
-    + ("file_descriptor", "comment")
+    (
+        *("heredoc_start", "heredoc_body", "heredoc_end", "file_redirect", "herestring_redirect"),
+        *("file_descriptor", "comment"),
+    )
 )
 _STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
 
@@ -316,13 +318,6 @@ class _Reader:
     @staticmethod
     def _after_document(redirect: Node) -> list[Node]:
         """Return the commands behind the sign of a here-document, which are in its node."""
-        own = (
-            "heredoc_start",
-            "heredoc_body",
-            "heredoc_end",
-            "file_redirect",
-            "herestring_redirect",
-        )
         arguments = redirect.children_by_field_name("argument")
         return [
             child

@@ -28,9 +28,11 @@ _WRITES = re.compile(r"write|edit|patch|create|replace|insert|delete|remove", re
 _SKILL_FILE = "SKILL.md"
 # Programs that get the path of a file and do not show what is in it.
 _SHOW_NOTHING = frozenset(
-    ("[", "basename", "chmod", "chown", "cp", "dirname", "echo", "file", "find", "git", "ln", "ls")
-    + ("mkdir", "mv", "printf", "realpath", "rm", "rsync", "stat", "tar", "tee", "test", "touch")
-    + ("tree", "wc")
+    (
+        *("[", "basename", "chmod", "chown", "cp", "dirname", "echo", "file", "find", "git", "ln"),
+        *("ls", "mkdir", "mv", "printf", "realpath", "rm", "rsync", "stat", "tar", "tee", "test"),
+        *("touch", "tree", "wc"),
+    )
 )
 
 

@@ -208,11 +208,11 @@ class ProjectEnvironment(ShellEnvironment):
         workdir = task.workdir.rstrip("/") + "/"
         first_names = _names_of_layers(task, workdir)
         names: dict[str, set[str]] = {"created": set(), "changed": set(), "deleted": set()}
-        for path, entry in changes.entries.items():
-            name = path.removeprefix(workdir)
-            if name == path or f"{name}/".startswith(".git/"):
+        for full_path, entry in changes.entries.items():
+            name = full_path.removeprefix(workdir)
+            if name == full_path or f"{name}/".startswith(".git/"):
                 continue
-            type_before = _type_before(changes, path)
+            type_before = _type_before(changes, full_path)
             was_file = type_before in _FILE_TYPES or (type_before == "?" and name in first_names)
             is_file = entry is not None and entry.type in _FILE_TYPES
             kind = {(False, True): "created", (True, True): "changed", (True, False): "deleted"}

@@ -33,6 +33,7 @@ class ProjectKind(ShellKind):
     submission = "MESSAGE"
     answer = "what you say to the user at the end"
     answer_instruction = "The answer is what you say to the user at the end."
+    graded_by_test = True
     prompts_alone = True
     prompt = """\
 You work in a Bash shell on Linux. An action is Bash code, as you would type it. You start in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 __all__ = ["FileState", "git_patch"]
@@ -67,6 +67,34 @@ def _lines(content: bytes) -> list[str]:
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
+    for group in _grouped(_replacements(old, new)):
+        old_begin = max(0, group[0].old_begin - _CONTEXT)
+        old_end = min(len(old), group[-1].old_end + _CONTEXT)
+        shift = group[0].new_begin - group[0].old_begin  # before the group; of its end, below
+        new_length = group[-1].new_end + old_end - group[-1].old_end - (old_begin + shift)
+        old_range = _range(old_begin, old_end - old_begin)
+        yield f"@@ -{old_range} +{_range(old_begin + shift, new_length)} @@\n"
+        position = old_begin
+        for replacement in group:
+            yield from map(_ended, (f" {line}" for line in old[position : replacement.old_begin]))
+            removed = old[replacement.old_begin : replacement.old_end]
+            yield from map(_ended, (f"-{line}" for line in removed))
+            added = new[replacement.new_begin : replacement.new_end]
+            yield from map(_ended, (f"+{line}" for line in added))
+            position = replacement.old_end
+        yield from map(_ended, (f" {line}" for line in old[position:old_end]))
+
+
+class _Replacement(NamedTuple):
+    """Lines of the old text that others of the new one take the place of; one side may be empty."""
+
+    old_begin: int
+    old_end: int
+    new_begin: int
+    new_end: int
+
+
+def _replacements(old: list[str], new: list[str]) -> Iterator[_Replacement]:
     shortest = min(len(old), len(new))
     head = 0
     while head < shortest and old[head] == new[head]:
@@ -74,31 +102,26 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
     tail = 0
     while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
         tail += 1
-    begin = max(0, head - _CONTEXT)
-    kept_tail = max(0, tail - _CONTEXT)
-    old_part, new_part = old[begin : len(old) - kept_tail], new[begin : len(new) - kept_tail]
-    if max(len(old_part), len(new_part)) > _MAX_LINES:  # one hunk: right, if not short
-        old_end, new_end = len(old) - tail - begin, len(new) - tail - begin
-        opcodes = [
-            ("equal", 0, head - begin, 0, head - begin),
-            ("replace", head - begin, old_end, head - begin, new_end),
-            ("equal", old_end, len(old_part), new_end, len(new_part)),
-        ]
-        groups = iter([opcodes])
-    else:
-        matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False)
-        groups = iter(matcher.get_grouped_opcodes(_CONTEXT))
-    for group in groups:
-        first, last = group[0], group[-1]
-        old_range = _range(begin + first[1], last[2] - first[1])
-        new_range = _range(begin + first[3], last[4] - first[3])
-        yield f"@@ -{old_range} +{new_range} @@\n"
-        for kind, old_begin, old_end, new_begin, new_end in group:
-            if kind == "equal":
-                yield from map(_ended, (f" {line}" for line in old_part[old_begin:old_end]))
-                continue
-            yield from map(_ended, (f"-{line}" for line in old_part[old_begin:old_end]))
-            yield from map(_ended, (f"+{line}" for line in new_part[new_begin:new_end]))
+    old_middle, new_middle = old[head : len(old) - tail], new[head : len(new) - tail]
+    if max(len(old_middle), len(new_middle)) > _MAX_LINES:  # one replacement: right, if not short
+        yield _Replacement(head, len(old) - tail, head, len(new) - tail)
+        return
+    matcher = difflib.SequenceMatcher(None, old_middle, new_middle, autojunk=False)
+    for kind, *ends in matcher.get_opcodes():
+        if kind != "equal":
+            yield _Replacement(*(head + end for end in ends))
+
+
+def _grouped(replacements: Iterable[_Replacement]) -> Iterator[list[_Replacement]]:
+    """Yield replacements whose equal lines around them meet."""
+    group: list[_Replacement] = []
+    for replacement in replacements:
+        if group and replacement.old_begin - group[-1].old_end > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(replacement)
+    if group:
+        yield group
 
 
 def _range(begin: int, length: int) -> str:

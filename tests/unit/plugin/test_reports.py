@@ -44,6 +44,6 @@ def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
 
 def test_what_a_worker_reports_is_read() -> None:
     report = _report()
-    vars(report)["intercode"] = to_line(_episode())
+    vars(report)["intercode"] = [to_line(_episode())]
     assert detach_episode(report)[0].task.id == "a"
     assert not hasattr(report, "intercode")
