@@ -266,8 +266,14 @@ class Commands(Sequence[Command]):
         if refusal.name != "ran" or refusal.options.get("ok"):
             return []
         try:
-            return self._find(*refusal.arguments or ("",), refusal.options.get("re"))
-        except (TypeError, AttributeError, regular_expressions.error):  # that line will say it
+            [words] = refusal.arguments or ("",)
+            return self._find(words, refusal.options.get("re"))
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            regular_expressions.error,
+        ):  # that line will say it
             return []
 
     def _list(self, header: str, marks: dict[int, str]) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 __all__ = ["SHELLS", "Script", "base_name", "begins_with", "read_shell_call", "readings"]
+
+Text = TypeVar("Text", bound=str)
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
 """Programs that take shell text: as an option, from a file or from the standard input."""
@@ -102,7 +104,7 @@ def base_name(program: str) -> str:
     return program.rsplit("/", 1)[-1]
 
 
-def readings(words: Sequence[str]) -> Iterator[Sequence[str]]:
+def readings(words: Sequence[Text]) -> Iterator[Sequence[Text]]:
     """Yield the words of a command, and those of the command that it runs, to the innermost.
 
     ``sudo env X=1 ls`` is ``sudo``, ``env`` and ``ls``.
@@ -124,7 +126,7 @@ def readings(words: Sequence[str]) -> Iterator[Sequence[str]]:
             return
 
 
-def _wrapped(words: Sequence[str], wrapper: _Wrapper) -> Sequence[str]:
+def _wrapped(words: Sequence[Text], wrapper: _Wrapper) -> Sequence[Text]:
     start = find_operand(words, wrapper.letters, wrapper.names)
     options = (word for word in words[1:start] if word.startswith("-") and word[1:2] != "-")
     if any(letter in word for word in options for letter in wrapper.queries):
@@ -134,7 +136,7 @@ def _wrapped(words: Sequence[str], wrapper: _Wrapper) -> Sequence[str]:
     return words[start + wrapper.operands :]
 
 
-def _found_command(words: Sequence[str]) -> Sequence[str]:
+def _found_command(words: Sequence[Text]) -> Sequence[Text]:
     """Return what ``find`` runs for each file that it finds: the first such command."""
     for position, word in enumerate(words):
         if word in _FIND_RUNS:

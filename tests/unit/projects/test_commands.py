@@ -88,9 +88,9 @@ def test_a_regular_expression() -> None:
     assert not commands.ran(re="wget")
     with pytest.raises(re.error):
         commands.ran(re="(")
-    for arguments in ({}, {"words": " "}, {"words": "a", "re": "a"}):
+    for words, pattern in (("", None), (" ", None), ("a", "a")):
         with pytest.raises(TypeError, match="words at the beginning"):
-            commands.ran(**arguments)
+            commands.ran(words, re=pattern)
 
 
 def test_ok_needs_a_status_of_0() -> None:
@@ -141,7 +141,7 @@ def test_programs_that_report_their_calls() -> None:
     assert commands.ran("gh pr")
     assert not commands.ran("gh pr", ok=True)
     assert not commands.order("sh", "gh"), "nobody knows when it was"
-    assert commands.order("gh", "gh") is not True
+    assert not commands.order("gh", "gh")
     assert (commands[1].text, commands[1].turn, commands[1].source) == ("gh pr 'a b'", 0, "shim")
 
 
