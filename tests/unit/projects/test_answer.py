@@ -141,7 +141,7 @@ def test_the_message_of_an_assertion(mode: str, pytester: pytest.Pytester) -> No
     assert messages["test_next_line"] == RAN.replace(
         "(0, 2.0 s)", "(0, 2.0 s)    <- not allowed by the next line"
     )
-    assert messages["test_later_line"].splitlines()[-1].endswith("<- not allowed by line 16")
+    assert messages["test_later_line"].splitlines()[-1].endswith("<- not allowed by line 15")
     assert messages["test_not"] == (
         'assert not run.ran("pip install")\n'
         "  the agent ran it in turn 2, with status 0:"
