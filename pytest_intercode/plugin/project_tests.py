@@ -19,8 +19,8 @@ from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
-from pytest_intercode.plugin.fixtures import one_line_errors
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of
@@ -213,9 +213,12 @@ class Project:
         treatment, folder = self._cell.treatment, self._item.path.parent
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
-        hidden = folder / options["treatments"] if "treatments" in options else None
-        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
         settings = self._run.settings
+        outputs = (settings.results, settings.predictions, settings.html, settings.gateway_record)
+        hidden = [path for path in outputs if path is not None]
+        if "treatments" in options:
+            hidden.append(folder / options["treatments"])
+        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
         return Task(
             id=name if self._count == 1 else f"{name} #{self._count}",
             query=prompt,

@@ -35,6 +35,7 @@ WORKDIR = "/project"
 
 _TEST = b"intercode_project"  # what a test of agents asks for
 _RECORDINGS = "recordings"
+_CACHES = {"__pycache__", ".pytest_cache"}
 _RECIPE = "1"  # to be changed when the same files have to come to another layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
 _TIME = 1_704_067_200  # of all files: 2024-01-01, the time of the copy's one commit
@@ -69,7 +70,7 @@ def copy_project(
     folder: Path,
     root: Path,
     overlays: Sequence[Path] = (),
-    hidden: Path | None = None,
+    hidden: Sequence[Path] = (),
 ) -> ProjectCopy:
     """Return a copy of what a test names as its project.
 
@@ -79,7 +80,7 @@ def copy_project(
         folder: where relative paths start: the folder of the test.
         root: the project's own folder, pytest's ``rootdir``.
         overlays: folders whose files are laid over the project's, one after another.
-        hidden: a folder that no agent is shown: that of the treatments.
+        hidden: files and folders that no agent is shown: what the run writes, and treatments.
 
     Raises:
         ConfigurationError: there is no such folder or revision, or it cannot be copied.
@@ -97,7 +98,7 @@ def copy_project(
 def copy_folder(
     folder: Path,
     overlays: Sequence[Path] = (),
-    hidden: Path | None = None,
+    hidden: Sequence[Path] = (),
     *,
     is_repository: bool = False,
 ) -> ProjectCopy:
@@ -136,7 +137,7 @@ def copy_folder(
 
 
 def copy_revision(
-    revision: str, root: Path, overlays: Sequence[Path] = (), hidden: Path | None = None
+    revision: str, root: Path, overlays: Sequence[Path] = (), hidden: Sequence[Path] = ()
 ) -> ProjectCopy:
     """Return a copy of a project as it was in a commit.
 
@@ -294,20 +295,28 @@ def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy
         ) from None
 
 
-def _relative(hidden: Path | None, folder: Path) -> PurePosixPath | None:
-    """Return where a folder is in the project; None for elsewhere."""
-    if hidden is None or not hidden.resolve().is_relative_to(folder.resolve()):
-        return None
-    return PurePosixPath(hidden.resolve().relative_to(folder.resolve()).as_posix())
+def _relative(hidden: Sequence[Path], folder: Path) -> set[PurePosixPath]:
+    """Return where files and folders are in the project, those of them that are."""
+    root = folder.resolve()
+    paths = (path.resolve() for path in (*hidden, cache_folder()))
+    inner = (path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
+    return set(map(PurePosixPath, inner))
 
 
-def _without_tests(files: Mapping[str, _File], hidden: PurePosixPath | None) -> dict[str, _File]:
-    tests = {PurePosixPath(name) for name, file in files.items() if _is_test(name, file)}
-    folders = {hidden, *(path.parent / _RECORDINGS for path in tests)}
+def _without_tests(files: Mapping[str, _File], hidden: set[PurePosixPath]) -> dict[str, _File]:
+    """Return the files that agents are shown.
+
+    What the process that runs the tests writes while they run is not: with it, each test would
+    have another copy.
+    """
+    paths = {name: PurePosixPath(name) for name in files}
+    tests = {paths[name] for name, file in files.items() if _is_test(name, file)}
+    unseen = {*hidden, *tests, *(path.parent / _RECORDINGS for path in tests)}
     return {
         name: file
         for name, file in files.items()
-        if PurePosixPath(name) not in tests and folders.isdisjoint(PurePosixPath(name).parents)
+        if unseen.isdisjoint((paths[name], *paths[name].parents))
+        and _CACHES.isdisjoint(paths[name].parts)
     }
 
 

@@ -93,10 +93,16 @@ class ProjectState:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ProjectState:
         """Return what :meth:`to_json` returned, also by way of JSON."""
-        lists = {key: tuple(values.get(key, ())) for key in ("created", "changed", "deleted")}
-        commits = tuple(Commit(**commit) for commit in values.get("commits", ()))
-        texts = {key: str(values.get(key, "")) for key in ("patch", "unread")}
-        return cls(**lists, commits=commits, **texts)
+
+        def names(key: str) -> tuple[str, ...]:
+            return tuple(map(str, values.get(key, ())))
+
+        return cls(
+            *(names("created"), names("changed"), names("deleted")),
+            patch=str(values.get("patch", "")),
+            commits=tuple(Commit(**commit) for commit in values.get("commits", ())),
+            unread=str(values.get("unread", "")),
+        )
 
 
 class ProjectEnvironment(ShellEnvironment):
@@ -230,17 +236,14 @@ class ProjectEnvironment(ShellEnvironment):
     def _make_patch(self, present: set[str], earlier: set[str], workdir: str) -> str:
         """Return the patch of what was changed; a note in place of one that would be too large."""
         if len(present | earlier) > _MAX_PATCH_FILES:
-            return (
-                f"# {len(present | earlier):,} files were changed, which is too much for a patch\n"
-            )
+            return f"# {len(present | earlier):,} files were changed: too many for a patch\n"
         paths = [workdir + name for name in sorted(present)]
         try:
             archive = self.sandbox.archive(paths, content=_MAX_PATCH_BYTES, seconds=_PATCH_TIMEOUT)
         except UngradableState as error:
             return f"# no patch: {error}\n"
-        after = _states(archive, workdir)
-        before = _states_of_layers(self.current_task, earlier, workdir)
-        return git_patch(before, after)
+        first_states = _states_of_layers(self.current_task, earlier, workdir)
+        return git_patch(first_states, _states(archive, workdir))
 
     def _read_commits(self) -> Iterator[Commit]:
         task = self.current_task

@@ -112,7 +112,7 @@ def test_tests_of_agents_and_recordings_are_left_out(project: Path, unpack: Unpa
     (project / "recordings/of-mine.txt").write_text("x")  # next to no such test
     (project / "treatments/skill").mkdir(parents=True)
     (project / "treatments/skill/SKILL.md").write_text("x")
-    copy = copy_project(None, project / "tests", project, hidden=project / "treatments")
+    copy = copy_project(None, project / "tests", project, hidden=[project / "treatments"])
     expected = {
         ".gitignore",
         "src/app.py",
@@ -121,6 +121,17 @@ def test_tests_of_agents_and_recordings_are_left_out(project: Path, unpack: Unpa
         "recordings/of-mine.txt",
     }
     assert names_in(unpack(copy)) == expected
+
+
+def test_what_a_run_writes_is_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / ".cache"))  # as HOME may be the project
+    results = project / "results.jsonl"
+    first = copy_folder(project, hidden=[results])
+    results.write_text("x")
+    for name in ("src/__pycache__", ".pytest_cache"):
+        (project / name).mkdir()
+        (project / name / "file").write_text("x")
+    assert copy_folder(project, hidden=[results]) == first
 
 
 def test_a_part_of_a_repository(project: Path, unpack: Unpack) -> None:
