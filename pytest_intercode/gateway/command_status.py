@@ -23,7 +23,11 @@ _CODEX = re.compile(
     r"Process (?:exited with code (?P<later_status>-?\d{1,6})"
     r"|running with session ID (?P<session>\d{1,20}))\n"
 )
-# Claude Code: only a failed command has its status in words.
+# Claude Code: only a failed command has its status in words. A status of 1 is a success to it where
+# a program says so that it found nothing, or a difference.
+_CLAUDE_LENIENT = re.compile(
+    r"(?:^|[|;&(\n])\s*(?:\S*/)?(?:[ef]?grep|rg|find|diff|cmp|test|\[)(?=\s|$)"
+)
 _CLAUDE_FAILED = re.compile(rf"Exit code {_STATUS}(?:\n|\Z)")
 _CLAUDE_BACKGROUND = re.compile(
     r"in background with ID: |backgrounded by user with ID: |moved to the background \(ID: "
@@ -49,12 +53,13 @@ class CommandStatus(NamedTuple):
     session: str = ""
 
 
-def read_status(text: str, is_error: object = None) -> CommandStatus:
+def read_status(text: str, is_error: object = None, command: str = "") -> CommandStatus:
     """Return what a result of a shell tool says of its command.
 
     Args:
         text: the result, as the client sent it to its model.
         is_error: what the result's block of Anthropic's API has there; None without one.
+        command: the command.
     """
     if text.startswith("{"):
         return CommandStatus(_read_object(text))
@@ -71,7 +76,7 @@ def read_status(text: str, is_error: object = None) -> CommandStatus:
         match = _CLAUDE_FAILED.match(text)
         return CommandStatus(int(match["status"]) if match else None)
     if is_error is False and not _CLAUDE_BACKGROUND.search(text):
-        return CommandStatus(0)
+        return CommandStatus(None if _CLAUDE_LENIENT.search(command) else 0)
     return CommandStatus()
 
 

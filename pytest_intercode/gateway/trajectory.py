@@ -74,10 +74,9 @@ class _Result(NamedTuple):
         """Return what the trajectory has of it."""
         return _output(self.content) if api == "responses" else _content(self.content)
 
-    @property
-    def command(self) -> CommandStatus:
-        """What it says of a command."""
-        return read_status(_content(self.content), self.is_error)
+    def status(self, command: str) -> CommandStatus:
+        """Return what it says of a command."""
+        return read_status(_content(self.content), self.is_error, command)
 
 
 def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
@@ -106,7 +105,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
             if result is None and number < last:
                 continue
             command = _command(call)
-            status = CommandStatus() if result is None else result.command
+            status = CommandStatus() if result is None else result.status(command or "")
             if command is None and (begun := sessions.get(_session(call))) is not None:
                 gateway_turns[begun] = replace(gateway_turns[begun], status=status.status)
             elif command is not None and status.session:

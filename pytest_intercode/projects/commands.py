@@ -48,7 +48,7 @@ class ProgramCall(Protocol):
         """Its exit status."""
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> float | None:
         """How long it took."""
 
 
@@ -232,7 +232,7 @@ class Commands(Sequence[Command]):
             words: the words that were asked for.
         """
         marks = {
-            id(command): "its exit status is not known"
+            id(command): "its exit status is not known; watch= would tell it"
             if command.status is None
             else f"it ended with {command.status}"
             for command in meant

@@ -181,7 +181,7 @@ def test_why_a_command_was_not_ok_is_said() -> None:
     commands = acted(("uv add x", 2, 0.1), ("uv add x | cat", 0, 0.1))
     text = commands.ran("uv add", ok=True).explanation
     assert "(2, 0.1 s)    <- it ended with 2" in text
-    assert "(?)    <- its exit status is not known" in text
+    assert "(?)    <- its exit status is not known; watch= would tell it" in text
 
 
 def test_what_is_missing_of_an_order_is_said() -> None:
