@@ -106,8 +106,8 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
                 continue
             command = _command(call)
             status = CommandStatus() if result is None else result.status(command or "")
-            if command is None and (begun := sessions.get(_session(call))) is not None:
-                gateway_turns[begun] = replace(gateway_turns[begun], status=status.status)
+            if command is None and (turn_index := sessions.get(_session(call))) is not None:
+                gateway_turns[turn_index] = replace(gateway_turns[turn_index], status=status.status)
             elif command is not None and status.session:
                 sessions[status.session] = len(gateway_turns)
             gateway_turns.append(

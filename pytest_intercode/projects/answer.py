@@ -169,9 +169,9 @@ def explain(error: BaseException | None) -> None:
         error: what the test raised; None if it raised nothing. Only an :class:`AssertionError` that
             was raised where an answer was asked for last is changed.
     """
-    asked = list(_asked.answers)
+    questions = list(_asked.answers)
     _asked.answers.clear()
-    if not asked or not isinstance(error, AssertionError) or error.__traceback__ is None:
+    if not questions or not isinstance(error, AssertionError) or error.__traceback__ is None:
         return
     file, line = _origin(error.__traceback__)
     block, index = _find_assertion(file, line)
@@ -183,8 +183,8 @@ def explain(error: BaseException | None) -> None:
     # pytest asks the first ones again while it describes "and" and "or".
     answers = {
         id(answer): answer
-        for answer, where, asked_line in asked
-        if where == file and asked_line in lines_of_statement
+        for answer, asked_file, asked_line in questions
+        if asked_file == file and asked_line in lines_of_statement
     }
     if not answers:
         return

@@ -166,11 +166,11 @@ class Commands(Sequence[Command]):
             raise TypeError("ran() takes the words at the beginning of a command, or re=")
         question = f'ran("{words}"' if re is None else f"ran(re={_pattern_text(re)!r}"
         question += ", ok=True)" if ok else ")"
-        meant = self._find(words, re)
-        good = [command for command in meant if not ok or command.status == 0]
+        matching = self._find(words, re)
+        good = [command for command in matching if not ok or command.status == 0]
         if good:
             return Answer(True, question, lambda _: self._explain_ran(good))
-        marks = self._marks_near(meant, words)
+        marks = self._marks_near(matching, words)
         return Answer(False, question, lambda refusals: self._explain_not(marks, refusals))
 
     def order(self, *commands: str) -> Answer:
@@ -224,18 +224,18 @@ class Commands(Sequence[Command]):
 
     # -- explanations
 
-    def _marks_near(self, meant: Sequence[Command], words: str) -> dict[int, str]:
+    def _marks_near(self, matching: Sequence[Command], words: str) -> dict[int, str]:
         """Return marks on the commands that are not it, and nearly are, by their identities.
 
         Args:
-            meant: those that are it, and did not end well.
+            matching: those that are it, and did not end well.
             words: the words that were asked for.
         """
         marks = {
             id(command): "its exit status is not known; watch= would tell it"
             if command.status is None
             else f"it ended with {command.status}"
-            for command in meant
+            for command in matching
         }
         beginning = split_words(words)
         if beginning:

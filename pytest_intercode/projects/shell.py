@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.programs import SHELLS, base_name, read_shell_call, readings
+from pytest_intercode.projects.shell_words import ShellSource, Word, marks_translation, unescape
 from pytest_intercode.system.extras import has_extra, need
 
 if TYPE_CHECKING:
@@ -35,16 +36,7 @@ StatusLink: TypeAlias = Literal["equal", "success", "none"]
 """What the exit status of a text says of one of its commands: it is the command's own; the command
 succeeded if the text did; nothing."""
 
-_GLOB = re.compile(r"[*?\[]|^~|\{[^{}]*(?:,|\.\.)[^{}]*\}")
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED_ESCAPE = re.compile(r'\\([$`"\\\n])')
 _DOCUMENT_ESCAPE = re.compile(r"\\([$`\\\n])")
-_ANSI_ESCAPE = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|c(.)|(.))",
-    re.DOTALL,
-)
-_ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r"}
-_ANSI |= {"t": "\t", "v": "\v"}
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
 _OF_DOCUMENT = frozenset(
@@ -54,24 +46,6 @@ _OF_DOCUMENT = frozenset(
     )
 )
 _STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
-
-
-class Word(str):
-    """A word of a command as its program gets it, without quotes.
-
-    Attributes:
-        expands: the shell makes something else of it (``$X``, ``*.py``, ``{a,b}``); it is as in the
-            text there.
-    """
-
-    __slots__ = ("expands",)
-    expands: bool
-
-    def __new__(cls, text: str, expands: bool = False) -> Word:
-        """Make a word."""
-        word = super().__new__(cls, text)
-        word.expands = expands
-        return word
 
 
 class ShellCommand(NamedTuple):
@@ -174,7 +148,7 @@ class _Reader:
     def __init__(self) -> None:
         self.commands: list[ShellCommand] = []
         self.complete = True
-        self._data = b""
+        self._source = ShellSource(b"")
         self._texts = 0  # in each other, now
         self._depth = 0
         self._stops = False  # set -e
@@ -190,14 +164,14 @@ class _Reader:
         data = text.replace("\0", "").encode("utf-8", "backslashreplace")
         if len(data) > MAX_TEXT:
             data, self.complete = data[:MAX_TEXT], False
-        outer = self._data, self._stops, self._pipefail
-        self._data, self._stops, self._pipefail = data, stops, False
+        outer = self._source, self._stops, self._pipefail
+        self._source, self._stops, self._pipefail = ShellSource(data), stops, False
         self._texts += 1
         root = _parser().parse(data).root_node
         self.complete = self.complete and not root.has_error
         self._visit(root, _Place(link, function))
         self._texts -= 1
-        self._data, self._stops, self._pipefail = outer
+        self._source, self._stops, self._pipefail = outer
 
     # -- nodes
 
@@ -230,19 +204,19 @@ class _Reader:
         """Visit statements that follow each other: the status is that of the last."""
         children = [child for child in node.children if child.type != "comment"]
         last = max((n for n, child in enumerate(children) if child.is_named), default=-1)
-        ended = False
+        text_ended = False
         for number, child in enumerate(children):
             if not child.is_named:
                 continue
             in_background = number + 1 < len(children) and children[number + 1].type == "&"
-            if ended or in_background:
+            if text_ended or in_background:
                 child_place = place.unknown
             elif self._stops:
                 child_place = place.weakened
             else:
                 child_place = place if number == last else place.unknown
             self._visit(child, child_place)
-            ended = ended or self._name_of(child) in _ENDS_TEXT
+            text_ended = text_ended or self._name_of(child) in _ENDS_TEXT
 
     def _visit_list(self, node: Node, place: _Place) -> None:
         """Visit ``a && b || c``, which is ``(a && b) || c``; long ones are deep in the tree."""
@@ -250,12 +224,12 @@ class _Reader:
         all_and = True
         while node.type == "list":
             all_and = all_and and any(child.type == "&&" for child in node.children)
-            *left, right = node.named_children or [node]
+            *left_parts, right = node.named_children or [node]
             parts.append(right)
-            if not left or right is node:
+            if not left_parts or right is node:
                 break
-            parts += reversed(left[1:])
-            node = left[0]
+            parts += reversed(left_parts[1:])
+            node = left_parts[0]
         if node.type != "list":
             parts.append(node)
         # All have succeeded if the list has; of a list that failed, nothing says which did.
@@ -305,15 +279,15 @@ class _Reader:
                     self._visit(child, place.unknown)
 
     def _here_string(self, redirect: Node) -> str:
-        return "".join(self._word(child) for child in redirect.named_children)
+        return "".join(self._source.word(child) for child in redirect.named_children)
 
     def _document(self, redirect: Node) -> str:
         """Return a here-document as the command reads it, with its expansions as they are."""
         start = next((c for c in redirect.children if c.type == "heredoc_start"), None)
         bodies = [child for child in redirect.children if child.type == "heredoc_body"]
-        text = "".join(map(self._source, bodies))
-        is_quoted = start is not None and set(self._source(start)) & set("'\"\\")
-        return text if is_quoted else _DOCUMENT_ESCAPE.sub(_unescape, text)
+        text = "".join(map(self._source.text, bodies))
+        is_quoted = start is not None and set(self._source.text(start)) & set("'\"\\")
+        return text if is_quoted else _DOCUMENT_ESCAPE.sub(unescape, text)
 
     @staticmethod
     def _after_document(redirect: Node) -> list[Node]:
@@ -327,7 +301,7 @@ class _Reader:
 
     def _visit_declaration(self, node: Node, place: _Place) -> None:
         """Visit ``export X=1``, ``local``, ``unset`` and the like, which the grammar sets apart."""
-        words = tuple(Word(self._source(child)) for child in node.children)
+        words = tuple(Word(self._source.text(child)) for child in node.children)
         self._add((words,), node, place)
         for child in node.named_children:
             self._visit(child, place.unknown)
@@ -336,14 +310,14 @@ class _Reader:
         name = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if body is not None:
-            self._visit(body, _Place("none", "" if name is None else self._source(name)))
+            self._visit(body, _Place("none", "" if name is None else self._source.text(name)))
 
     # -- a command
 
     def _visit_command(self, node: Node, place: _Place) -> None:
         """Add a simple command, and those in its words."""
         parts = self._parts(node, place.words)
-        words = tuple(map(self._word, parts))
+        words = tuple(map(self._source.word, parts))
         for child in node.named_children:
             if child.type == "herestring_redirect":
                 place = replace(place, document=self._here_string(child))
@@ -375,7 +349,7 @@ class _Reader:
             elif child.type == "file_redirect":
                 if parts:
                     parts += child.children_by_field_name("destination")[1:]
-            elif child.type not in _NOT_WORDS and not _marks_translation(child):
+            elif child.type not in _NOT_WORDS and not marks_translation(child):
                 parts.append(child)
         return [*parts, *extra]
 
@@ -389,9 +363,9 @@ class _Reader:
             count: how many words the whole command has.
             place: where it stands.
         """
-        before, program = count - len(words), base_name(words[0])
+        offset, program = count - len(words), base_name(words[0])
         if program == "eval":
-            return [(" ".join(words[1:]), False)], set(range(before + 1, count))
+            return [(" ".join(words[1:]), False)], set(range(offset + 1, count))
         if program == "set":
             self._set_options(words)
         if program not in SHELLS:
@@ -399,7 +373,7 @@ class _Reader:
         script = read_shell_call(words)
         if script.position >= 0:
             text = words[script.position]
-            return [(text, script.stops)], {before + script.position}
+            return [(text, script.stops)], {offset + script.position}
         if script.reads_input and place.document is not None:
             return [(place.document, script.stops)], set()
         return [], set()
@@ -407,89 +381,20 @@ class _Reader:
     def _set_options(self, words: tuple[Word, ...]) -> None:
         """Note what ``set -e`` and ``set -o pipefail`` mean for the statuses that follow."""
         for index, word in enumerate(words):
-            on = word.startswith("-")
-            if not on and not word.startswith("+"):
+            is_set = word.startswith("-")
+            if not is_set and not word.startswith("+"):
                 continue
             option = words[index + 1] if word.endswith("o") and index + 1 < len(words) else ""
             if "e" in word or option == "errexit":
-                self._stops = on
+                self._stops = is_set
             if option == "pipefail":
-                self._pipefail = on
+                self._pipefail = is_set
 
     def _add(self, all_readings: tuple[tuple[Word, ...], ...], node: Node, place: _Place) -> None:
         end = place.end or node.end_byte
-        text = self._data[node.start_byte : end].decode("utf-8", "replace")
+        text = self._source.data[node.start_byte : end].decode("utf-8", "replace")
         self.commands.append(ShellCommand(all_readings, text, place.link, place.function))
 
     def _name_of(self, node: Node) -> str:
         name = node.child_by_field_name("name") if node.type == "command" else None
-        return "" if name is None else self._source(name)
-
-    # -- words
-
-    def _source(self, node: Node) -> str:
-        return self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-
-    def _word(self, node: Node) -> Word:
-        """Return a word without its quotes, as Bash removes them."""
-        kind, source = node.type, self._source(node)
-        if kind in ("word", "number", "test_operator") and not node.named_children:
-            bare = _ESCAPE.sub("", source)
-            return Word(_ESCAPE.sub(_unescape, source), _GLOB.search(bare) is not None)
-        if kind == "raw_string":
-            return Word(source[1:-1])
-        if kind == "ansi_c_string":
-            text = _ANSI_ESCAPE.sub(_unescape_ansi, source[2:-1])
-            return Word(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
-        if kind == "string":
-            return self._double_quoted(node)
-        if kind in ("translated_string", "concatenation"):
-            return self._join(node)
-        return Word(source, node.is_named)
-
-    def _join(self, node: Node) -> Word:
-        parts = [self._word(child) for child in node.children if not _marks_translation(child)]
-        # {a,b} and a* are in several nodes.
-        bare = "".join(self._source(child) for child in node.children if child.type == "word")
-        expands = any(part.expands for part in parts) or _GLOB.search(bare) is not None
-        return Word("".join(parts), expands)
-
-    def _double_quoted(self, node: Node) -> Word:
-        """Return what is between two double quotes; expansions stay as they are."""
-        texts, position, expands = [], node.start_byte + 1, False
-        end = node.end_byte - 1
-        for child in node.named_children:
-            if child.type == "string_content":
-                continue
-            expands = True
-            texts += [self._unquoted(position, child.start_byte), self._source(child)]
-            position = child.end_byte
-        return Word("".join([*texts, self._unquoted(position, end)]), expands)
-
-    def _unquoted(self, start: int, end: int) -> str:
-        text = self._data[start:end].decode("utf-8", "replace")
-        return _QUOTED_ESCAPE.sub(_unescape, text)
-
-
-def _marks_translation(node: Node) -> bool:
-    """Whether it is the first character of ``$"..."``."""
-    following = node.next_sibling
-    return node.type == "$" and following is not None and following.start_byte == node.end_byte
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return "" if match[1] == "\n" else match[1]
-
-
-def _unescape_ansi(match: re.Match[str]) -> str:
-    """Return the character of an escape in ``$'...'``, or the byte as Python escapes it."""
-    short, unicode, long, octal, control, letter = match.groups()
-    if letter is not None:
-        return _ANSI.get(letter, letter if letter in "\\'\"?" else match[0])
-    if control is not None:
-        return chr(ord(control.upper()) & 0x1F)
-    if octal or short:
-        byte = int(octal, 8) & 0xFF if octal else int(short, 16)
-        return bytes((byte,)).decode("ascii", "surrogateescape")
-    number = int(unicode or long, 16)
-    return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"
+        return "" if name is None else self._source.text(name)

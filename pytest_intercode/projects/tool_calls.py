@@ -111,14 +111,14 @@ class ToolCalls(Sequence[ToolCall]):
             arguments: arguments that the call has, among others: a value that is equal, or a
                 compiled regular expression that matches somewhere in a text.
         """
-        shown = "".join(f", {name}={value!r}" for name, value in arguments.items())
-        question = f'called("{tool}"{shown})'
-        meant = [call for call in self if call.is_called(tool)]
-        good = [call for call in meant if not list(_differences(call, arguments))]
+        argument_texts = "".join(f", {name}={value!r}" for name, value in arguments.items())
+        question = f'called("{tool}"{argument_texts})'
+        matching = [call for call in self if call.is_called(tool)]
+        good = [call for call in matching if not list(_differences(call, arguments))]
         if good:
             marks = {id(call): f"turn {call.turn}" for call in good}
         else:
-            marks = {id(call): ", ".join(_differences(call, arguments)) for call in meant}
+            marks = {id(call): ", ".join(_differences(call, arguments)) for call in matching}
             part = tool.rpartition(".")[2]
             for call in self:
                 if _plain(part) == _plain(call.name):
@@ -152,14 +152,16 @@ def loaded_skill(name: str, calls: ToolCalls, commands: Commands) -> Answer:
         commands: its commands.
     """
     loads = [*_loads_of_calls(calls), *_loads_of_commands(commands)]
-    meant = [(turn, how) for turn, skill, how in loads if fnmatchcase(name, skill)]
+    matching = [
+        (turn, description) for turn, skill, description in loads if fnmatchcase(name, skill)
+    ]
     question = f'loaded_skill("{name}")'
-    if meant:
-        lines = [Line(how, f"turn {turn}", "this one") for turn, how in meant]
+    if matching:
+        lines = [Line(description, f"turn {turn}", "this one") for turn, description in matching]
         return Answer(True, question, "\n".join(["the agent loaded it:", *number_lines(lines)]))
     if not loads:
         return Answer(False, question, "the agent loaded no skill")
-    lines = [Line(how, f"turn {turn}") for turn, _, how in sorted(loads)]
+    lines = [Line(description, f"turn {turn}") for turn, _, description in sorted(loads)]
     header = "the agent loaded other skills:"
     return Answer(False, question, "\n".join([header, *number_lines(lines)]))
 
@@ -202,16 +204,16 @@ def _differences(call: ToolCall, arguments: Mapping[str, Any]) -> Iterator[str]:
         if name not in call.arguments:
             yield f"no {name}"
             continue
-        given = call.arguments[name]
+        actual = call.arguments[name]
         if isinstance(value, re.Pattern):
-            is_equal = isinstance(given, str) and bool(value.search(given))
+            is_equal = isinstance(actual, str) and bool(value.search(actual))
         else:
-            is_equal = bool(given == value)
+            is_equal = bool(actual == value)
         if not is_equal:
-            yield f"{name} is {given!r:.40}"
+            yield f"{name} is {actual!r:.40}"
 
 
-# -- skills: pairs of a turn and a skill's name, and how it was loaded
+# -- skills: pairs of a turn and a skill's name, and description it was loaded
 
 
 def _loads_of_calls(calls: Iterable[ToolCall]) -> Iterator[tuple[int, str, str]]:
