@@ -194,8 +194,11 @@ def _responses_call(item: Mapping[str, Any]) -> _Call:
         arguments = item.get("input")
     else:  # local_shell_call, shell_call, apply_patch_call
         arguments = item.get("action", item.get("operation", {}))
-    name = item.get("name") or kind.removesuffix("_call")
-    return _Call(str(item.get("call_id")), str(name), arguments)
+    name = str(item.get("name") or kind.removesuffix("_call"))
+    namespace = item.get("namespace")  # of Codex's tools of MCP servers: mcp__SERVER
+    if isinstance(namespace, str) and namespace:
+        name = f"{namespace.rstrip('_')}__{name}"
+    return _Call(str(item.get("call_id")), name, arguments)
 
 
 def _parse_json(arguments: Any) -> Any:

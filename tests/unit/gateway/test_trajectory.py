@@ -230,6 +230,17 @@ def test_a_turn_has_its_tool_and_its_status() -> None:
     ]
 
 
+def test_a_tool_in_a_namespace_has_its_name() -> None:
+    call = _called("1", "create", '{"title": "x"}')
+    for namespace, tool in (
+        ("mcp__t", "mcp__t__create"),
+        ("mcp__t__", "mcp__t__create"),
+        (1, "create"),
+    ):
+        [turn] = turns([_other("responses", {}, {"output": [{**call, "namespace": namespace}]})])
+        assert (turn.tool, turn.action) == (tool, f'{tool}({{"title": "x"}})')
+
+
 def _called(identity: str, name: str, arguments: str) -> dict[str, Any]:
     return {
         "type": "function_call",
