@@ -160,7 +160,14 @@ class AgentEnvironment:
         return self._episode.act(lambda: self._episode.environment.pass_turn(action, observation))
 
     def record_turn(
-        self, action: str, observation: str, *, thought: str = "", usage: Usage = UNSPENT
+        self,
+        action: str,
+        observation: str,
+        *,
+        thought: str = "",
+        usage: Usage = UNSPENT,
+        tool: str = "",
+        status: int | None = None,
     ) -> None:
         """Add a turn to the trajectory that was taken in the sandbox past :meth:`step`.
 
@@ -171,8 +178,13 @@ class AgentEnvironment:
             observation: what came of it.
             thought: what the agent thought before it.
             usage: what it used up for it, as :meth:`spend` got it.
+            tool: the agent's own tool that did it, by its name; :class:`Turn` says what the action
+                is then.
+            status: the exit status of a command; None where that is not known.
         """
-        turn = Turn(action, observation, None, thought=thought, usage=usage)
+        turn = Turn(
+            action, observation, None, thought=thought, usage=usage, tool=tool, status=status
+        )
         self._episode.record_turn(turn)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -119,6 +120,10 @@ class Turn:
         usage: what the agent used up for it.
         agent_seconds: wall time that the agent took before it.
         answer: what was submitted, where the action's text does not say it exactly.
+        tool: the tool of the agent's own that it called, by the name that its model knows; empty
+            for an action through the environment. The action is then the command of a shell, and of
+            another tool ``NAME(ARGUMENTS)`` with the arguments in JSON.
+        status: the exit status of the command; None where that is not known.
     """
 
     action: str = field(metadata=in_line("turn_history.actions", printed=True))
@@ -135,3 +140,20 @@ class Turn:
     usage: Usage = field(default=UNSPENT, metadata=in_line("turn_usage", optional=True))
     agent_seconds: float = field(default=0.0, metadata=in_line("turn_agent_seconds", digits=4))
     answer: str | None = field(default=None, metadata=in_line("turn_answers", printed=True))
+    tool: str = field(default="", metadata=in_line("turn_tools", optional=True, printed=True))
+    status: int | None = field(default=None, metadata=in_line("turn_status"))
+
+    @property
+    def arguments(self) -> Mapping[str, Any] | None:
+        """What a tool of the agent's own was called with; None for a shell's, and without a tool.
+
+        It is read from the action, so a record has each text once. A tool that takes one text
+        instead of an object has it as ``input``.
+        """
+        if not self.tool or not self.action.startswith(f"{self.tool}("):
+            return None
+        try:
+            value = json.loads(self.action[len(self.tool) + 1 : -1])
+        except (ValueError, RecursionError):  # a shell's command, or a trajectory that was cut
+            return None
+        return value if isinstance(value, dict) else {"input": value}

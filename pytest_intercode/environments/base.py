@@ -288,7 +288,10 @@ class Environment(ActionSpace):
             except SandboxBroken as broken:
                 observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
             seconds = time.monotonic() - began
-            self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
+            executed, status = observation.executed, observation.status
+            self.turns.append(
+                Turn(action, str(observation), executed, seconds=seconds, status=status)
+            )
             observation.turns_left = episode.remaining_turns
             if self.feedback == "reward":
                 reward = episode.latest or self._reward_now(None)

@@ -11,12 +11,13 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import objects
-from pytest_intercode.gateway.exchange import Exchange
+from pytest_intercode.gateway.command_status import CommandStatus, read_status
+from pytest_intercode.gateway.exchange import Api, Exchange
 
 __all__ = ["GatewayTurn", "count_calls", "final_message", "turns"]
 
@@ -39,12 +40,16 @@ class GatewayTurn:
         observation: what the tool returned; empty if the agent ended before it said so.
         thought: the text next to the call; with the first call of an answer.
         usage: the tokens and the cost of the exchange; with the first call of an answer.
+        tool: the tool's name, as the model called it.
+        status: the exit status of a shell's command; None where that is not known.
     """
 
     action: str
     observation: str
     thought: str = ""
     usage: Usage = UNSPENT
+    tool: str = ""
+    status: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,26 @@ class _Call:
     id: str
     name: str
     arguments: Any
+
+
+class _Result(NamedTuple):
+    """What a tool returned, as its client sent it.
+
+    Attributes:
+        content: the content; of the responses API, the output.
+        is_error: what Anthropic's API has there; None without it.
+    """
+
+    content: Any
+    is_error: object = None
+
+    def text(self, api: Api) -> str:
+        """Return what the trajectory has of it."""
+        return _output(self.content) if api == "responses" else _content(self.content)
+
+    def status(self, command: str) -> CommandStatus:
+        """Return what it says of a command."""
+        return read_status(_content(self.content), self.is_error, command)
 
 
 def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
@@ -66,6 +91,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
     results = [_results(exchange) for exchange in exchanges]
     last = max((n for n, exchange in enumerate(exchanges) if _has_tools(exchange)), default=-1)
     gateway_turns: list[GatewayTurn] = []
+    sessions: dict[str, int] = {}  # commands of Codex that went on: the positions of their turns
     for number, exchange in enumerate(exchanges):
         calls = _calls(exchange)
         thought = _thought(exchange) if calls else ""
@@ -78,12 +104,20 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
             result = _result(results[number + 1 :], call.id, earlier_results)
             if result is None and number < last:
                 continue
+            command = _command(call)
+            status = CommandStatus() if result is None else result.status(command or "")
+            if command is None and (turn_index := sessions.get(_session(call))) is not None:
+                gateway_turns[turn_index] = replace(gateway_turns[turn_index], status=status.status)
+            elif command is not None and status.session:
+                sessions[status.session] = len(gateway_turns)
             gateway_turns.append(
                 GatewayTurn(
-                    action=_action(call),
-                    observation=result or "",
+                    action=_describe(call) if command is None else command,
+                    observation="" if result is None else result.text(exchange.api),
                     thought=thought,
                     usage=usage,
+                    tool=call.name,
+                    status=None if command is None else status.status,
                 )
             )
             thought, usage = "", UNSPENT
@@ -160,8 +194,11 @@ def _responses_call(item: Mapping[str, Any]) -> _Call:
         arguments = item.get("input")
     else:  # local_shell_call, shell_call, apply_patch_call
         arguments = item.get("action", item.get("operation", {}))
-    name = item.get("name") or kind.removesuffix("_call")
-    return _Call(str(item.get("call_id")), str(name), arguments)
+    name = str(item.get("name") or kind.removesuffix("_call"))
+    namespace = item.get("namespace")  # of Codex's tools of MCP servers: mcp__SERVER
+    if isinstance(namespace, str) and namespace:
+        name = f"{namespace.rstrip('_')}__{name}"
+    return _Call(str(item.get("call_id")), name, arguments)
 
 
 def _parse_json(arguments: Any) -> Any:
@@ -173,7 +210,8 @@ def _parse_json(arguments: Any) -> Any:
         return arguments
 
 
-def _action(call: _Call) -> str:
+def _command(call: _Call) -> str | None:
+    """Return the command of a shell; None for another tool."""
     arguments = call.arguments
     is_shell = _SHELL.search(call.name) is not None
     if is_shell and isinstance(arguments, dict) and not arguments.keys() & set(_FILES):
@@ -183,7 +221,17 @@ def _action(call: _Call) -> str:
                 return value
             if isinstance(value, list) and value and all(isinstance(w, str) for w in value):
                 return _join_command(value, key)
-    return f"{call.name}({json.dumps(arguments, ensure_ascii=False)})"
+    return None
+
+
+def _describe(call: _Call) -> str:
+    return f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})"
+
+
+def _session(call: _Call) -> str:
+    """Return which command a call of Codex asks about; empty for none."""
+    arguments = call.arguments
+    return str(arguments.get("session_id", "")) if isinstance(arguments, dict) else ""
 
 
 def _join_command(words: list[str], key: str) -> str:
@@ -234,29 +282,32 @@ def _join_texts(parts: Any, kind: str, key: str = "text") -> str:
 # -- results in requests
 
 
-def _results(exchange: Exchange) -> dict[str, list[str]]:
+def _results(exchange: Exchange) -> dict[str, list[_Result]]:
     """Return the results of tools that a request carries, in order, by the ids of their calls."""
-    results: dict[str, list[str]] = {}
+    results: dict[str, list[_Result]] = {}
     request = exchange.request
     if exchange.api == "responses":
         for item in objects(request.get("input")):
             if str(item.get("type")).endswith("_output") and "call_id" in item:
-                output = item.get("output")
-                results.setdefault(str(item["call_id"]), []).append(_output(output))
+                result = _Result(item.get("output"))
+                results.setdefault(str(item["call_id"]), []).append(result)
         return results
     for message in objects(request.get("messages")):
         if exchange.api == "chat" and message.get("role") == "tool":
             identity = str(message.get("tool_call_id", ""))
-            results.setdefault(identity, []).append(_content(message.get("content")))
+            results.setdefault(identity, []).append(_Result(message.get("content")))
         elif exchange.api == "messages":
             for block in objects(message.get("content")):
                 if block.get("type") == "tool_result":
                     identity = str(block.get("tool_use_id", ""))
-                    results.setdefault(identity, []).append(_content(block.get("content")))
+                    result = _Result(block.get("content"), block.get("is_error"))
+                    results.setdefault(identity, []).append(result)
     return results
 
 
-def _result(later: Sequence[Mapping[str, list[str]]], identity: str, earlier: int) -> str | None:
+def _result(
+    later: Sequence[Mapping[str, list[_Result]]], identity: str, earlier: int
+) -> _Result | None:
     """Return the first result of a call in later requests, beyond those that were there before."""
     for results in later:
         of_call = results.get(identity, ())

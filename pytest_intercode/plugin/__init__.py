@@ -111,10 +111,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put an episode's outcome on its report."""
-    if "intercode_project" in getattr(item, "fixturenames", ()) and call.excinfo is not None:
+    if "intercode_project" in getattr(item, "fixturenames", ()):
         from pytest_intercode.projects.answer import explain
 
-        explain(call.excinfo.value)
+        # Also after a phase that passed: what it asked is forgotten.
+        explain(None if call.excinfo is None else call.excinfo.value)
     report = yield
     if has_episodes(item):
         from pytest_intercode.plugin.reports import complete

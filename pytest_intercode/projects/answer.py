@@ -1,10 +1,10 @@
 """Answers to what a test asks of a run, and what an assertion says that fails because of one.
 
-``assert run.ran("uv add")`` is rewritten by pytest, which shows the value of ``run.ran(...)`` on one
-line, cut and escaped. An answer has more to say than that. So it notes where its truth was asked for
-last, and :func:`explain` gives an assertion that failed there a message of several lines. What
-decides ``and``, ``or``, ``not``, ``any()`` or ``all()`` is the answer that was asked last, as each of
-them stops there. It works without rewritten assertions, too.
+``assert run.ran("uv add")`` is rewritten by pytest, which shows the value of ``run.ran(...)`` on
+one line, cut and escaped. An answer has more to say than that. So it notes where its truth was
+asked for last, and :func:`explain` gives an assertion that failed there a message of several lines.
+What decides ``and``, ``or``, ``not``, ``any()`` or ``all()`` is the answer that was asked last, as
+each of them stops there. It works without rewritten assertions, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import linecache
 import sys
 import textwrap
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
@@ -26,7 +27,17 @@ _MAX_EXPLANATION = 20_000  # characters
 _MAX_LINES = 30  # of a list
 _MAX_WIDTH = 60  # characters of a line's text
 _MIN_WIDTH = 30
-_latest = threading.local()
+_MAX_ASKED = 100
+
+
+class _Asked(threading.local):
+    """The answers that were asked for last in this thread: what, in which file, on which line."""
+
+    def __init__(self) -> None:
+        self.answers: deque[tuple[Answer, str, int]] = deque(maxlen=_MAX_ASKED)
+
+
+_asked = _Asked()
 
 
 class Refusal(NamedTuple):
@@ -145,32 +156,39 @@ class Answer:
 
     def _note(self, code: CodeType, line: int) -> None:
         """Note where the answer was asked for, in this thread."""
-        _latest.asked = (self, code.co_filename, line)
+        _asked.answers.append((self, code.co_filename, line))
 
 
 def explain(error: BaseException | None) -> None:
     """Give an assertion that failed because of an answer a message that says why.
 
-    A plugin calls it after each phase of a test, before the report is made of the error. The message
-    has the assertion, and below it the explanation of the answer that decided it.
+    A plugin calls it after each phase of a test, before the report is made of the error. The
+    message has the assertion, and below it the explanation of the answer that decided it.
 
     Args:
         error: what the test raised; None if it raised nothing. Only an :class:`AssertionError` that
             was raised where an answer was asked for last is changed.
     """
-    asked = getattr(_latest, "asked", None)
-    _latest.asked = None
-    if asked is None or not isinstance(error, AssertionError) or error.__traceback__ is None:
+    questions = list(_asked.answers)
+    _asked.answers.clear()
+    if not questions or not isinstance(error, AssertionError) or error.__traceback__ is None:
         return
-    answer, file, asked_line = asked
-    raised_in, line = _origin(error.__traceback__)
+    file, line = _origin(error.__traceback__)
     block, index = _find_assertion(file, line)
-    if raised_in != file or block is None:
+    if block is None:
         return
     statement = block[index]
     assert isinstance(statement, ast.Assert)
-    if not statement.lineno <= asked_line <= (statement.end_lineno or line):
+    lines_of_statement = range(statement.lineno, (statement.end_lineno or line) + 1)
+    # pytest asks the first ones again while it describes "and" and "or".
+    answers = {
+        id(answer): answer
+        for answer, asked_file, asked_line in questions
+        if asked_file == file and asked_line in lines_of_statement
+    }
+    if not answers:
         return
+    answer = list(answers.values())[-1]
     lines = [_message(error, statement), f"assert {_source(file, statement.test)}"]
     if not _is_plain(statement.test):
         lines.append(f"  {answer!r}")
@@ -214,7 +232,7 @@ def _source(file: str, node: ast.expr) -> str:
 
 
 def _is_plain(test: ast.expr) -> bool:
-    """Whether the assertion itself says what was asked: ``run.ran("ls")``, ``not run.ran("ls")``."""
+    """Whether the assertion itself says what was asked: ``run.ran("ls")``, or not."""
     call = test.operand if isinstance(test, ast.UnaryOp) else test
     return isinstance(call, ast.Call) and _constants(call) is not None
 
@@ -245,14 +263,13 @@ def _refusals(block: Sequence[ast.stmt], index: int, test: ast.expr) -> Iterator
     run = ast.dump(test.func.value)
     next_line = (block[index].end_lineno or 0) + 1
     for statement in block[index + 1 :]:
-        match statement:
-            case ast.Assert(
-                test=ast.UnaryOp(
-                    op=ast.Not(), operand=ast.Call(func=ast.Attribute(value=value)) as call
-                )
-            ) if ast.dump(value) == run:
-                constants = _constants(call)
-                if constants is not None:
-                    is_next = statement.lineno == next_line
-                    place = "the next line" if is_next else f"line {statement.lineno}"
-                    yield Refusal(call.func.attr, *constants, place)
+        if not (isinstance(statement, ast.Assert) and isinstance(statement.test, ast.UnaryOp)):
+            continue
+        call = statement.test.operand
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+            continue
+        constants = _constants(call)
+        if constants is not None and ast.dump(call.func.value) == run:
+            is_next = statement.lineno == next_line
+            place = "the next line" if is_next else f"line {statement.lineno}"
+            yield Refusal(call.func.attr, *constants, place)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re as regular_expressions
 from functools import cached_property
+from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
@@ -12,9 +14,12 @@ from pytest_intercode.environments.project.environment import (
     ProjectEnvironment,
     ProjectState,
 )
+from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.answer import Answer
+from pytest_intercode.projects.commands import Commands
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
+from pytest_intercode.projects.tool_calls import ToolCalls, loaded_skill
 
 __all__ = ["ProjectRun"]
 
@@ -38,6 +43,46 @@ class ProjectRun:
 
     def __repr__(self) -> str:
         return f"<ProjectRun of {self.record.task.id}: {self.outcome}, {len(self.turns)} turns>"
+
+    # -- commands and tools
+
+    @cached_property
+    def commands(self) -> Commands:
+        """The commands that the agent ran, in order; see :class:`Commands`.
+
+        Raises:
+            ConfigurationError: the extra ``project`` is not installed.
+        """
+        return Commands.of(self.turns)
+
+    def ran(
+        self,
+        words: str = "",
+        *,
+        re: str | regular_expressions.Pattern[str] | None = None,
+        ok: bool = False,
+    ) -> Answer:
+        """Return whether the agent ran a command; see :meth:`Commands.ran`."""
+        return self.commands.ran(words, re=re, ok=ok)
+
+    def order(self, *commands: str) -> Answer:
+        """Return whether the agent ran commands in this order; see :meth:`Commands.order`."""
+        return self.commands.order(*commands)
+
+    @cached_property
+    def tool_calls(self) -> ToolCalls:
+        """The calls of the agent's own tools, in order; see :class:`ToolCalls`."""
+        environment = self._environment
+        fields = None if environment is None else environment.current_task.fields
+        return ToolCalls(self.turns, fields.mcp if isinstance(fields, ProjectFields) else ())
+
+    def called(self, tool: str, /, **arguments: Any) -> Answer:
+        """Return whether the agent called a tool; see :meth:`ToolCalls.called`."""
+        return self.tool_calls.called(tool, **arguments)
+
+    def loaded_skill(self, name: str) -> Answer:
+        """Return whether the agent loaded a skill; see :func:`loaded_skill`."""
+        return loaded_skill(name, self.tool_calls, self.commands)
 
     # -- files
 

@@ -61,9 +61,10 @@ _ORDER = (
     *("summary.turns_taken", "summary.turns_max"),
     *("format_version", "outcome", "reward", "reward_parts", "reason", "detail", "seconds"),
     *("turn_seconds", "turn_parts", "turn_agent_seconds", "turn_passed", "turn_answers"),
-    *("turn_logs", "turn_usage", "usage", "log", "left_behind", "suite", "hardness", "tags"),
-    *("profile", "agent", "agent_arguments", "sandbox", "image", "task_digest", "repeat"),
-    *("node_id", "attempts", "end_state", "test_output", "image_digest", "parameters_version"),
+    *("turn_tools", "turn_status", "turn_logs", "turn_usage", "usage", "log", "left_behind"),
+    *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
+    *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
+    *("image_digest", "parameters_version"),
     *("host", "phases", "test_passed", "item", "run_name", "shard", "refused_hosts"),
     *("superseded", "rescored_from", "reward_function"),
 )
@@ -303,7 +304,9 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         column.write_to(flat, getattr(record, column.name))
     for column in _TURN:
         cells = [column.write(getattr(turn, column.name)) for turn in turns]
-        if not column.optional or (record.usage if column.name == "usage" else any(cells)):
+        # A status of 0 is not empty.
+        filled = any(cell or type(cell) is int for cell in cells)
+        if not column.optional or (record.usage if column.name == "usage" else filled):
             flat[column.key] = cells
     rewards = flat["turn_history.rewards"]
     flat["summary.max_reward"] = max([flat["reward"], *rewards])

@@ -43,6 +43,11 @@ EXTRAS = {
     "human": Extra(("prompt_toolkit",), "prompt_toolkit", "the agent that is a person"),
     "mcp": Extra(("mcp",), "the MCP SDK", "agents that speak MCP"),
     "mysql": Extra(("pymysql",), "PyMySQL", "tasks with the engine mysql"),
+    "project": Extra(
+        ("tree_sitter", "tree_sitter_bash", "aiohttp"),
+        "tree-sitter, tree-sitter-bash and aiohttp",
+        "tests of a project (intercode_project)",
+    ),
     "ray": Extra(("ray",), "Ray", "--intercode-cluster"),
 }
 """By the name in ``pip install 'pytest-intercode[NAME]'``; ``pyproject.toml`` has others for those

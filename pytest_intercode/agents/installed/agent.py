@@ -323,7 +323,14 @@ class _Episode:
     def _record(self, env: AgentEnvironment, session: Session) -> None:
         """Write down the turns that it took, and what was refused."""
         for turn in turns(session.exchanges):
-            env.record_turn(turn.action, turn.observation, thought=turn.thought, usage=turn.usage)
+            env.record_turn(
+                turn.action,
+                turn.observation,
+                thought=turn.thought,
+                usage=turn.usage,
+                tool=turn.tool,
+                status=turn.status,
+            )
         for line in session.refusals:
             env.log(f"[gateway: {line}]\n")
 

@@ -12,6 +12,7 @@ import pytest
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.projects.commands import Commands
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.support.installed import KEY, World
@@ -46,12 +47,19 @@ def world(
 
 def test_it_solves_a_task(world: World) -> None:
     before, asked = world.server.spent, len(world.server.requests)
-    record = world.play(Command("echo hi >x"), Command("cat x"), "done")
+    record = world.play(Command("echo hi >x"), Command("cat x"), Command("exit 3"), "done")
     assert (record.outcome, record.reason) == ("solved", "")
     if world.agent == "codex":  # whose analytics would wait for a network at its end
         assert time.monotonic() - world.last_asked < 4
     actions = [turn.action for turn in record.turns]
-    assert actions[:2] == ["echo hi >x", "cat x"]
+    assert actions[:3] == ["echo hi >x", "cat x", "exit 3"]
+    # opencode does not tell its model.
+    statuses = [None] * 3 if world.agent == "opencode" else [0, 0, 3]
+    assert [turn.status for turn in record.turns[:3]] == statuses
+    assert all(turn.tool and turn.arguments is None for turn in record.turns[:3])
+    commands = Commands.of(record.turns)
+    assert [command.words[0] for command in commands] == ["echo", "cat", "exit"]
+    assert commands.order("echo hi", "cat x")
     assert "hi" in record.turns[1].observation
     spent = world.server.spent
     assert record.usage.input_tokens == spent.input - before.input

@@ -89,6 +89,28 @@ def test_breaks(intercode_project):
 
 
 @pytest.mark.usefixtures("project")
+def test_what_an_agent_ran_is_said(pytester: pytest.Pytester) -> None:
+    test = """\
+def test_runs(intercode_project):
+    run = intercode_project.run("Add requests.")
+    assert run.ran("echo requests", ok=True)
+    assert run.order("cat AGENTS.md", "echo")
+    assert not run.called("tickets.create")
+    assert not run.loaded_skill("release")
+    assert [(c.words[0], c.turn, c.source) for c in run.commands[:1]] == [("cat", 1, "action")]
+    assert run.ran("uv add")
+    assert not run.ran("cat")
+"""
+    result = run(pytester, test)
+    result.assert_outcomes(failed=1)
+    lines = [line for line in result.outlines if line.startswith("E  ")]
+    assert lines[:2] == ['E       assert run.ran("uv add")', "E         the agent ran 2 commands:"]
+    assert lines[2].startswith("E           1  cat AGENTS.md 2>/dev/null")
+    assert lines[2].endswith("(?)    <- not allowed by the next line")
+    assert lines[3].startswith("E           2  echo requests >>pyproject.toml  (0")
+
+
+@pytest.mark.usefixtures("project")
 def test_treatments_tries_and_runs(pytester: pytest.Pytester) -> None:
     test = """\
 @pytest.mark.intercode(treatments="treatments", repeat=2)

@@ -220,6 +220,66 @@ def test_what_codex_writes_around_an_output_is_left_out(output: str, shown: str)
     assert turn.observation == shown
 
 
+def test_a_turn_has_its_tool_and_its_status() -> None:
+    one = chat([], "", ("1", "run_shell_command", '{"command": "a"}'), ("2", "edit", '{"n": 1}'))
+    text = "Output: x\nExit Code: 2\nSignal: (none)"
+    two = chat(after(one, result("1", text), result("2", text)), "end")
+    assert [(t.tool, t.status, t.observation) for t in turns([one, two])] == [
+        ("run_shell_command", 2, text),
+        ("edit", None, text),
+    ]
+
+
+def test_a_tool_in_a_namespace_has_its_name() -> None:
+    call = _called("1", "create", '{"title": "x"}')
+    for namespace, tool in (
+        ("mcp__t", "mcp__t__create"),
+        ("mcp__t__", "mcp__t__create"),
+        (1, "create"),
+    ):
+        [turn] = turns([_other("responses", {}, {"output": [{**call, "namespace": namespace}]})])
+        assert (turn.tool, turn.action) == (tool, f'{tool}({{"title": "x"}})')
+
+
+def _called(identity: str, name: str, arguments: str) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": identity,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
+def _returned(identity: str, line: str) -> dict[str, Any]:
+    output = f"Wall time: 1 seconds\n{line}\nOutput:\nx"
+    return {"type": "function_call_output", "call_id": identity, "output": output}
+
+
+def test_a_command_of_codex_that_goes_on_has_the_status_of_its_end() -> None:
+    items = [
+        _called("1", "exec_command", '{"cmd": "make"}'),
+        _returned("1", "Process running with session ID 7"),
+        _called("2", "write_stdin", '{"session_id": 7}'),
+        _returned("2", "Process running with session ID 7"),
+        _called("3", "exec_command", '{"cmd": "ls"}'),
+        _returned("3", "Process exited with code 0"),
+        _called("4", "write_stdin", '{"session_id": 7}'),
+        _returned("4", "Process exited with code 2"),
+    ]
+    exchanges = [
+        _other("responses", {"input": items[:index]}, {"output": items[index : index + 1]})
+        for index in range(0, len(items) + 1, 2)
+    ]
+    found = turns(exchanges)
+    assert [(t.tool, t.status) for t in found] == [
+        ("exec_command", 2),
+        ("write_stdin", None),
+        ("exec_command", 0),
+        ("write_stdin", None),
+    ]
+    assert [t.status for t in turns(exchanges[:3])] == [None] * 3
+
+
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize(
     "part",

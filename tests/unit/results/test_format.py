@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,7 @@ def test_round_trip(tmp_path: Path, suffix: str) -> None:
 def test_a_record_comes_back() -> None:
     used = Usage(2, 30, 4, 0.5, 20, 5, 3)
     turn = Turn("ls", "a", None, 1.0, 0.1, {"p": 1.0}, True, "hm", "said", used, 0.2, "exact")
+    turn = replace(turn, tool="Bash", status=0)
     record = _episode(
         turns=(turn, Turn("submit", "", False)),
         usage=used,
@@ -268,6 +270,31 @@ def test_a_record_comes_back() -> None:
     )
     assert from_line(to_line(record)) == record
     assert from_line(to_line(_episode(state={"output": "\udc80"}))).state == {"output": "\udc80"}
+
+
+def test_a_status_of_0_is_not_an_empty_one() -> None:
+    row = to_row(_episode(turns=(Turn("ls", "", True, status=0), Turn("submit", "", True))))
+    assert row["turn_status"] == [0, None]
+    assert "turn_tools" not in row
+    assert "turn_status" not in to_row(_episode(turns=(Turn("ls", "", True),)))
+
+
+@pytest.mark.parametrize(
+    ("tool", "action", "arguments"),
+    [
+        ("edit", 'edit({"path": "a", "n": [1]})', {"path": "a", "n": [1]}),
+        ("apply_patch", 'apply_patch("*** Begin")', {"input": "*** Begin"}),
+        ("edit", "edit({})", {}),
+        ("Bash", "ls -l", None),
+        ("Bash", "Bash() { ls; }", None),
+        ("", 'edit({"path": "a"})', None),
+        ("edit", "edit(" + "[" * 10_000, None),
+    ],
+)
+def test_the_arguments_of_a_tool_are_in_its_action(
+    tool: str, action: str, arguments: dict[str, Any] | None
+) -> None:
+    assert Turn(action, "", None, tool=tool).arguments == arguments
 
 
 def test_parts_of_tokens_are_in_a_row_where_there_are_any() -> None:

@@ -1,0 +1,96 @@
+"""The exit status of a command, as coding agents tell their model. Pure.
+
+Each client writes it into what its shell tool returns, in words of its own. A command can print the
+same words. So each pattern is matched at the end of the text where the client writes it, and what
+does not match says nothing: a status is unknown rather than wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["CommandStatus", "read_status"]
+
+_STATUS = r"(?P<status>-?\d{1,6})"
+# Codex: "Exit code: 0" before the time in older versions, "Process exited ..." after it since. A
+# command that goes on has a session instead, which a later call asks about.
+_CODEX = re.compile(
+    rf"Exit code: {_STATUS}\nWall time: "
+    r"|(?:Chunk ID: .*\n)?Wall time: .*\n"
+    r"Process (?:exited with code (?P<later_status>-?\d{1,6})"
+    r"|running with session ID (?P<session>\d{1,20}))\n"
+)
+# Claude Code: only a failed command has its status in words. A status of 1 is a success to it where
+# a program says so that it found nothing, or a difference.
+_CLAUDE_LENIENT = re.compile(
+    r"(?:^|[|;&(\n])\s*(?:\S*/)?(?:[ef]?grep|rg|find|diff|cmp|test|\[)(?=\s|$)"
+)
+_CLAUDE_FAILED = re.compile(rf"Exit code {_STATUS}(?:\n|\Z)")
+_CLAUDE_BACKGROUND = re.compile(
+    r"in background with ID: |backgrounded by user with ID: |moved to the background \(ID: "
+)
+_MINI_SWE_AGENT = re.compile(rf"<returncode>{_STATUS}</returncode>")
+# Qwen Code: behind the output.
+_QWEN = re.compile(
+    rf"\nExit Code: {_STATUS}\nSignal: .*(?:\nBackground PIDs: .*)?(?:\nProcess Group PGID: .*)?"
+    r"\s*\Z"
+)
+_STARTS = (_CODEX, _MINI_SWE_AGENT)
+
+
+class CommandStatus(NamedTuple):
+    """What a tool's result says of its command.
+
+    Attributes:
+        status: the exit status; None where it is not said.
+        session: the number by which Codex asks about a command that still runs; empty for none.
+    """
+
+    status: int | None = None
+    session: str = ""
+
+
+def read_status(text: str, is_error: object = None, command: str = "") -> CommandStatus:
+    """Return what a result of a shell tool says of its command.
+
+    Args:
+        text: the result, as the client sent it to its model.
+        is_error: what the result's block of Anthropic's API has there; None without one.
+        command: the command.
+    """
+    if text.startswith("{"):
+        return CommandStatus(_read_object(text))
+    for pattern in _STARTS:
+        if match := pattern.match(text):
+            groups = match.groupdict()
+            status = groups["status"] or groups.get("later_status")
+            return CommandStatus(
+                None if status is None else int(status), groups.get("session") or ""
+            )
+    if match := _QWEN.search(text[-1000:]):
+        return CommandStatus(int(match["status"]))
+    if is_error is True:
+        match = _CLAUDE_FAILED.match(text)
+        return CommandStatus(int(match["status"]) if match else None)
+    if is_error is False and not _CLAUDE_BACKGROUND.search(text):
+        return CommandStatus(None if _CLAUDE_LENIENT.search(command) else 0)
+    return CommandStatus()
+
+
+def _read_object(text: str) -> int | None:
+    """Return the status in an object: of Codex's first versions, or of mini-swe-agent."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, Mapping):
+        return None
+    metadata = document.get("metadata")
+    values: tuple[Any, ...] = (
+        metadata.get("exit_code") if isinstance(metadata, Mapping) else None,
+        document.get("returncode"),
+    )
+    return next((v for v in values if type(v) is int and abs(v) < 10**6), None)

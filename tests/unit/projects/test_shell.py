@@ -1,0 +1,268 @@
+"""Shell text as the simple commands in it: where they stand, their words, and hostile texts."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_intercode.projects.shell import MAX_TEXT, parse_shell
+
+
+def words(text: str) -> list[list[str]]:
+    return [list(command.words) for command in parse_shell(text).commands]
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(command) for command in words(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("ls -l", ["ls -l"]),
+        (
+            "cd app && uv add x || echo no; ls & wait",
+            ["cd app", "uv add x", "echo no", "ls", "wait"],
+        ),
+        ("a\nb # c\n\nd", ["a", "b", "d"]),
+        ("a | b |& c", ["a", "b", "c"]),
+        ("cd a && b > x <<EOF\ntext\nEOF\nc", ["cd a", "b", "c"]),
+        ("(a; b) && { c; d; }", ["a", "b", "c", "d"]),
+        ("! a", ["a"]),
+        ("if a; then b; elif c; then d; else e; fi", ["a", "b", "c", "d", "e"]),
+        ("for x in 1 2; do a $x; done; while b; do c; done", ["a $x", "b", "c"]),
+        ("case $x in a) b;; *) c;; esac", ["b", "c"]),
+        ("X=1 Y=$(a) b", ["b", "a"]),
+        ('X=$(a); echo `b` "$(c)" <(d)', ["a", "echo `b` $(c) <(d)", "b", "c", "d"]),
+        ("[ -f x ] && [[ -d y ]] && a", ["a"]),
+        ("export X=1; a", ["export X=1", "a"]),
+        ("a > out 2>&1 < in; b >>log", ["a", "b"]),
+        ("> out a b", ["a b"]),
+        ("a > out b", ["a b"]),
+        ("cat > f <<'EOF'\nrm -rf /\nEOF\nb", ["cat", "b"]),
+        ("cat <<EOF && b\ntext\nEOF", ["cat", "b"]),
+        ("time a; command b; exec c", ["a", "b", "c"]),
+    ],
+)
+def test_commands_wherever_they_stand(text: str, commands: list[str]) -> None:
+    assert lines(text) == commands
+    assert parse_shell(text).complete
+
+
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("sudo -u bob pip install x", ["sudo -u bob pip install x", "pip install x"]),
+        ("sudo --user=bob A=1 b", ["sudo --user=bob A=1 b", "b"]),
+        ("env -i -u X A=1 B='2 3' b c", ["env -i -u X A=1 B=2 3 b c", "b c"]),
+        ("/usr/bin/env b", ["/usr/bin/env b", "b"]),
+        ("timeout -k 5 -s9 10m b", ["timeout -k 5 -s9 10m b", "b"]),
+        ("nohup nice -n5 b", ["nohup nice -n5 b", "nice -n5 b", "b"]),
+        ("time -p b", ["time -p b", "b"]),
+        ("xargs -0 -n 1 -P4 b c", ["xargs -0 -n 1 -P4 b c", "b c"]),
+        ("find . -name x -exec rm -f {} \\;", ["find . -name x -exec rm -f {} ;", "rm -f {}"]),
+        ("command -v uv", ["command -v uv"]),
+        ("sudo -l", ["sudo -l"]),
+        ("sudo", ["sudo"]),
+        ("exec -a n b", ["exec -a n b", "b"]),
+    ],
+)
+def test_what_runs_another_command(text: str, readings: list[str]) -> None:
+    [command] = parse_shell(text).commands
+    assert [" ".join(reading) for reading in command.readings] == readings
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("bash -c 'a && b \"c d\"'", ["a", "b c d"]),
+        ("bash -lc \"a 'b'; c\"", ["a b", "c"]),
+        ("/bin/sh -e -c 'a' name arg", ["a"]),
+        ("bash -o pipefail -c a", ["a"]),
+        ("sudo -n bash -c 'a'", ["a"]),
+        ("bash -c \"bash -c 'a'\"", ["bash -c a", "a"]),
+        ('bash -c "a $(b)"', ["a $(b)", "b"]),
+        ("eval 'a;' b", ["a", "b"]),
+        ("bash <<EOF\na\nb c\nEOF", ["a", "b c"]),
+        ("bash -s -- x <<'EOF'\na\nEOF", ["a"]),
+        ("cat <<'EOF' | sh\na\nEOF", ["sh", "a"]),
+        ("cd x && sh <<EOF\na\nEOF", ["sh", "a"]),
+        ("b | sh -e <<EOF\na\nEOF", ["sh -e", "a"]),
+        ("sh <<< 'a b'", ["a b"]),
+        ("sh script.sh a", []),
+        ("bash", []),
+        ("bash script.sh <<EOF\na\nEOF", []),
+        ("echo -c a", []),
+    ],
+)
+def test_text_that_a_shell_is_given(text: str, commands: list[str]) -> None:
+    assert lines(text)[1:] == commands
+
+
+def test_the_text_of_a_command_has_its_redirections() -> None:
+    text = "X=1 a 'b' 2>&1 >x | c; cat > f <<EOF\nlong\nEOF"
+    assert [command.text for command in parse_shell(text).commands] == [
+        "X=1 a 'b' 2>&1 >x",
+        "c",
+        "cat > f <<EOF",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("a", ["equal"]),
+        ("a; b", ["none", "equal"]),
+        ("a && b && c", ["success"] * 3),
+        ("a && b || c", ["none"] * 3),
+        ("a | b", ["none", "equal"]),
+        ("a &", ["none"]),
+        ("! a", ["none"]),
+        ("if a; then b; fi", ["none", "none"]),
+        ("(a; b)", ["none", "equal"]),
+        ("a > x", ["equal"]),
+        ("bash -c 'a; b'", ["equal", "none", "equal"]),
+        ("set -e; a; b", ["none", "success", "success"]),
+        ("set -euo pipefail\na | b", ["none", "success", "success"]),
+        ("exit 0; a", ["none", "none"]),
+        ("timeout 5 a", ["equal"]),
+        ("xargs a", ["success"]),
+        ("echo $(a)", ["equal", "none"]),
+    ],
+)
+def test_what_a_status_says_of_a_command(text: str, links: list[str]) -> None:
+    assert [command.link for command in parse_shell(text).commands] == links
+
+
+def test_what_a_function_would_run_is_marked() -> None:
+    commands = parse_shell("build() { a; b; }; function other { c; }; build").commands
+    assert [(command.words[0], command.function) for command in commands] == [
+        ("a", "build"),
+        ("b", "build"),
+        ("c", "other"),
+        ("build", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "expands"),
+    [
+        ("'a b'", "a b", False),
+        (r"a\ b\"c", 'a b"c', False),
+        ('"a \\" \\$x \\n"', 'a " $x \\n', False),
+        ('""', "", False),
+        ('" "', " ", False),
+        ("a'b'\"c\"", "abc", False),
+        (r"$'a\n\x41\u00e9\101\''", "a\nA\u00e9A'", False),
+        ('$"a"', "a", False),
+        ("$X", "$X", True),
+        ('"a${X:-b}c"', "a${X:-b}c", True),
+        ('"a$X"', "a$X", True),
+        ("a/$X/b", "a/$X/b", True),
+        ("*.py", "*.py", True),
+        ("'*.py'", "*.py", False),
+        ("~/x", "~/x", True),
+        ("{a,b}", "{a,b}", True),
+        ("$((1 + 2))", "$((1 + 2))", True),
+        ("12", "12", False),
+        ("é", "é", False),
+    ],
+)
+def test_words_lose_their_quotes(text: str, word: str, expands: bool) -> None:
+    [command] = parse_shell(f"x {text} end").commands
+    assert [(found, found.expands) for found in command.words[1:]] == [
+        (word, expands),
+        ("end", False),
+    ]
+
+
+QUOTED = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+
+
+@given(st.lists(QUOTED, min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_words_are_those_that_bash_gives_a_program(arguments: list[str]) -> None:
+    """What ``printf %q`` quotes is read as it was; it is Bash that quotes."""
+    script = 'printf " %q" "$@"'
+    command = ["bash", "-c", script, "bash", *arguments]
+    quoted = subprocess.run(command, capture_output=True, check=True).stdout
+    text = f"x{quoted.decode('utf-8', 'surrogateescape')}"
+    [shown] = parse_shell(text).commands
+    assert list(shown.words) == ["x", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("a; (b", ["a", "b"]),
+        ("a && && b", ["a", "b"]),
+        ("a 'b", ["a"]),
+        ("if a; then b c", ["a", "b c"]),
+        ("bash -c 'a; (b'", ["bash -c a; (b", "a", "b"]),
+    ],
+)
+def test_what_cannot_be_parsed_gives_what_can_be_had(text: str, commands: list[str]) -> None:
+    parsed = parse_shell(text)
+    assert not parsed.complete
+    found = [" ".join(command.words) for command in parsed.commands]
+    assert [command for command in found if command in commands] == commands
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t",
+        "\0a\0",
+        "\ud800 a",
+        "$(" * 5000,
+        "(" * 5000 + "a",
+        "{ " * 5000,
+        "`" * 5000,
+        "if " * 3000,
+        "a && " * 5000 + "a",
+        "a | " * 5000 + "a",
+        "<<A " * 200,
+        "<<" + "A" * 5000 + "\n",
+        "bash -c " * 5000 + "a",
+        "sudo " * 5000 + "a",
+        "\\" * 5000,
+        "'" * 4999,
+        '"$(' * 2000,
+        "${" * 3000,
+        "a\n" * 20_000,
+        "x" * (MAX_TEXT * 3),
+    ],
+)
+def test_hostile_texts_are_read_in_time(text: str) -> None:
+    began = time.monotonic()
+    parse_shell(text)
+    assert time.monotonic() - began < 5
+
+
+def test_texts_in_texts_have_a_bound() -> None:
+    text = "a"
+    for _ in range(12):
+        text = "bash -c '" + text.replace("'", "'\\''") + "'"
+    parsed = parse_shell(text)
+    assert not parsed.complete
+
+
+def test_a_list_as_long_as_you_like() -> None:
+    assert lines(" && ".join(f"a{n}" for n in range(300))) == [f"a{n}" for n in range(300)]
+
+
+def test_what_is_beyond_the_bounds_is_said() -> None:
+    assert not parse_shell("a " + "x" * MAX_TEXT).complete
+    assert not parse_shell("a\n" * 10_000).complete
+
+
+@given(st.text(alphabet=list("ab '\"\\$(){}|&;<>`\n#![]=*"), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read(text: str) -> None:
+    for command in parse_shell(text).commands:
+        assert command.words or command.readings == ()
