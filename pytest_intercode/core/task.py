@@ -333,6 +333,8 @@ class TaskView:
         max_turns: how many actions the agent has.
         engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
         database: the database that an sql task starts in, else the empty string.
+        mcp: MCP servers that the agent is to have, by name: the command line that a shell in the
+            sandbox starts each with, in ``workdir``. They speak over their standard streams.
     """
 
     id: str
@@ -346,9 +348,11 @@ class TaskView:
     max_turns: int
     engine: str = ""
     database: str = ""
+    mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-_OWN_VIEW = frozenset({"engine", "database"})  # of a view, what an environment's own fields fill in
+# Of a view, what an environment's own fields fill in.
+_OWN_VIEW = frozenset({"engine", "database", "mcp"})
 
 
 @dataclass(frozen=True)
@@ -380,7 +384,7 @@ class TaskFields:
             f"needed, found {type(task.fields).__name__}, which are for another environment"
         )
 
-    def view(self) -> Mapping[str, str]:
+    def view(self) -> Mapping[str, Any]:
         """Return what of them an agent may see: fields of :class:`TaskView`."""
         return {}
 

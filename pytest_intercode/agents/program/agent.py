@@ -64,6 +64,7 @@ def make_factory(
             close=episode.close,
             abort=episode.abort,
             again=lambda: make(task),
+            takes_servers=True,
         )
 
     return AgentFactory(name, make, priced=services.priced, close=services.close)
