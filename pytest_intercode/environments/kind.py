@@ -84,7 +84,9 @@ class EnvironmentKind:
         answer_instruction: a sentence in prompts on what is submitted.
         answer_file_instruction: what a program in the sandbox is asked to write to the file
             ``{answer}``; empty for ``graded``.
-        reads_answer: what such a program wrote there is submitted.
+        reads_answer: what such a program wrote there is submitted, or else its last message.
+        graded_by_test: there is no reward but the result of the test that ran the episode.
+        prompts_alone: such a program is given the query, and no word of ours.
         tool: how exports name an action.
         continuation: for a human, how a text goes on in the next line.
         indents: the human's editor keeps the indent of the line before.
@@ -118,6 +120,8 @@ class EnvironmentKind:
     answer_instruction: str = "Leave the answer empty, unless the task asks for one."
     answer_file_instruction: str = ""
     reads_answer: bool = True
+    graded_by_test: bool = False
+    prompts_alone: bool = False
     tool: Tool = Tool("execute", "action", "Take an action in the task's environment.")
     continuation: str = "Enter runs it"
     indents: bool = False

@@ -23,6 +23,7 @@ __all__ = [
     "BUILTIN_ENVIRONMENTS",
     "GROUP",
     "PROFILES",
+    "PROJECT",
     "builtin_kinds",
     "environment_class",
     "environment_names",
@@ -44,9 +45,13 @@ _KINDS = {
     "python": "PythonKind",
     "ctf": "CtfKind",
     "swe": "SweKind",
+    "project": "ProjectKind",
 }
-BUILTIN_ENVIRONMENTS = tuple(_KINDS)
-"""The names of our own environments."""
+PROJECT = "project"
+"""The environment of project tests: no suite has tasks of it, as a test says what is right."""
+
+BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name != PROJECT)
+"""The names of our own environments that suites have tasks of."""
 
 GROUP = "pytest_intercode.environments"
 """The group of entry points: each is named as its environment, and names its class."""
@@ -94,13 +99,13 @@ def added_environment(name: str) -> type[Any] | None:
 
 
 def is_environment(name: str) -> bool:
-    """Whether there is an environment of this name."""
-    return name in _KINDS or name in _added or name in _entry_points()
+    """Whether there is an environment of this name, for suites."""
+    return name in BUILTIN_ENVIRONMENTS or name in _added or name in _entry_points()
 
 
 def environment_names() -> tuple[str, ...]:
     """Return all names: the built-in ones, then the added ones."""
-    return tuple(dict.fromkeys((*_KINDS, *sorted({*_added, *_entry_points()}))))
+    return tuple(dict.fromkeys((*BUILTIN_ENVIRONMENTS, *sorted({*_added, *_entry_points()}))))
 
 
 def _entry_points() -> dict[str, EntryPoint]:
@@ -155,8 +160,8 @@ def kind_of(name: str) -> EnvironmentKind:
 
 
 def builtin_kinds() -> tuple[EnvironmentKind, ...]:
-    """Return the kinds of our own environments."""
-    return tuple(map(_builtin_kind, _KINDS))
+    """Return the kinds of our own environments that suites have tasks of."""
+    return tuple(map(_builtin_kind, BUILTIN_ENVIRONMENTS))
 
 
 @cache

@@ -13,15 +13,23 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.plugin.fixtures import (
+    has_episodes,
     intercode_agent,
     intercode_environment,
     intercode_episode,
+    intercode_project,
     intercode_task,
 )
 from pytest_intercode.plugin.ini import SUITES, ini_values
 from pytest_intercode.plugin.options import add_options, starts_run
 
-__all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
+__all__ = [
+    "intercode_agent",
+    "intercode_environment",
+    "intercode_episode",
+    "intercode_project",
+    "intercode_task",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,11 +95,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize whatever takes a task."""
+    """Parametrize whatever takes a task or a project."""
     if "intercode_task" in metafunc.fixturenames:
         from pytest_intercode.plugin.collection import parametrize
 
         parametrize(metafunc)
+    if "intercode_project" in metafunc.fixturenames:
+        from pytest_intercode.plugin import project_tests
+
+        project_tests.parametrize(metafunc)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,8 +111,12 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put an episode's outcome on its report."""
+    if "intercode_project" in getattr(item, "fixturenames", ()) and call.excinfo is not None:
+        from pytest_intercode.projects.answer import explain
+
+        explain(call.excinfo.value)
     report = yield
-    if "intercode_task" in getattr(item, "fixturenames", ()):
+    if has_episodes(item):
         from pytest_intercode.plugin.reports import complete
 
         complete(report, item, call)
@@ -110,7 +126,7 @@ def pytest_runtest_makereport(
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None:
     """Time our items instead of pytest-timeout, which prints the stacks of all threads."""
-    if "intercode_task" not in getattr(item, "fixturenames", ()):
+    if not has_episodes(item):
         return None
     from pytest_intercode.plugin.timeouts import set_timer
 

@@ -28,7 +28,14 @@ from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.rollout import Rollout, Services, expect_sandboxes
 
-__all__ = ["Execution", "InlineExecution", "handle_of", "play_yourself", "set_execution"]
+__all__ = [
+    "Execution",
+    "InlineExecution",
+    "handle_of",
+    "new_handle",
+    "play_yourself",
+    "set_execution",
+]
 
 _EXECUTION = pytest.StashKey["Execution"]()
 _HANDLE = pytest.StashKey[Handle]()
@@ -55,12 +62,21 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
         ConfigurationError: an option is wrong.
     """
     if _HANDLE not in item.stash:
-        if _EXECUTION not in item.config.stash:
-            inline = InlineExecution(run_of(item.config), ItemOrder(item.config))
-            set_execution(item.config, inline)
-        item.stash[_HANDLE] = item.config.stash[_EXECUTION].handle(item, task)
+        item.stash[_HANDLE] = new_handle(item, task)
         item.addfinalizer(lambda: item.stash.__delitem__(_HANDLE))  # a rerun gets another
     return item.stash[_HANDLE]
+
+
+def new_handle(item: pytest.Item, task: Task) -> Handle:
+    """Return the handle of a rollout of its own, in the turn of an item.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    if _EXECUTION not in item.config.stash:
+        inline = InlineExecution(run_of(item.config), ItemOrder(item.config))
+        set_execution(item.config, inline)
+    return item.config.stash[_EXECUTION].handle(item, task)
 
 
 def play_yourself(run: Run, task: Task) -> EpisodeRecord:

@@ -19,18 +19,28 @@ if TYPE_CHECKING:
     from pytest_intercode.core.task import Task
     from pytest_intercode.core.turn import Turn
     from pytest_intercode.environments.base import Environment
+    from pytest_intercode.plugin.project_tests import Project
 
 __all__ = [
     "PendingEpisode",
+    "has_episodes",
     "intercode_agent",
     "intercode_environment",
     "intercode_episode",
+    "intercode_project",
     "intercode_task",
+    "one_line_errors",
 ]
 
 
+def has_episodes(item: pytest.Item) -> bool:
+    """Whether an item takes one of the fixtures by which episodes are run."""
+    names = getattr(item, "fixturenames", ())
+    return "intercode_task" in names or "intercode_project" in names
+
+
 @contextlib.contextmanager
-def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
+def one_line_errors(session: pytest.Session | None = None) -> Iterator[None]:
     """Report a mistake of the user's as one line, without our traceback.
 
     Given a session that runs nothing but tasks, also end it: each would say the same again.
@@ -122,7 +132,7 @@ class PendingEpisode:
             except QuitRun as reason:
                 pytest.exit(str(reason))
             keep_episode(item, self._record)
-            with _one_line():
+            with one_line_errors():
                 call_hook(
                     self._request.config, "log_episode", task=self._task, episode=self._record
                 )
@@ -197,11 +207,11 @@ def intercode_environment(
     from pytest_intercode.plugin.execution import handle_of
     from pytest_intercode.plugin.timeouts import cancel_on_timeout
 
-    with _one_line():
+    with one_line_errors():
         handle = handle_of(request.node, intercode_task)
     try:
         timer = cancel_on_timeout(request.node, handle, acting=False)
-        with _skip_without_image(), _expect_refusal(), _one_line(), timer:
+        with _skip_without_image(), _expect_refusal(), one_line_errors(), timer:
             environment = handle.environment()
         yield environment
     finally:
@@ -218,7 +228,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Age
     from pytest_intercode.plugin.reports import WITHOUT_AGENT
 
     try:
-        with _one_line(request.session):
+        with one_line_errors(request.session):
             try:
                 return handle_of(request.node, intercode_task).agent()
             except NoAgent as missing:
@@ -240,6 +250,19 @@ def intercode_episode(
     """The episode of this item's agent, task and environment; it runs when first asked about."""
     from pytest_intercode.agents.loader import adapt
 
-    with _one_line():
+    with one_line_errors():
         agent = adapt(intercode_agent)
     return PendingEpisode(request, intercode_task, agent, intercode_environment)
+
+
+@pytest.fixture
+def intercode_project(request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Runs the agent of this item on prompts, in copies of a project: ``run(prompt)``."""
+    from pytest_intercode.plugin.project_tests import Project, skip_without_agent
+
+    with one_line_errors(request.session):
+        project = Project(request, skip_without_agent(request))
+    try:
+        yield project
+    finally:
+        project.close()

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
+from pytest_intercode.plugin.fixtures import has_episodes
 from pytest_intercode.plugin.output import LiveLine, uncaptured
 
 __all__ = ["Progress"]
@@ -55,7 +56,7 @@ class Progress:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which items have an episode."""
-        self._expect([item.nodeid for item in session.items if _has_task(item)])
+        self._expect([item.nodeid for item in session.items if has_episodes(item)])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -199,10 +200,6 @@ class Progress:
         """Take the line away, for good."""
         self._waits.clear()
         self._live.close()
-
-
-def _has_task(item: pytest.Item) -> bool:
-    return "intercode_task" in getattr(item, "fixturenames", ())
 
 
 def _count(number: int) -> str:

@@ -16,7 +16,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
-from pytest_intercode.plugin.reports import detach_episode
+from pytest_intercode.plugin.reports import detach_episodes
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.summary import (
@@ -64,7 +64,7 @@ class Reporter:
         self._shown_notes = len(self._file.notes) if self._file else 0
         path, option = settings.predictions, "--intercode-predictions"
         self._predictions = ResultsFile(path, option=option) if path else None
-        self._episodes: dict[str, EpisodeRecord] = {}
+        self._episodes: dict[tuple[str, int], EpisodeRecord] = {}  # by item, and run in it
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
         self._shard = settings.shard_record(None)
@@ -97,20 +97,20 @@ class Reporter:
             self._not_played.setdefault(str(image), set()).add(report.nodeid)
 
     def take(self, report: pytest.TestReport) -> None:
-        """Write a reported episode down; of one that is rerun the last try is counted."""
-        record, line = detach_episode(report)
-        if str(report.outcome) == "rerun":
-            record = replace(record, superseded=True)
-            line = to_line(record)
-        if hasattr(report, "intercode_resumed"):
-            self._reused += 1
-            self._predict(record)
-            self._count(record, reused=True)
-        else:
-            self._write(record, line)
-            if not record.superseded:
-                self._count(record)
-        self._episodes[report.nodeid] = record.for_statistics()
+        """Write the reported episodes down; of an item that is rerun the last try is counted."""
+        for index, (record, line) in enumerate(detach_episodes(report)):
+            if str(report.outcome) == "rerun":
+                record = replace(record, superseded=True)
+                line = to_line(record)
+            if hasattr(report, "intercode_resumed"):
+                self._reused += 1
+                self._predict(record)
+                self._count(record, reused=True)
+            else:
+                self._write(record, line)
+                if not record.superseded:
+                    self._count(record)
+            self._episodes[report.nodeid, index] = record.for_statistics()
 
     def _count(self, record: EpisodeRecord, *, reused: bool = False) -> None:
         progress: Any = self._config.pluginmanager.get_plugin("intercode-progress")

@@ -1,6 +1,7 @@
 """What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
 
-``report.intercode`` is one line of JSON: a builtin, which survives the way from an xdist worker.
+``report.intercode`` is a line of JSON for each episode, of which a project test may have several:
+builtins, which survive the way from an xdist worker.
 What else the report of our items holds is escaped: reasons, tracebacks, what was captured.
 The terminal, JUnit's file, and the reports of other plugins are made from it.
 """
@@ -19,15 +20,15 @@ from pytest_intercode.core.text import clipped, escape_for_terminal, indented, o
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
-from pytest_intercode.rollouts.records import RecordBuilder
+from pytest_intercode.rollouts.records import RecordBuilder, with_result
 
-__all__ = ["WITHOUT_AGENT", "complete", "detach_episode", "keep_episode", "reported_episode"]
+__all__ = ["WITHOUT_AGENT", "complete", "detach_episodes", "keep_episode", "reported_episode"]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
 """Is True on an item that was skipped as the run has no agent."""
 
-_EPISODE = pytest.StashKey[EpisodeRecord]()
-_REPORTED: WeakKeyDictionary[pytest.TestReport, EpisodeRecord] = WeakKeyDictionary()
+_EPISODES = pytest.StashKey[list[EpisodeRecord]]()
+_REPORTED: WeakKeyDictionary[pytest.TestReport, list[EpisodeRecord]] = WeakKeyDictionary()
 """The episodes of reports that were made in this process, which need not be parsed again."""
 
 _PROPERTIES = frozenset(
@@ -46,25 +47,29 @@ _MAX_PATCH_CHARACTERS = 6000  # of a patch, and of all diffs
 
 def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
     """Remember an item's episode for its report, and set its JUnit properties."""
-    item.stash[_EPISODE] = episode
+    item.stash.setdefault(_EPISODES, []).append(episode)
     _set_properties(item, episode)
 
 
 def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
-    """Return the episode of a report; None for a report without one."""
-    line = vars(report).get("intercode")
-    return None if line is None else _REPORTED.get(report) or from_line(line)
+    """Return the last episode of a report; None for a report without one."""
+    lines = vars(report).get("intercode")
+    if lines is None:
+        return None
+    episodes = _REPORTED.get(report)
+    return episodes[-1] if episodes else from_line(lines[-1])
 
 
-def detach_episode(report: pytest.TestReport) -> tuple[EpisodeRecord, str]:
-    """Detach an episode from its report, which pytest keeps to the end; return it and its line."""
-    line: str = vars(report).pop("intercode")
-    return _REPORTED.pop(report, None) or from_line(line), line
+def detach_episodes(report: pytest.TestReport) -> list[tuple[EpisodeRecord, str]]:
+    """Detach its episodes, with their lines, from a report, which pytest keeps to the end."""
+    lines: list[str] = vars(report).pop("intercode")
+    episodes = _REPORTED.pop(report, None) or map(from_line, lines)
+    return list(zip(episodes, lines, strict=True))
 
 
-def _attach_episode(report: pytest.TestReport, episode: EpisodeRecord) -> None:
-    vars(report)["intercode"] = to_line(episode)
-    _REPORTED[report] = episode
+def _attach_episodes(report: pytest.TestReport, episodes: list[EpisodeRecord]) -> None:
+    vars(report)["intercode"] = list(map(to_line, episodes))
+    _REPORTED[report] = episodes
 
 
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -108,13 +113,18 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         return
     if report.when != "call":
         return
-    episode = item.stash.get(_EPISODE, None)
-    if episode is None:
+    episodes = item.stash.get(_EPISODES, [])
+    if not episodes:
         return
-    del item.stash[_EPISODE]  # a rerun must not find the last run's
+    del item.stash[_EPISODES]  # a rerun must not find the last run's
     if is_own_test(item) and not isinstance(error, pytest.skip.Exception):
-        episode = dataclasses.replace(episode, test_passed=error is None)
-    _attach_episode(report, episode)
+        passed = error is None
+        episodes = [
+            dataclasses.replace(with_result(episode, passed), test_passed=passed)
+            for episode in episodes
+        ]
+    _attach_episodes(report, episodes)
+    episode = episodes[-1]
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
         report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
@@ -151,7 +161,8 @@ def _attach_failure(
         return
     episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
-    _attach_episode(report, episode)
+    _attach_episodes(report, [*item.stash.get(_EPISODES, []), episode])
+    item.stash[_EPISODES] = []
     report.longrepr = episode.headline
     _add_test_output(report, episode)
     if hasattr(report, "wasxfail"):

@@ -114,7 +114,7 @@ def _make_reports(item: pytest.Item, record: EpisodeRecord) -> Iterable[pytest.T
 
 
 def _set_outcome(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) -> None:
-    vars(report)["intercode"] = to_line(record)
+    vars(report)["intercode"] = [to_line(record)]
     vars(report)["intercode_resumed"] = True
     expected = item.get_closest_marker("xfail")
     if expected is not None:

@@ -18,12 +18,13 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import AgentError, IntercodeError, TaskError
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.digest import digest
 
-__all__ = ["RecordBuilder", "played_record", "sandbox_of"]
+__all__ = ["RecordBuilder", "played_record", "sandbox_of", "with_result"]
 
 _MAX_QUERY = 200  # characters, in the record of an episode whose own record is too large
 _MAX_TURNS = 1000  # likewise
@@ -204,3 +205,23 @@ def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) 
     provider = getattr(environment, "provider", None) or provider
     specs = environment.sandboxes(task, provider)
     return (provider.choice.backend, specs[0].image) if specs else ("", "")
+
+
+def with_result(record: EpisodeRecord, passed: bool) -> EpisodeRecord:
+    """Return an episode's record with the result of its test, where that alone grades it.
+
+    Args:
+        record: the episode's.
+        passed: whether the test passed. One that fails where turns or time were used up keeps that
+            as its outcome, which says more.
+    """
+    ends: tuple[Outcome, ...] = ("solved", "failed", "out-of-budget", "timed-out")
+    if record.outcome not in ends or not kind_of(record.task.env).graded_by_test:
+        return record
+    outcome = record.outcome if record.outcome != "solved" else "failed"
+    return replace(
+        record,
+        outcome="solved" if passed else outcome,
+        reward=float(passed),
+        reason="" if passed else record.reason or "the test failed",
+    )

@@ -300,16 +300,16 @@ class _Episode:
             port: the port that leads to it.
         """
         kind = kind_of(task.env)
-        instructions = kind.answer_file_instruction or kind.graded
-        prompt = f"{task.query}\n\n{fill(instructions, {'answer': _ANSWER})} "
-        if not env.has_user:
-            prompt += "Nobody answers questions. "
+        words = [] if env.has_user else ["Nobody answers questions."]
+        words += [f"You have {task.max_turns} calls of tools."]
+        instructions = fill(kind.answer_file_instruction or kind.graded, {"answer": _ANSWER})
+        prompt = f"{task.query}\n\n{' '.join([instructions, *words])}"
         return {
             **self.values,
             "query": check_value("query", task.query),
             "gateway": f"http://127.0.0.1:{port}",
             "token": session.token,
-            "prompt": f"{prompt}You have {task.max_turns} calls of tools.",
+            "prompt": task.query if kind.prompts_alone else prompt,
             "servers": self.recipe.mcp.render(task.mcp) if self.recipe.mcp is not None else "",
         }
 

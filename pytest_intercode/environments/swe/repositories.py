@@ -7,15 +7,11 @@ archive in the user's cache, which sandboxes share as a layer of their image.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import tarfile
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from pytest_intercode.core.task import Repository
@@ -24,17 +20,13 @@ from pytest_intercode.system.archives import Budget, unpack_archive
 from pytest_intercode.system.beneath import Root, kind_of
 from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import cache_folder
-from pytest_intercode.system.private_folder import PrivateFolder
+from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, workplace
 
 __all__ = ["repository_layer"]
 
 _RECIPE = "1"  # to be changed when the same source has to come to something else
-_GIT_TIMEOUT = 600.0  # seconds of one command
 _BUNDLE = b"# v"
 _STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b"#", b"progress ")
-_AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
-# A tar archive carries no ctime and no inode, so git is to look at size and mtime alone.
-_CONFIG = ("core.checkStat=minimal", "core.trustctime=false", "gc.auto=0")
 
 # What a repository is. Its settings, hooks and lists of other places may lead anywhere.
 _FILES = ("HEAD", "config", "packed-refs", "shallow")
@@ -68,28 +60,12 @@ def repository_layer(repository: Repository) -> Path:
     path = cache_folder() / "repositories" / f"{name.hexdigest()[:24]}.tar"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _workplace() as folder:
+        with workplace() as folder:
             layer = _LayerBuilder(repository, folder).archive()
             part = path.with_name(f"{path.name}.{os.getpid()}")
             shutil.move(layer, part)
             part.replace(path)
     return path
-
-
-@contextlib.contextmanager
-def _workplace() -> Iterator[Path]:
-    """Yield an empty folder, which goes with this process, however it ends."""
-    private = PrivateFolder()
-    folder = private.make()
-    # It sees the end of its input when our end is closed, by us or by the system. It has a session
-    # of its own, as a signal for our process group is not for it.
-    command = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf -- "$1"', "sh", str(folder)]
-    watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    try:
-        yield folder
-    finally:
-        watch.communicate()
-        private.close()
 
 
 def _content(source: Path) -> bytes:
@@ -109,16 +85,6 @@ def _content(source: Path) -> bytes:
     return digest.digest()
 
 
-@cache
-def _git() -> str:
-    git_path = shutil.which("git")
-    if git_path is None:
-        raise SuiteError(
-            "this machine has no git, which makes the repositories of tasks: apt-get install git"
-        )
-    return git_path
-
-
 class _LayerBuilder:
     """Makes the archive of one repository in an empty folder."""
 
@@ -129,18 +95,7 @@ class _LayerBuilder:
         self._at = repository.at.strip("/")
         self._folder = folder
         self._budget = Budget(repository.source)
-        # Nothing of the user's settings, and of the source's own neither.
-        self._variables = {
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": str(folder),
-            "LC_ALL": "C.UTF-8",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": "file",
-        }
-        for word, value in _AUTHOR.items():
-            self._variables[f"GIT_AUTHOR_{word}"] = self._variables[f"GIT_COMMITTER_{word}"] = value
+        self._git = Git(folder)
 
     def archive(self) -> Path:
         """Return where the archive is."""
@@ -163,7 +118,7 @@ class _LayerBuilder:
             *refspecs,
         )
         self._check_size(checkout)
-        for setting in _CONFIG:
+        for setting in CHECKOUT_SETTINGS:
             self._run_git(checkout, "config", *setting.split("=", 1))
         self._run_git(
             checkout, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base"
@@ -294,7 +249,7 @@ class _LayerBuilder:
         """Return a setting for how a repository is kept, if its own settings have it."""
         words = ("config", "--no-includes", "-f", str(copy / "config"), "--get")
         try:
-            setting = self._run(_git(), *words, f"extensions.{name}")
+            setting = self._run_git(copy, *words, f"extensions.{name}")
         except SuiteError:  # it has no such setting
             return ""
         return f"\t{name} = {value}\n" if setting == value else ""
@@ -326,20 +281,8 @@ class _LayerBuilder:
                 place.chmod(0o755 if mode & 0o100 else 0o644)
 
     def _run_git(self, folder: Path, *words: str, stdin: int | None = None) -> str:
-        options = ("-C", str(folder), "-c", "safe.directory=*")
-        return self._run(_git(), *options, *words, stdin=stdin)
-
-    def _run(self, *words: str, stdin: int | None = None) -> str:
-        process = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            capture_output=True,
-            env=self._variables,
-            timeout=_GIT_TIMEOUT,
-            check=False,
-        )
-        if process.returncode:
-            error_text = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        try:
+            return self._git.run(folder, *words, stdin=stdin)
+        except GitError as error:
             location = f"repository: {self._source}, commit {self._commit_name}"
-            raise SuiteError(f"{location}: {error_text or f'{words[0]} failed'}")
-        return process.stdout.decode("utf-8", "replace").strip()
+            raise SuiteError(f"{location}: {error}") from None

@@ -9,7 +9,12 @@ from typing import Any, cast
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.plugin.reports import complete, detach_episode, keep_episode, reported_episode
+from pytest_intercode.plugin.reports import (
+    complete,
+    detach_episodes,
+    keep_episode,
+    reported_episode,
+)
 from pytest_intercode.plugin.run import SUITE_TASKS
 from pytest_intercode.results.format import from_row, to_line
 
@@ -33,17 +38,18 @@ def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
     keep_episode(item, episode)
     complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))
     assert reported_episode(report) is episode
-    taken, line = detach_episode(report)
-    assert taken is episode
+    ((detached, line),) = detach_episodes(report)
+    assert detached is episode
     assert line == to_line(episode)
     assert reported_episode(report) is None
-    del taken
-    holders = [each for each in gc.get_referrers(episode) if isinstance(each, dict)]
+    del detached
+    referrers = gc.get_referrers(episode)
+    holders = [holder for holder in referrers if isinstance(holder, (dict, list))]
     assert not holders, "pytest keeps reports, so that nothing may hold their episodes"
 
 
 def test_what_a_worker_reports_is_read() -> None:
     report = _report()
-    vars(report)["intercode"] = to_line(_episode())
-    assert detach_episode(report)[0].task.id == "a"
+    vars(report)["intercode"] = [to_line(_episode())]
+    assert detach_episodes(report)[0][0].task.id == "a"
     assert not hasattr(report, "intercode")

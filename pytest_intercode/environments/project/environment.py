@@ -1,0 +1,316 @@
+"""The environment of project tests: an agent acts in a copy of a project, and nothing is graded.
+
+What it left is read when it is done, from outside of its sandbox, whose processes have ended by
+then. The sandbox stays until the test is over, so that the test can read files and run commands on
+what was left.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import shlex
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import CommandResult, Profile, StepResult
+from pytest_intercode.environments.access import as_user
+from pytest_intercode.environments.project.fields import ProjectFields
+from pytest_intercode.environments.project.patch import FileState, git_patch
+from pytest_intercode.environments.shell import ShellEnvironment, set_up
+from pytest_intercode.errors import TaskError, UngradableState
+from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+
+__all__ = ["Commit", "ProjectEnvironment", "ProjectState"]
+
+_SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
+_COMMAND_TIMEOUT = 60.0  # seconds for one of our own commands
+_MAX_PATCH_BYTES = 2 * 1024**2  # of the files that a patch is made of
+_MAX_PATCH_FILES = 500
+_MAX_READ_BYTES = 256 * 1024**2  # of a file that a test reads
+_PATCH_TIMEOUT = 20.0  # seconds for the files of a patch to be read
+_MAX_COMMITS = 200
+_FILE_TYPES = ("f", "l")  # of entries that count as files
+_LOG = (
+    "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null git -c safe.directory='*' "
+    "-c core.hooksPath=/dev/null -c core.fsmonitor=false -c log.showSignature=false "
+    "-C {workdir} log -z --reverse --no-show-signature --no-color --max-count={most} "
+    "--format='%H%x1f%an%x1f%ae%x1f%B' {commit}..HEAD 2>/dev/null"
+)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that the agent made.
+
+    Attributes:
+        id: its id.
+        author: the author's name and address: ``NAME <ADDRESS>``.
+        message: its message, without blanks at its end.
+    """
+
+    id: str
+    author: str
+    message: str
+
+    @property
+    def subject(self) -> str:
+        """The first line of its message."""
+        return self.message.partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class ProjectState:
+    """What an agent left in the copy of a project; paths are relative to it.
+
+    Attributes:
+        created: files and symbolic links that were not there.
+        changed: those whose content or mode is another one.
+        deleted: those that are gone.
+        patch: all of it as a patch in git's format.
+        commits: the agent's commits, oldest first.
+        unread: why something could not be read; empty where all was.
+    """
+
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    patch: str = ""
+    commits: tuple[Commit, ...] = ()
+    unread: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as builtins, for the record."""
+        return {**vars(self), "commits": [vars(commit) for commit in self.commits]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ProjectState:
+        """Return what :meth:`to_json` returned, also by way of JSON."""
+
+        def names(key: str) -> tuple[str, ...]:
+            return tuple(map(str, values.get(key, ())))
+
+        return cls(
+            *(names("created"), names("changed"), names("deleted")),
+            patch=str(values.get("patch", "")),
+            commits=tuple(Commit(**commit) for commit in values.get("commits", ())),
+            unread=str(values.get("unread", "")),
+        )
+
+
+class ProjectEnvironment(ShellEnvironment):
+    """A shell as it is, in the copy of a project."""
+
+    name = "project"
+    profile: Profile = "strict"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.state = ProjectState()
+        self.message = ""  # what the agent said at the end
+        self._changes: Changes | None = None
+
+    def start(self, task: Task) -> None:
+        """Start the agent's sandbox."""
+        self.state, self.message, self._changes = ProjectState(), "", None
+        super().start(task)
+
+    def prepare(self, sandbox: Sandbox, task: Task) -> None:
+        """Bring a sandbox into the task's first state, from which changes are counted."""
+        super().prepare(sandbox, task)
+        try:
+            sandbox.mark()
+        except UngradableState as error:
+            raise TaskError(f"{task.source}: setup leaves what cannot be read: {error}") from None
+
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
+        """End the episode; an answer is what the agent says to the user."""
+        self.message = answer or ""
+        return super().handle_submission(action, answer)
+
+    def grade(self, answer: str | None) -> Reward:
+        """Read what was left. There is no reward: the test says what is right."""
+        if self.episode.goes_on:
+            return Reward(0.0)
+        self.sandbox.settle(_SETTLE_TIMEOUT)
+        self.sandbox.halt()
+        try:
+            self._changes = self.sandbox.changes()
+            self.state = self._read_state(self._changes)
+        except UngradableState as error:
+            self.state = ProjectState(unread=str(error))
+        return Reward(0.0)
+
+    def end_state(self) -> dict[str, Any]:
+        """Return what the agent left, and what it said at the end."""
+        return {"project": self.state.to_json(), "message": self.message}
+
+    # -- what a test asks when the agent is done
+
+    def read(self, path: str) -> bytes:
+        """Return a file that the agent left.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            UngradableState: it is too large.
+        """
+        full_path = self._absolute(posixpath.normpath(path))
+        archive = self.sandbox.archive([full_path], content=_MAX_READ_BYTES)
+        with tarfile.open(fileobj=BytesIO(archive)) as packed:
+            for member in packed:
+                content = packed.extractfile(member) if member.isreg() else None
+                if content is not None:
+                    return content.read()
+        raise FileNotFoundError(path)
+
+    def check(self, command: str, timeout: float) -> CommandResult:
+        """Run a command in a fresh sandbox with what the agent left, as the task's user.
+
+        Args:
+            command: for bash, in the project's folder.
+            timeout: seconds that it has.
+
+        Raises:
+            UngradableState: what was left could not be read, or is too much.
+        """
+        if self._changes is None:
+            raise UngradableState(self.state.unread or "the episode is not over")
+        task = self.current_task
+        sandbox = self.provider.acquire(self.spec(task, self.provider))
+        try:
+            set_up(sandbox, task, self._began)
+            sandbox.expose()
+            self._lay(sandbox, self._changes)
+            execution = sandbox.run(command, timeout)
+            return CommandResult(execution.status, execution.output.decode("utf-8", "replace"))
+        finally:
+            sandbox.close()
+
+    def _lay(self, sandbox: Sandbox, changes: Changes) -> None:
+        """Make every path what it is in the agent's sandbox."""
+        present = [path for path, entry in changes.entries.items() if entry is not None]
+        gone = [
+            path
+            for path, entry in changes.entries.items()
+            if entry is None or _type_before(changes, path) not in ("", entry.type)
+        ]
+        for start in range(0, len(gone), 500):  # a command line has an end
+            words = shlex.join(gone[start : start + 500])
+            sandbox.admin(f"rm -rf -- {words}", _COMMAND_TIMEOUT)
+        if present:
+            sandbox.unpack(self.sandbox.archive(present))
+
+    # -- inside
+
+    def _read_state(self, changes: Changes) -> ProjectState:
+        task = self.current_task
+        workdir = task.workdir.rstrip("/") + "/"
+        first_names = _names_of_layers(task, workdir)
+        names: dict[str, set[str]] = {"created": set(), "changed": set(), "deleted": set()}
+        for full_path, entry in changes.entries.items():
+            name = full_path.removeprefix(workdir)
+            if name == full_path or f"{name}/".startswith(".git/"):
+                continue
+            type_before = _type_before(changes, full_path)
+            was_file = type_before in _FILE_TYPES or (type_before == "?" and name in first_names)
+            is_file = entry is not None and entry.type in _FILE_TYPES
+            kind = {(False, True): "created", (True, True): "changed", (True, False): "deleted"}
+            if (was_file, is_file) in kind:
+                names[kind[was_file, is_file]].add(name)
+            if entry is None or is_file:  # of a folder that is gone, its files are not listed
+                names["deleted"].update(
+                    inner for inner in first_names if inner.startswith(f"{name}/")
+                )
+        names["deleted"] -= names["changed"]
+        created, changed, deleted = (tuple(sorted(group)) for group in names.values())
+        patch = self._make_patch({*created, *changed}, {*changed, *deleted}, workdir)
+        return ProjectState(created, changed, deleted, patch, tuple(self._read_commits()))
+
+    def _make_patch(self, present: set[str], earlier: set[str], workdir: str) -> str:
+        """Return the patch of what was changed; a note in place of one that would be too large."""
+        if len(present | earlier) > _MAX_PATCH_FILES:
+            return f"# {len(present | earlier):,} files were changed: too many for a patch\n"
+        paths = [workdir + name for name in sorted(present)]
+        try:
+            archive = self.sandbox.archive(paths, content=_MAX_PATCH_BYTES, seconds=_PATCH_TIMEOUT)
+        except UngradableState as error:
+            return f"# no patch: {error}\n"
+        after = _states(archive, workdir)
+        before = _states_of_layers(self.current_task, earlier, workdir)
+        return git_patch(before, after)
+
+    def _read_commits(self) -> Iterator[Commit]:
+        task = self.current_task
+        fields = ProjectFields.of(task)
+        if not fields.commit:
+            return
+        command = _LOG.format(
+            workdir=shlex.quote(task.workdir), most=_MAX_COMMITS, commit=fields.commit
+        )
+        status, output = self.sandbox.admin(as_user(command, task.user), _COMMAND_TIMEOUT)
+        if status:
+            return
+        for text in filter(None, output.decode("utf-8", "replace").split("\0")):
+            parts = text.split("\x1f", 3)
+            if len(parts) == 4:
+                identity, name, address, message = parts
+                yield Commit(identity, f"{name} <{address}>", message.strip())
+
+
+def _type_before(changes: Changes, path: str) -> str:
+    """Return the type of what was at a path; empty for nothing, a question mark for unknown."""
+    if path not in changes.before:
+        return "?"
+    entry = changes.before[path]
+    return "" if entry is None else entry.type
+
+
+def _states(archive: bytes, workdir: str) -> dict[str, FileState]:
+    with tarfile.open(fileobj=BytesIO(archive)) as packed:
+        return dict(_members(packed, workdir, None))
+
+
+def _names_of_layers(task: Task, workdir: str) -> frozenset[str]:
+    """Return the files and links that the copy's layers have, relative to the project."""
+    layers = task.image.layers if task.image is not None else ()
+    return frozenset().union(*(_names_of_layer(layer, workdir) for layer in layers))
+
+
+@functools.lru_cache(maxsize=16)  # its name changes with its content, and tests share it
+def _names_of_layer(layer: Path, workdir: str) -> frozenset[str]:
+    with tarfile.open(layer) as packed:
+        files = (member for member in packed if not member.isdir())
+        paths = (f"/{member.name.lstrip('/')}" for member in files)
+        names = (path.removeprefix(workdir) for path in paths if path.startswith(workdir))
+        return frozenset(name for name in names if not name.startswith(".git/"))
+
+
+def _states_of_layers(task: Task, names: set[str], workdir: str) -> dict[str, FileState]:
+    """Return files as they were at first, out of the copy's layer."""
+    states: dict[str, FileState] = {}
+    layers: tuple[Path, ...] = task.image.layers if task.image is not None else ()
+    for layer in layers if names else ():
+        with tarfile.open(layer) as packed:
+            states.update(_members(packed, workdir, names))
+    return states
+
+
+def _members(
+    packed: tarfile.TarFile, workdir: str, names: set[str] | None
+) -> Iterator[tuple[str, FileState]]:
+    for member in packed:
+        name = f"/{member.name.lstrip('/')}".removeprefix(workdir)
+        if names is not None and name not in names:
+            continue
+        if member.issym():
+            yield name, FileState(member.linkname.encode("utf-8", "surrogateescape"), "120000")
+        elif member.isreg() and (content := packed.extractfile(member)) is not None:
+            mode = "100755" if member.mode & stat.S_IXUSR else "100644"
+            yield name, FileState(content.read(), mode)

@@ -1,0 +1,147 @@
+"""What has changed in a project, as a patch in git's format. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+__all__ = ["FileState", "git_patch"]
+
+_MAX_LINES = 5000  # of each side that a diff is made of: it takes their square
+_CONTEXT = 3  # equal lines around a difference, as git prints
+_NO_END_NOTE = "\\ No newline at end of file\n"
+
+
+class FileState(NamedTuple):
+    """A file: its content or, of a symbolic link, its target; and its mode as git has it."""
+
+    content: bytes
+    mode: str = "100644"
+
+
+def git_patch(before: Mapping[str, FileState], after: Mapping[str, FileState]) -> str:
+    """Return the patch from one state to another, as ``git diff`` prints it but for index lines.
+
+    ``git apply`` takes it, but for binary files, of which it only says that they differ.
+
+    Args:
+        before: the files that there were, by path.
+        after: those that there are; a file that is equal in both is left out.
+    """
+    names = sorted(before.keys() | after.keys())
+    return "".join(_file_patch(name, before.get(name), after.get(name)) for name in names)
+
+
+def _file_patch(name: str, old: FileState | None, new: FileState | None) -> str:
+    if old == new:
+        return ""
+    if old is not None and new is not None and old.mode[:3] != new.mode[:3]:
+        return _file_patch(name, old, None) + _file_patch(name, None, new)  # a link for a file
+    old_name, new_name = _quoted(f"a/{name}"), _quoted(f"b/{name}")
+    head = [f"diff --git {old_name} {new_name}\n"]
+    if old is None and new is not None:
+        head.append(f"new file mode {new.mode}\n")
+    elif new is None and old is not None:
+        head.append(f"deleted file mode {old.mode}\n")
+    elif old is not None and new is not None and old.mode != new.mode:
+        head += [f"old mode {old.mode}\n", f"new mode {new.mode}\n"]
+    old_content = b"" if old is None else old.content
+    new_content = b"" if new is None else new.content
+    if old_content == new_content:
+        return "".join(head)
+    old_label = "/dev/null" if old is None else old_name
+    new_label = "/dev/null" if new is None else new_name
+    if b"\0" in old_content or b"\0" in new_content:
+        return "".join([*head, f"Binary files {old_label} and {new_label} differ\n"])
+    head += [f"--- {old_label}\n", f"+++ {new_label}\n"]
+    return "".join([*head, *_hunks(_lines(old_content), _lines(new_content))])
+
+
+def _lines(content: bytes) -> list[str]:
+    """Return lines with their ends; the only ends that git knows are newlines."""
+    lines = content.decode("utf-8", "backslashreplace").split("\n")
+    last = lines.pop()
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
+    for group in _grouped(_replacements(old, new)):
+        old_begin = max(0, group[0].old_begin - _CONTEXT)
+        old_end = min(len(old), group[-1].old_end + _CONTEXT)
+        shift = group[0].new_begin - group[0].old_begin  # before the group; of its end, below
+        new_length = group[-1].new_end + old_end - group[-1].old_end - (old_begin + shift)
+        old_range = _range(old_begin, old_end - old_begin)
+        yield f"@@ -{old_range} +{_range(old_begin + shift, new_length)} @@\n"
+        position = old_begin
+        for replacement in group:
+            yield from map(_ended, (f" {line}" for line in old[position : replacement.old_begin]))
+            removed = old[replacement.old_begin : replacement.old_end]
+            yield from map(_ended, (f"-{line}" for line in removed))
+            added = new[replacement.new_begin : replacement.new_end]
+            yield from map(_ended, (f"+{line}" for line in added))
+            position = replacement.old_end
+        yield from map(_ended, (f" {line}" for line in old[position:old_end]))
+
+
+class _Replacement(NamedTuple):
+    """Lines of the old text that others of the new one take the place of; one side may be empty."""
+
+    old_begin: int
+    old_end: int
+    new_begin: int
+    new_end: int
+
+
+def _replacements(old: list[str], new: list[str]) -> Iterator[_Replacement]:
+    shortest = min(len(old), len(new))
+    head = 0
+    while head < shortest and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    old_middle, new_middle = old[head : len(old) - tail], new[head : len(new) - tail]
+    if max(len(old_middle), len(new_middle)) > _MAX_LINES:  # one replacement: right, if not short
+        yield _Replacement(head, len(old) - tail, head, len(new) - tail)
+        return
+    matcher = difflib.SequenceMatcher(None, old_middle, new_middle, autojunk=False)
+    for kind, *ends in matcher.get_opcodes():
+        if kind != "equal":
+            yield _Replacement(*(head + end for end in ends))
+
+
+def _grouped(replacements: Iterable[_Replacement]) -> Iterator[list[_Replacement]]:
+    """Yield replacements whose equal lines around them meet."""
+    group: list[_Replacement] = []
+    for replacement in replacements:
+        if group and replacement.old_begin - group[-1].old_end > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(replacement)
+    if group:
+        yield group
+
+
+def _range(begin: int, length: int) -> str:
+    """Return a range of lines as a hunk's head has it; an empty one names the line before it."""
+    if length == 1:
+        return f"{begin + 1}"
+    return f"{begin + 1 if length else begin},{length}"
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n{_NO_END_NOTE}"
+
+
+def _quoted(path: str) -> str:
+    """Return a path as git writes it: in quotes with octal escapes if it has odd characters."""
+    data = os.fsencode(path)
+    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in data):
+        return path
+    escapes = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x09: "\\t", 0x0D: "\\r"}
+    characters = (
+        escapes.get(byte, chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}") for byte in data
+    )
+    return f'"{"".join(characters)}"'

@@ -1,0 +1,262 @@
+"""Project tests: the fixture ``intercode_project``, its items, and the outcome of its records.
+
+A run is a rollout in its item's turn, like any other; its prompt is not known before the test calls
+:meth:`Project.run`. The test's own result becomes the outcome of its records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import pytest
+
+from pytest_intercode.core.task import ImageSource, Limits, Task
+from pytest_intercode.environments.project.environment import ProjectEnvironment
+from pytest_intercode.environments.project.fields import ProjectFields
+from pytest_intercode.environments.registry import PROJECT
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.execution import new_handle
+from pytest_intercode.plugin.fixtures import one_line_errors
+from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
+from pytest_intercode.plugin.run import Run, run_of
+from pytest_intercode.plugin.timeouts import cancel_on_timeout
+from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
+from pytest_intercode.projects.run import ProjectRun
+from pytest_intercode.projects.treatments import Treatment, find_treatments
+from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.system.files import bundled_folder
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Project", "ProjectCell", "parametrize", "skip_without_agent"]
+
+_LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
+_MAX_TURNS = 50
+_ACTION_TIMEOUT = 120.0  # seconds: an action may be a project's tests
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run may be given, and what a mark may give all runs of a test.
+
+    Attributes:
+        project: what is copied: a folder, relative to the test's own, or a revision of the
+            project's repository; by default the project that the test is in, as it is now.
+        image: the name of the sandbox's image.
+        dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
+        setup: commands that prepare the copy, as root, before the agent comes.
+        max_turns: turns that the agent has.
+        timeout: seconds that it has.
+    """
+
+    project: str | os.PathLike[str]
+    image: str
+    dockerfile: str | os.PathLike[str]
+    setup: Sequence[str]
+    max_turns: int
+    timeout: float
+
+
+_RUN_OPTIONS = tuple(RunOptions.__annotations__)
+_MARK_ARGUMENTS = (*_RUN_OPTIONS, "treatments", "repeat")
+
+
+@dataclass(frozen=True)
+class ProjectCell:
+    """Which try of a project test an item is.
+
+    Attributes:
+        treatment: what is laid over the project; None where the test has no treatments.
+        repeat: the number of the try, from 1.
+        id: the item's id, or the part of it that is ours.
+    """
+
+    treatment: Treatment | None
+    repeat: int
+    id: str
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a project test a call for each agent, treatment and try.
+
+    Raises:
+        CollectError: an option or its mark is wrong.
+    """
+    try:
+        cells = list(_cells(metafunc))
+    except ConfigurationError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    if cells:
+        ids = [cell.id for cell in cells]
+        metafunc.parametrize("intercode_project", cells, ids=ids, indirect=True)
+
+
+def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
+    settings = run_of(metafunc.config).settings
+    definition = metafunc.definition
+    arguments = _mark_arguments(definition)
+    agents = [settings.agent] if settings.agent else []
+    folder = arguments.get("treatments")
+    count = int(arguments.get("repeat", settings.repeat))
+    cells = []
+    for agent in agents:
+        treatments: Sequence[Treatment | None] = (None,)
+        if folder is not None:
+            treatments = find_treatments(definition.path.parent / folder, [agent])
+        for treatment in treatments:
+            for number in range(1, count + 1):
+                words = [agent, *([treatment.name] if treatment else [])]
+                words += [str(number)] if count > 1 else []
+                cells.append(ProjectCell(treatment, number, "-".join(words)))
+    return cells
+
+
+def _mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
+    """Return what the marks of a test say, those that are nearer to it first.
+
+    Raises:
+        ConfigurationError: they say what there is not.
+    """
+    arguments: dict[str, Any] = {}
+    for mark in node.iter_markers("intercode"):
+        for name, value in mark.kwargs.items():
+            if name not in _MARK_ARGUMENTS:
+                raise ConfigurationError(
+                    f"{node.nodeid}: @pytest.mark.intercode has no argument {name!r} for a test "
+                    f"with intercode_project.{suggestion(name, _MARK_ARGUMENTS)} Allowed: "
+                    f"{', '.join(_MARK_ARGUMENTS)}"
+                )
+            arguments.setdefault(name, value)
+    return arguments
+
+
+def skip_without_agent(request: pytest.FixtureRequest) -> ProjectCell:
+    """Return which try an item is, or skip it where there is no agent to test."""
+    if hasattr(request, "param"):
+        cell: ProjectCell = request.param
+        return cell
+    request.node.stash[WITHOUT_AGENT] = True
+    raise pytest.skip.Exception("no agent to test: give --intercode-agent=AGENT")
+
+
+class Project:
+    """What ``intercode_project`` is: runs the agent of its item in copies of a project.
+
+    Args:
+        request: of the fixture.
+        cell: which try it is.
+    """
+
+    def __init__(self, request: pytest.FixtureRequest, cell: ProjectCell) -> None:
+        self._item: pytest.Item = request.node
+        self._run: Run = run_of(request.config)
+        self._cell = cell
+        self._count = 0
+        self._handles: list[Handle] = []
+
+    def run(self, prompt: str, **options: Unpack[RunOptions]) -> ProjectRun:
+        """Run the agent on a prompt, in a fresh sandbox with a copy of the project.
+
+        Args:
+            prompt: what the agent is to do; it is given nothing else.
+            options: see :class:`RunOptions`; they win over those of the test's mark.
+
+        Returns:
+            What the agent did, also where its turns or its time were used up; ``run.outcome`` says
+            so. The test fails where the agent ended in an error.
+
+        Raises:
+            InfrastructureError: two sandboxes broke.
+        """
+        __tracebackhide__ = True
+        item = self._item
+        with one_line_errors():
+            task = self._task(prompt, {**_mark_arguments(item), **options})
+            handle = new_handle(item, task)
+            self._handles.append(handle)
+            agent = handle.agent()
+            with cancel_on_timeout(item, handle, acting=False):
+                environment = handle.environment()
+            with cancel_on_timeout(item, handle, acting=True):
+                record = handle.record(agent, environment)
+            call_hook(item.config, "log_episode", task=task, episode=record)
+        keep_episode(item, record)
+        if record.outcome == "agent-error":
+            pytest.fail(record.headline, pytrace=False)
+        assert isinstance(environment, ProjectEnvironment)
+        return ProjectRun(record, environment)
+
+    def close(self) -> None:
+        """End the sandboxes of the runs."""
+        while self._handles:
+            self._handles.pop().close()
+
+    def _task(self, prompt: str, options: Mapping[str, Any]) -> Task:
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ConfigurationError(
+                f"intercode_project.run(): a prompt is a text, found {prompt!r:.60}"
+            )
+        unknown = next((name for name in options if name not in _MARK_ARGUMENTS), None)
+        if unknown is not None:
+            raise ConfigurationError(
+                f"intercode_project.run() has no argument {unknown!r}."
+                f"{suggestion(unknown, _RUN_OPTIONS)} Allowed: {', '.join(_RUN_OPTIONS)}"
+            )
+        self._count += 1
+        suite, _, function = self._item.nodeid.partition("::")
+        name = _without(function, self._cell.id)
+        treatment, folder = self._cell.treatment, self._item.path.parent
+        overlays = treatment.overlays if treatment is not None else ()
+        root = self._item.config.rootpath
+        settings = self._run.settings
+        written = (settings.results, settings.predictions, settings.html, settings.gateway_record)
+        hidden = [path for path in written if path is not None]
+        if "treatments" in options:
+            hidden.append(folder / options["treatments"])
+        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
+        return Task(
+            id=name if self._count == 1 else f"{name} #{self._count}",
+            query=prompt,
+            gold=(),
+            env=PROJECT,
+            suite=suite,
+            dataset="",
+            fields=ProjectFields(commit=copy.commit),
+            image=_image(options, copy, folder),
+            setup=tuple(options.get("setup", ())),
+            workdir=WORKDIR,
+            limits=replace(_LIMITS, network=settings.network, hosts=settings.allow_host),
+            max_turns=int(options.get("max_turns", _MAX_TURNS)),
+            action_timeout=_ACTION_TIMEOUT,
+            timeout=options.get("timeout"),
+            source=self._item.nodeid,
+            repeat=self._cell.repeat,
+            treatment=treatment.name if treatment is not None else "",
+        )
+
+
+def _image(options: Mapping[str, Any], copy: ProjectCopy, folder: Path) -> ImageSource:
+    """Return the image of a run's sandbox, with the copy laid over it."""
+    dockerfile, image = options.get("dockerfile"), options.get("image")
+    if dockerfile is not None:
+        path = folder / Path(dockerfile).expanduser()
+        if not path.is_file():
+            raise ConfigurationError(f"dockerfile={str(dockerfile)!r}: {path} is not a file")
+        return ImageSource(path, image, layers=(copy.layer,))
+    if image is not None:
+        return ImageSource(image=image, layers=(copy.layer,))
+    return ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile", layers=(copy.layer,))
+
+
+def _without(function: str, cell_id: str) -> str:
+    """Return the name of an item's function with its own parameters, but without our id."""
+    name, bracket, parameters = function.partition("[")
+    if not bracket:
+        return name
+    others = f"-{parameters[:-1]}-".replace(f"-{cell_id}-", "-", 1).strip("-")
+    return f"{name}[{others}]" if others else name

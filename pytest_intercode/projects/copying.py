@@ -1,0 +1,393 @@
+"""The copy of a project that agents get: its files, as one commit of a repository of its own.
+
+A copy is made once for each content, as a layer that sandboxes share; its repository has no history
+and no remote, so nothing of either reaches an agent. Neither do the tests of agents: a module that
+asks for ``intercode_project`` says what is expected, so it is left out, with the recordings next to
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import ConfigurationError, SuiteError
+from pytest_intercode.system.archives import Budget, unpack_archive
+from pytest_intercode.system.beneath import Root
+from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, workplace
+
+__all__ = ["WORKDIR", "ProjectCopy", "copy_folder", "copy_project", "copy_revision"]
+
+WORKDIR = "/project"
+"""Where sandboxes have the copy."""
+
+_TEST = b"intercode_project"  # what a test of agents asks for
+_RECORDINGS = "recordings"
+_CACHES = {"__pycache__", ".pytest_cache"}
+_RECIPE = "1"  # to be changed when the same files have to come to another layer
+_LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
+_TIME = 1_704_067_200  # of all files: 2024-01-01, the time of the copy's one commit
+_SETTINGS = (*CHECKOUT_SETTINGS, "user.name=Agent", "user.email=agent@localhost")
+
+
+@dataclass(frozen=True)
+class ProjectCopy:
+    """A copy of a project.
+
+    Attributes:
+        layer: a tar archive, to be laid over an image; its members are below :data:`WORKDIR`.
+        commit: the id of its one commit.
+        digest: changes with the names, modes and contents of its files.
+    """
+
+    layer: Path
+    commit: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a project: its content or, of a symbolic link, its target; and its mode."""
+
+    content: bytes
+    mode: int
+
+
+def copy_project(
+    project: str | os.PathLike[str] | None,
+    folder: Path,
+    root: Path,
+    overlays: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
+) -> ProjectCopy:
+    """Return a copy of what a test names as its project.
+
+    Args:
+        project: a folder, relative to ``folder`` or absolute; else a revision of the project's
+            repository, as git names it; None for the project's own folder.
+        folder: where relative paths start: the folder of the test.
+        root: the project's own folder, pytest's ``rootdir``.
+        overlays: folders whose files are laid over the project's, one after another.
+        hidden: files and folders that no agent is shown: what the run writes, and treatments.
+
+    Raises:
+        ConfigurationError: there is no such folder or revision, or it cannot be copied.
+    """
+    if project is None:
+        return copy_folder(root, overlays, hidden, is_repository=True)
+    path = folder / Path(project).expanduser()
+    if path.is_dir():
+        return copy_folder(path, overlays, hidden)
+    if path.exists() or not isinstance(project, str):
+        raise ConfigurationError(f"project={str(project)!r}: {path} is not a folder")
+    return copy_revision(project, root, overlays, hidden)
+
+
+def copy_folder(
+    folder: Path,
+    overlays: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
+    *,
+    is_repository: bool = False,
+) -> ProjectCopy:
+    """Return a copy of a folder as it is now.
+
+    In a repository of git these are the files that git tracks or does not ignore, with their
+    present content. Elsewhere it is everything in the folder.
+
+    Args:
+        folder: the folder.
+        overlays: see :func:`copy_project`.
+        hidden: see there.
+        is_repository: refuse a folder that is in no repository: it may be anything.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is too large.
+    """
+    names = _list_files(folder)
+    if names is None and is_repository:
+        raise ConfigurationError(
+            f"{folder} is in no git repository, so it is not known which files are the project's: "
+            "run `git init` there, or name a folder: @pytest.mark.intercode(project=FOLDER)"
+        )
+    budget = Budget(folder)
+    try:
+        with Root(folder, links=False) as root:
+            if names is None:
+                names = [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
+                names = [name for name in names if ".git" not in name.split("/")]
+            files = dict(_read_files(root, names, budget))
+    except OSError as error:
+        raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
+    except SuiteError as error:
+        raise ConfigurationError(f"project: {error}") from None
+    return _make_copy(_without_tests(files, _relative(hidden, folder)), overlays)
+
+
+def copy_revision(
+    revision: str, root: Path, overlays: Sequence[Path] = (), hidden: Sequence[Path] = ()
+) -> ProjectCopy:
+    """Return a copy of a project as it was in a commit.
+
+    Args:
+        revision: the commit, as git names it.
+        root: the project's folder; of a repository that is larger, only this folder is copied.
+        overlays: see :func:`copy_project`.
+        hidden: see there.
+
+    Raises:
+        ConfigurationError: there is no such commit.
+    """
+    with workplace() as folder:
+        git, archive, unpacked = Git(folder), folder / "archive.tar", folder / "unpacked"
+        try:
+            commit = git.run(
+                root, "rev-parse", "--verify", "--end-of-options", revision + "^{commit}"
+            )
+            prefix = git.run(root, "rev-parse", "--show-prefix")
+            top = Path(git.run(root, "rev-parse", "--show-toplevel"))
+            git.run(top, "archive", f"--output={archive}", f"{commit}:{prefix.rstrip('/')}")
+        except GitError:
+            raise ConfigurationError(
+                f"project={revision!r}: neither a folder next to the test nor a revision of the "
+                f"repository of {root}"
+            ) from None
+        unpacked.mkdir()
+        unpack_archive(archive, unpacked)
+        with Root(unpacked, links=False) as unpacked_root:
+            names = [
+                item.path for item in unpacked_root.walk() if not stat.S_ISDIR(item.status.st_mode)
+            ]
+            files = dict(_read_files(unpacked_root, names, Budget(archive)))
+    return _make_copy(_without_tests(files, _relative(hidden, root)), overlays)
+
+
+def _list_files(folder: Path) -> list[str] | None:
+    """Return the files of a folder that git tracks or does not ignore; None without a repository.
+
+    The user's own settings hold, as they say what is ignored. A repository in the folder is a part
+    of the project, as git has its commit.
+
+    Raises:
+        ConfigurationError: git cannot list them.
+    """
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), "ls-files", "-z"]
+    command += ["--cached", "--others", "--exclude-standard", "--deduplicate"]
+    try:
+        listing = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIST_TIMEOUT,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "this machine has no git, which says what belongs to a project: install git"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(
+            f"git took more than {_LIST_TIMEOUT:.0f} s to list the files of {folder}"
+        ) from None
+    if listing.returncode:
+        message = listing.stderr.decode("utf-8", "replace")
+        if "not a git repository" in message:
+            return None
+        raise ConfigurationError(f"git cannot list the files of {folder}: {one_line(message)}")
+    names = []
+    for name in filter(None, os.fsdecode(listing.stdout).split("\0")):
+        inner = folder / name
+        if inner.is_dir() and not inner.is_symlink():  # a submodule, or a repository of its own
+            names += [f"{name.rstrip('/')}/{path}" for path in _list_files(inner) or ()]
+        else:
+            names.append(name)
+    return names
+
+
+def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[str, _File]]:
+    """Yield files by their names; one that git tracks and that is not there is left out."""
+    for name in names:
+        try:
+            status = root.stat(name)
+            if stat.S_ISREG(status.st_mode):
+                budget.entry(status.st_size)
+                content = root.read(name, status.st_size)
+                yield name, _File(content, 0o755 if status.st_mode & 0o100 else 0o644)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                with contextlib.suppress(OSError):  # a link took the place of its folder
+                    target = os.fsencode(root.target(name))
+                    budget.entry(0)
+                    yield name, _File(target, stat.S_IFLNK | 0o777)
+            elif error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise
+
+
+# -- what is laid over it
+
+
+def _lay_over(files: dict[str, _File], overlay: Path) -> None:
+    """Lay the files of a folder over a project's.
+
+    Raises:
+        ConfigurationError: one of them would be written through a symbolic link of the project's,
+            replace one, or have a folder's place.
+    """
+    budget = Budget(overlay)
+    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+    try:
+        with Root(overlay, links=False) as root:
+            names = [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
+            added_files = dict(_read_files(root, names, budget))
+    except (OSError, SuiteError) as error:
+        raise ConfigurationError(f"treatment {overlay}: cannot be read: {error}") from None
+    for name, file in added_files.items():
+        for path in (name, *map(str, PurePosixPath(name).parents)):
+            present = files.get(path)
+            if present is not None and stat.S_ISLNK(present.mode):
+                raise ConfigurationError(
+                    f"treatment {overlay}: {name}: the project has a symbolic link at {path}, "
+                    "which a treatment does not replace; lay the file over what it leads to"
+                )
+            if (present is not None and path != name) or (path == name and path in folders):
+                raise ConfigurationError(
+                    f"treatment {overlay}: {name}: {path} is a "
+                    f"{'folder' if path == name else 'file'} of the project"
+                )
+        files[name] = file
+
+
+# -- the layer
+
+
+def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy:
+    for overlay in overlays:
+        _lay_over(files, overlay)
+    digest = _digest(files)
+    place = cache_folder() / "projects" / digest
+    layer, commit = place.with_suffix(".tar"), place.with_suffix(".commit")
+    try:
+        if not (layer.exists() and commit.exists()):
+            layer.parent.mkdir(parents=True, exist_ok=True)
+            with workplace() as folder:
+                made_layer, made_commit = _make_layer(files, folder)
+                for source, target in ((made_commit, commit), (made_layer, layer)):
+                    part = target.with_name(f"{target.name}.{os.getpid()}")
+                    shutil.move(source, part)
+                    part.replace(target)
+        return ProjectCopy(layer, commit.read_text("ascii"), digest)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the copy of the project cannot be kept in {layer.parent}: {error.strerror}"
+        ) from None
+
+
+def _relative(hidden: Sequence[Path], folder: Path) -> set[PurePosixPath]:
+    """Return where files and folders are in the project, those of them that are."""
+    root = folder.resolve()
+    paths = (path.resolve() for path in (*hidden, cache_folder()))
+    inner = (path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
+    return set(map(PurePosixPath, inner))
+
+
+def _without_tests(files: Mapping[str, _File], hidden: set[PurePosixPath]) -> dict[str, _File]:
+    """Return the files that agents are shown.
+
+    What the process that runs the tests writes while they run is not: with it, each test would
+    have another copy.
+    """
+    paths = {name: PurePosixPath(name) for name in files}
+    tests = {paths[name] for name, file in files.items() if _is_test(name, file)}
+    unseen = {*hidden, *tests, *(path.parent / _RECORDINGS for path in tests)}
+    return {
+        name: file
+        for name, file in files.items()
+        if unseen.isdisjoint((paths[name], *paths[name].parents))
+        and _CACHES.isdisjoint(paths[name].parts)
+    }
+
+
+def _is_test(name: str, file: _File) -> bool:
+    return name.endswith(".py") and _TEST in file.content
+
+
+def _digest(files: Mapping[str, _File]) -> str:
+    digest = hashlib.sha256(_RECIPE.encode())
+    for name, file in sorted(files.items()):
+        content = hashlib.sha256(file.content).hexdigest()
+        digest.update(f"{name}\0{file.mode:o}\0{content}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:24]
+
+
+def _make_layer(files: Mapping[str, _File], folder: Path) -> tuple[Path, Path]:
+    """Make a layer in an empty folder; return it and a file with the id of its commit."""
+    checkout, stream = folder / "checkout", folder / "stream"
+    checkout.mkdir()
+    for name, file in files.items():
+        path = checkout / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if stat.S_ISLNK(file.mode):
+            path.symlink_to(os.fsdecode(file.content))
+        else:
+            path.write_bytes(file.content)
+            path.chmod(file.mode)
+        os.utime(path, (_TIME, _TIME), follow_symlinks=False)
+    git = Git(folder)
+    git.run(folder, "init", "-q", "--template=", "-b", "main", str(checkout))
+    for setting in _SETTINGS:
+        git.run(checkout, "config", *setting.split("=", 1))
+    # One stream makes one pack; `git add` would write a file for each object, and sync it.
+    with stream.open("wb") as file_stream:
+        _write_stream(files, file_stream)
+    with stream.open("rb") as file_stream:
+        git.run(checkout, "fast-import", "--quiet", stdin=file_stream.fileno())
+    git.run(checkout, "read-tree", "HEAD")
+    git.run(checkout, "update-index", "-q", "--refresh")
+    commit = folder / "commit"
+    commit.write_text(git.run(checkout, "rev-parse", "HEAD"), "ascii")
+    shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
+    return _pack(checkout, folder / "layer.tar"), commit
+
+
+def _write_stream(files: Mapping[str, _File], output: IO[bytes]) -> None:
+    """Write one commit of the files, as ``git fast-import`` reads it."""
+    message = b"Copy of the project"
+    output.write(b"commit refs/heads/main\n")
+    output.write(b"committer Base <base@localhost> %d +0000\n" % _TIME)
+    output.write(b"data %d\n%s\n" % (len(message), message))
+    for name, file in sorted(files.items()):
+        mode = b"120000" if stat.S_ISLNK(file.mode) else b"100%o" % file.mode
+        output.write(b"M %s inline %s\n" % (mode, _quoted(name)))
+        output.write(b"data %d\n%s\n" % (len(file.content), file.content))
+
+
+def _quoted(name: str) -> bytes:
+    """Return a path as ``git fast-import`` reads it, whatever bytes it has."""
+    escapes = {b'"': b'\\"', b"\\": b"\\\\", b"\n": b"\\n"}
+    characters = (bytes((byte,)) for byte in os.fsencode(name))
+    return b'"%s"' % b"".join(escapes.get(character, character) for character in characters)
+
+
+def _pack(checkout: Path, path: Path) -> Path:
+    def reset(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mtime = _TIME
+        return entry
+
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.add(checkout, WORKDIR.strip("/"), filter=reset)
+    return path

@@ -1,0 +1,87 @@
+"""The files that an agent created, changed or deleted, and what a test asks of them."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from collections.abc import Iterable
+
+from pytest_intercode.core.text import first_names
+from pytest_intercode.environments.project.environment import ProjectState
+from pytest_intercode.projects.answer import Answer
+
+__all__ = ["ChangedPaths", "ask_unchanged", "matches"]
+
+_MAX_NAMES = 20  # that an explanation shows
+
+
+class ChangedPaths(tuple[str, ...]):
+    """Paths relative to the project, sorted. A call asks whether one of them is there.
+
+    ``run.created`` is a tuple, and ``run.created("docs/")`` an answer.
+    """
+
+    kind: str
+    _state: ProjectState
+
+    @classmethod
+    def of(cls, kind: str, state: ProjectState) -> ChangedPaths:
+        """Return the paths of one kind.
+
+        Args:
+            kind: ``created``, ``changed`` or ``deleted``.
+            state: what the agent left.
+        """
+        paths = cls(getattr(state, kind))
+        paths.kind, paths._state = kind, state
+        return paths
+
+    def __call__(self, path: str) -> Answer:
+        """Whether a path was created, changed or deleted.
+
+        Args:
+            path: a file; a folder, for any file in it; or a pattern, in which ``*`` matches also
+                the slash (as :mod:`fnmatch` has it).
+        """
+        value = any(matches(name, path) for name in self)
+        return Answer(value, f"{self.kind}({path!r})", _describe(self._state, path))
+
+
+def ask_unchanged(state: ProjectState, path: str) -> Answer:
+    """Answer whether nothing was created, changed or deleted at a path.
+
+    Args:
+        state: what the agent left.
+        path: as for :class:`ChangedPaths`.
+    """
+    names = (*state.created, *state.changed, *state.deleted)
+    value = not any(matches(name, path) for name in names)
+    return Answer(value, f"unchanged({path!r})", _describe(state, path))
+
+
+def matches(name: str, path: str) -> bool:
+    """Whether a file is at a path, in a folder of that path, or fits it as a pattern."""
+    wanted = posixpath.normpath(path)
+    if wanted == ".":
+        return True
+    return name == wanted or name.startswith(f"{wanted}/") or fnmatch.fnmatchcase(name, wanted)
+
+
+def _describe(state: ProjectState, path: str) -> str:
+    """Return what became of the files, those at the path marked."""
+    if state.unread:
+        return f"what the agent left cannot be read: {state.unread}"
+    groups = {"created": state.created, "changed": state.changed, "deleted": state.deleted}
+    if not any(groups.values()):
+        return "the agent changed no file"
+    lines = ["the agent"]
+    for kind, names in groups.items():
+        ordered = sorted(names, key=lambda name: not matches(name, path))  # what was asked is first
+        if names:
+            lines.append(f"  {kind} {_listing(ordered, path)}")
+    return "\n".join(lines)
+
+
+def _listing(names: Iterable[str], path: str) -> str:
+    marked = [f"{name} <-" if matches(name, path) else name for name in names]
+    return first_names(marked, _MAX_NAMES)

@@ -1,0 +1,151 @@
+"""What an agent did with a prompt in a project: what ``intercode_project.run()`` returns."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pytest_intercode.core.record import EpisodeRecord, Outcome
+from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.environments.project.environment import (
+    Commit,
+    ProjectEnvironment,
+    ProjectState,
+)
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.projects.answer import Answer
+from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
+
+__all__ = ["ProjectRun"]
+
+_CHECK_TIMEOUT = 600.0  # seconds that a command of a test's own has
+
+
+class ProjectRun:
+    """One run of an agent on a prompt, which is over.
+
+    Args:
+        record: the record of the episode.
+        environment: the environment with the agent's sandbox; None where a recording was played.
+
+    Attributes:
+        record: the record; its outcome is set by the test's result, once that is known.
+    """
+
+    def __init__(self, record: EpisodeRecord, environment: ProjectEnvironment | None) -> None:
+        self.record = record
+        self._environment = environment
+
+    def __repr__(self) -> str:
+        return f"<ProjectRun of {self.record.task.id}: {self.outcome}, {len(self.turns)} turns>"
+
+    # -- files
+
+    @cached_property
+    def _state(self) -> ProjectState:
+        return ProjectState.from_json(self.record.state.get("project", {}))
+
+    @cached_property
+    def created(self) -> ChangedPaths:
+        """The files that the agent created; a call asks for one: ``run.created("a.txt")``."""
+        return ChangedPaths.of("created", self._state)
+
+    @cached_property
+    def changed(self) -> ChangedPaths:
+        """The files whose content or mode the agent changed; a call asks for one."""
+        return ChangedPaths.of("changed", self._state)
+
+    @cached_property
+    def deleted(self) -> ChangedPaths:
+        """The files that the agent deleted; a call asks for one."""
+        return ChangedPaths.of("deleted", self._state)
+
+    def unchanged(self, path: str) -> Answer:
+        """Whether the agent created, changed and deleted nothing at a path.
+
+        Args:
+            path: a file, a folder, or a pattern; see :class:`ChangedPaths`.
+        """
+        return ask_unchanged(self._state, path)
+
+    @property
+    def diff(self) -> str:
+        """What the agent changed, as a patch in git's format; untracked files are in it."""
+        return self._state.patch
+
+    @property
+    def commits(self) -> tuple[Commit, ...]:
+        """The commits that the agent made, oldest first."""
+        return self._state.commits
+
+    def read(self, path: str) -> str:
+        """Return the text of a file as the agent left it.
+
+        Args:
+            path: its path, relative to the project or absolute.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        return self._live("read()").read(path).decode("utf-8", "replace")
+
+    # -- words
+
+    @property
+    def answer(self) -> str:
+        """What the agent said at the end."""
+        return str(self.record.state.get("message", ""))
+
+    # -- cost
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the episode ended; an ordinary end is ``failed``, until the test has passed."""
+        return self.record.outcome
+
+    @property
+    def usage(self) -> Usage:
+        """What the agent used up: requests, tokens (cached ones, too) and money."""
+        return self.record.usage
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """What the agent did, turn by turn."""
+        return self.record.turns
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the agent's part."""
+        return self.record.seconds
+
+    # -- then
+
+    def check(self, command: str, timeout: float = _CHECK_TIMEOUT) -> CommandResult:
+        """Run a command in a fresh sandbox with what the agent left.
+
+        No process of the agent's is there, and nothing that it does can be seen by the agent.
+
+        Args:
+            command: for bash, in the project's folder.
+            timeout: seconds that it has.
+
+        Returns:
+            The exit status (None where the time was up) and the output.
+
+        Raises:
+            UngradableState: what was left is too much to be carried there.
+        """
+        return self._live("check()").check(command, timeout)
+
+    @property
+    def sandbox(self) -> SandboxInfo:
+        """Where the agent's sandbox is; its processes have ended, and its files are there."""
+        return self._live("sandbox").sandbox_info
+
+    def _live(self, name: str) -> ProjectEnvironment:
+        if self._environment is None:
+            raise ConfigurationError(
+                f"run.{name} needs the agent's sandbox, and replay='observations' has none: replay "
+                "with the agent itself"
+            )
+        return self._environment

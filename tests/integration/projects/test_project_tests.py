@@ -1,0 +1,175 @@
+"""Project tests as pytest runs them: items, outcomes, records, and what is wrong with a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import results
+from tests.support.git import git
+
+AGENTS = """\
+class Agent:
+    def run(self, task, env):
+        env.step("cat AGENTS.md 2>/dev/null; echo requests >>pyproject.toml")
+        env.submit(f"I did: {task.query}")
+
+class Broken:
+    def run(self, task, env):
+        raise RuntimeError("it broke")
+
+class Endless:
+    def run(self, task, env):
+        while True:
+            env.step(":")
+"""
+
+pytestmark = pytest.mark.usefixtures("needs_sandboxes")
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> Path:
+    """Return a repository with agents, and a treatment."""
+    folder = pytester.path
+    (folder / "agents.py").write_text(AGENTS)
+    (folder / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    (folder / "treatments/rules").mkdir(parents=True)
+    (folder / "treatments/rules/AGENTS.md").write_text("Use uv.\n")
+    git(folder, "init", "-q")
+    return folder
+
+
+def run(
+    pytester: pytest.Pytester, test: str, *arguments: str, agent: str = "Agent"
+) -> pytest.RunResult:
+    pytester.makepyfile(test_rules=f"import pytest\n\n{test}")
+    return pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", f"--intercode-agent=agents.py:{agent}", *arguments
+    )
+
+
+@pytest.mark.usefixtures("project")
+def test_a_record_has_the_result_of_its_test(pytester: pytest.Pytester) -> None:
+    test = """\
+def test_adds(intercode_project):
+    run = intercode_project.run("Add requests.")
+    assert run.changed("pyproject.toml")
+    assert run.unchanged("treatments/")
+    assert run.answer == "I did: Add requests."
+    assert run.read("pyproject.toml").endswith("requests\\n")
+    assert run.check("grep requests pyproject.toml").status == 0
+    assert len(run.turns) == 2
+
+def test_breaks(intercode_project):
+    run = intercode_project.run("Add requests.")
+    assert run.unchanged("pyproject.toml")
+"""
+    result = run(pytester, test, "--intercode-results=r.jsonl")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            'E       assert run.unchanged("pyproject.toml")',
+            "E         the agent",
+            "E           changed pyproject.toml <-",
+        ]
+    )
+    solved, failed = results(pytester.path / "r.jsonl")
+    assert (solved["outcome"], solved["test_passed"], solved["summary"]["max_reward"]) == (
+        *("solved", True),
+        1.0,
+    )
+    assert (failed["outcome"], failed["test_passed"], failed["reason"]) == (
+        *("failed", False),
+        "the test failed",
+    )
+    assert solved["environment"] == "ic_project"
+    assert (solved["task_id"], solved["suite"]) == ("test_adds", "test_rules.py")
+    assert solved["end_state"]["project"]["changed"] == ["pyproject.toml"]
+
+
+@pytest.mark.usefixtures("project")
+def test_treatments_tries_and_runs(pytester: pytest.Pytester) -> None:
+    test = """\
+@pytest.mark.intercode(treatments="treatments", repeat=2)
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_uses_uv(intercode_project, name):
+    intercode_project.run("First.")
+    run = intercode_project.run(f"Second {name}.")
+    assert "Use uv." in run.turns[0].observation
+"""
+    result = run(pytester, test, "--intercode-results=r.jsonl", "-v")
+    result.assert_outcomes(passed=4, failed=4)
+    records = results(pytester.path / "r.jsonl")
+    assert len(records) == 16
+    keys = {(r["task_id"], r["treatment"], r["repeat"]) for r in records}
+    ids = ["test_uses_uv[a]", "test_uses_uv[a] #2", "test_uses_uv[b]", "test_uses_uv[b] #2"]
+    cells = [(treatment, repeat) for treatment in ("control", "rules") for repeat in (1, 2)]
+    assert keys == {(identity, *cell) for identity in ids for cell in cells}
+    assert all((r["outcome"] == "solved") == (r["treatment"] == "rules") for r in records)
+    result.stdout.fnmatch_lines(["*test_uses_uv?*-rules-2* PASSED*"])
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("agent", "outcome", "message"),
+    [
+        ("Broken", "agent-error", "*agent error after 0/50 turns: RuntimeError: it broke*"),
+        ("Endless", "out-of-budget", "*assert run.created*"),
+    ],
+)
+def test_agents_that_do_not_come_to_an_end(
+    pytester: pytest.Pytester, agent: str, outcome: str, message: str
+) -> None:
+    test = """\
+def test_it(intercode_project):
+    run = intercode_project.run("Do it.")
+    assert run.created("x")
+"""
+    result = run(pytester, test, "--intercode-results=r.jsonl", agent=agent)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([message])
+    assert [r["outcome"] for r in results(pytester.path / "r.jsonl")] == [outcome]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("mark", "call", "message"),
+    [
+        ("projec=1", '"x"', "*has no argument 'projec' for a test with*Did you mean 'project'*"),
+        ("treatments='typo'", '"x"', "*treatments='*typo': No such file or directory*"),
+        ("", '""', "*intercode_project.run(): a prompt is a text, found ''*"),
+        ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
+        ("project='typo'", '"x"', "*project='typo': neither a folder next to the test nor a*"),
+        ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
+        ("setup=['false']", '"x"', "*the setup command 'false' ended with status 1*"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    pytester: pytest.Pytester, mark: str, call: str, message: str
+) -> None:
+    test = f"""\
+@pytest.mark.intercode({mark})
+def test_it(intercode_project):
+    intercode_project.run({call})
+"""
+    result = run(pytester, test)
+    result.stdout.fnmatch_lines([message])
+    assert result.ret != 0
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
+
+
+def test_without_an_agent_it_is_skipped(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(intercode_project): ...")
+    result = pytester.runpytest_subprocess("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*no agent to test: give --intercode-agent=AGENT*"])
+    assert result.ret == 1  # nothing was tested
+
+
+def test_a_project_without_a_repository(pytester: pytest.Pytester) -> None:
+    (pytester.path / "agents.py").write_text(AGENTS)
+    result = run(pytester, 'def test_it(intercode_project):\n    intercode_project.run("x")\n')
+    result.stdout.fnmatch_lines(["*is in no git repository*project=FOLDER*"])
+    result.assert_outcomes(failed=1)

@@ -1,0 +1,221 @@
+"""The copy of a project: what is in it, what is not, and that it is made once."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.projects import copying
+from pytest_intercode.projects.copying import ProjectCopy, copy_folder, copy_project
+from tests.support.git import git
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a repository with a commit, and work that is not committed."""
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / ".gitignore").write_text("*.log\n/build/\n")
+    (folder / "src/app.py").write_text("committed\n")
+    (folder / "gone.txt").write_text("x")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "First")
+    (folder / "src/app.py").write_text("changed\n")
+    (folder / "new.txt").write_text("untracked\n")
+    (folder / "debug.log").write_text("ignored\n")
+    (folder / "gone.txt").unlink()
+    return folder
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Callable[[ProjectCopy], Path]:
+    """Return a function that unpacks a copy, and returns where the project is."""
+
+    def unpack_copy(copy: ProjectCopy) -> Path:
+        folder = tmp_path / f"unpacked-{copy.digest}"
+        with tarfile.open(copy.layer) as packed:
+            packed.extractall(folder, filter="tar")
+        return folder / "project"
+
+    return unpack_copy
+
+
+Unpack = Callable[[ProjectCopy], Path]
+
+
+def names_in(folder: Path) -> set[str]:
+    paths = (path for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+    return {str(path.relative_to(folder)) for path in paths if ".git" not in path.parts}
+
+
+def test_tracked_and_untracked_files_as_they_are_now(project: Path, unpack: Unpack) -> None:
+    unpacked = unpack(copy_folder(project))
+    assert names_in(unpacked) == {".gitignore", "src/app.py", "new.txt"}
+    assert (unpacked / "src/app.py").read_text() == "changed\n"
+
+
+def test_it_is_a_clean_repository_of_one_commit(project: Path, unpack: Unpack) -> None:
+    copy = copy_folder(project)
+    unpacked = unpack(copy)
+    assert git(unpacked, "status", "--porcelain") == ""
+    assert git(unpacked, "diff-index", "HEAD") == ""  # the index knows the files' times
+    assert git(unpacked, "rev-list", "--all") == copy.commit
+    assert git(unpacked, "remote") == ""
+    assert git(unpacked, "fsck", "--strict") == ""
+
+
+def test_odd_names_modes_and_links(project: Path, unpack: Unpack) -> None:
+    names = ['quote".txt', "back\\slash", "new\nline", "tab\t", " blank ", "ümlaut", "-dash"]
+    for name in names:
+        (project / name).write_text(name)
+    (project / "run.sh").write_text("#!/bin/sh\n")
+    (project / "run.sh").chmod(0o755)
+    (project / "link").symlink_to("src/app.py")
+    (project / "dangling").symlink_to("/nowhere")
+    unpacked = unpack(copy_folder(project))
+    assert [(unpacked / name).read_text() for name in names] == names
+    assert (unpacked / "run.sh").stat().st_mode & stat.S_IXUSR
+    assert (unpacked / "link").readlink() == Path("src/app.py")
+    assert (unpacked / "dangling").readlink() == Path("/nowhere")
+    assert git(unpacked, "status", "--porcelain") == ""
+
+
+def test_it_is_made_once_for_each_content(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = copy_folder(project)
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "_make_layer", None)  # would be called
+        assert copy_folder(project) == first
+    (project / "new.txt").write_text("another")
+    assert copy_folder(project).digest != first.digest
+    (project / "new.txt").write_text("untracked\n")
+    (project / "new.txt").chmod(0o755)
+    assert copy_folder(project).digest != first.digest
+
+
+def test_tests_of_agents_and_recordings_are_left_out(project: Path, unpack: Unpack) -> None:
+    (project / "tests/recordings/test_rules").mkdir(parents=True)
+    (project / "tests/recordings/test_rules/a.jsonl.gz").write_text("x")
+    (project / "tests/test_rules.py").write_text("def test_it(intercode_project): ...\n")
+    (project / "tests/test_app.py").write_text("def test_app(): ...\n")
+    (project / "recordings").mkdir()
+    (project / "recordings/of-mine.txt").write_text("x")  # next to no such test
+    (project / "treatments/skill").mkdir(parents=True)
+    (project / "treatments/skill/SKILL.md").write_text("x")
+    copy = copy_project(None, project / "tests", project, hidden=[project / "treatments"])
+    expected = {
+        ".gitignore",
+        "src/app.py",
+        "new.txt",
+        "tests/test_app.py",
+        "recordings/of-mine.txt",
+    }
+    assert names_in(unpack(copy)) == expected
+
+
+def test_what_a_run_writes_is_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / ".cache"))  # as HOME may be the project
+    results = project / "results.jsonl"
+    first = copy_folder(project, hidden=[results])
+    results.write_text("x")
+    for name in ("src/__pycache__", ".pytest_cache"):
+        (project / name).mkdir()
+        (project / name / "file").write_text("x")
+    assert copy_folder(project, hidden=[results]) == first
+
+
+def test_a_part_of_a_repository(project: Path, unpack: Unpack) -> None:
+    assert names_in(unpack(copy_project("src", project, project))) == {"app.py"}
+
+
+def test_a_revision(project: Path, unpack: Unpack) -> None:
+    unpacked = unpack(copy_project("main", project, project))
+    assert names_in(unpacked) == {".gitignore", "src/app.py", "gone.txt"}
+    assert (unpacked / "src/app.py").read_text() == "committed\n"
+    assert names_in(unpack(copy_project("HEAD", project / "src", project / "src"))) == {"app.py"}
+
+
+def test_a_folder_without_a_repository(tmp_path: Path, unpack: Unpack) -> None:
+    folder = tmp_path / "example"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner/file").write_text("x")
+    (folder / "empty").write_text("")
+    assert names_in(unpack(copy_project("example", tmp_path, tmp_path))) == {"inner/file", "empty"}
+    with pytest.raises(ConfigurationError, match="example is in no git repository"):
+        copy_project(None, folder, folder)
+
+
+def test_a_submodule_is_a_part_of_it(project: Path, tmp_path: Path, unpack: Unpack) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "module.py").write_text("x")
+    git(inner, "init", "-q")
+    git(inner, "add", "-A")
+    git(inner, "commit", "-qm", "Inner")
+    git(project, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(inner), "sub")
+    names = names_in(unpack(copy_folder(project)))
+    assert {"sub/module.py", ".gitmodules"} <= names
+
+
+def test_what_is_neither_a_folder_nor_a_revision(project: Path) -> None:
+    (project / "file").write_text("x")
+    message = "project='typo': neither a folder next to the test nor a revision of the repository"
+    with pytest.raises(ConfigurationError, match=message):
+        copy_project("typo", project, project)
+    with pytest.raises(ConfigurationError, match="file is not a folder"):
+        copy_project("file", project, project)
+    with pytest.raises(ConfigurationError, match="neither a folder"):
+        copy_project("--output=/tmp/x", project, project)
+
+
+def test_more_than_is_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_intercode.system.archives._MAX_ENTRIES", 2)
+    with pytest.raises(ConfigurationError, match="holds more than 2 files and folders"):
+        copy_folder(project)
+
+
+# -- treatments
+
+
+def test_a_treatment_is_laid_over_it(project: Path, tmp_path: Path, unpack: Unpack) -> None:
+    skill = tmp_path / "skill"
+    (skill / "src").mkdir(parents=True)
+    (skill / "AGENTS.md").write_text("Use uv.")
+    (skill / "src/app.py").write_text("treated")
+    plain, copy = copy_folder(project), copy_folder(project, [skill])
+    unpacked = unpack(copy)
+    assert (unpacked / "AGENTS.md").read_text() == "Use uv."
+    assert (unpacked / "src/app.py").read_text() == "treated"
+    assert git(unpacked, "status", "--porcelain") == ""
+    assert copy.digest != plain.digest
+
+
+@pytest.mark.parametrize(
+    ("treated", "message"),
+    [
+        ("link", "link: the project has a symbolic link at link"),
+        ("folder-link/file", "folder-link/file: the project has a symbolic link at folder-link"),
+        ("src", "src: src is a folder of the project"),
+        ("new.txt/inner", "new.txt/inner: new.txt is a file of the project"),
+    ],
+)
+def test_a_treatment_that_does_not_fit(
+    project: Path, tmp_path: Path, treated: str, message: str
+) -> None:
+    (project / "link").symlink_to("src/app.py")
+    (project / "folder-link").symlink_to("src")
+    path = tmp_path / "skill" / treated
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+    with pytest.raises(ConfigurationError, match=message):
+        copy_folder(project, [tmp_path / "skill"])
