@@ -34,9 +34,9 @@ _REQUEST = {
         "clientInfo": {"name": "pytest-intercode", "version": "1"},
     },
 }
-# It prints how the reading ended (`line`, `timeout`, or `end`) with the server's status, the line that
-# was read, and what the server printed on its standard error. Lines before the answer, which are
-# notifications, are passed over. With `set -m`, the server has a process group of its own, which
+# It prints how the reading ended (`line`, `timeout`, or `end`) with the server's status, the line
+# that was read, and what the server printed on its standard error. Lines before the answer, which
+# are notifications, are skipped. With `set -m`, the server has a process group of its own, which
 # ends as a whole: by the end of its input, as MCP says, or by a signal where that does not help.
 _SCRIPT = """\
 set -m

@@ -27,6 +27,7 @@ _HEAD = re.compile(
     r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<status>(?:Process .*\n)?)"
     r"(?:Original token count: .*\n)?Output:\n"
 )
+_DEFERRED = "tool_call"  # Qwen Code's tool that calls those which are not in each request
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
 
 
@@ -141,10 +142,11 @@ def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
     for call in objects(message.get("tool_calls")):
         function = call.get("function") or call.get("custom")
         if isinstance(function, dict):
-            arguments = function.get("arguments", function.get("input"))
-            yield _Call(
-                str(call.get("id", "")), str(function.get("name", "")), _parse_json(arguments)
-            )
+            name = str(function.get("name", ""))
+            arguments = _parse_json(function.get("arguments", function.get("input")))
+            if name == _DEFERRED and isinstance(arguments, dict) and "name" in arguments:
+                name, arguments = str(arguments["name"]), arguments.get("arguments", {})
+            yield _Call(str(call.get("id", "")), name, arguments)
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -160,8 +162,10 @@ def _responses_call(item: Mapping[str, Any]) -> _Call:
         arguments = item.get("input")
     else:  # local_shell_call, shell_call, apply_patch_call
         arguments = item.get("action", item.get("operation", {}))
-    name = item.get("name") or kind.removesuffix("_call")
-    return _Call(str(item.get("call_id")), str(name), arguments)
+    name = str(item.get("name") or kind.removesuffix("_call"))
+    if namespace := item.get("namespace"):  # of the tools of an MCP server: mcp__NAME
+        name = f"{namespace}__{name}"
+    return _Call(str(item.get("call_id")), name, arguments)
 
 
 def _parse_json(arguments: Any) -> Any:

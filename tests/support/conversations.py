@@ -87,19 +87,26 @@ def converse(steps: Sequence[str | Command], replies: Sequence[str]) -> Callable
     return choose_step
 
 
-def call_tool(word: str, *steps: str | Command) -> Callable[[Request], Any]:
-    """Return a script that calls the tool with this word in its name, and goes on with steps."""
+def call_tool(server: str, name: str, *steps: str | Command) -> Callable[[Request], Any]:
+    """Return a script that calls a tool of an MCP server, as the client offers it, then steps."""
 
     def choose_step(request: Request) -> str | Command | Step:
         count = len(request.results)
         if count:
             return steps[min(count, len(steps)) - 1]
-        names = [
-            str(tool.get("function", tool).get("name")) for tool in request.body.get("tools", [])
-        ]
-        name = next((name for name in names if word in name), None)
-        if name is None:
-            raise LookupError(f"there is no tool {word} among {names}")
-        return Step(calls=(Tool(name, {}),))
+        return Step(calls=(_find_tool(request, server, name),))
 
     return choose_step
+
+
+def _find_tool(request: Request, server: str, name: str) -> Tool:
+    tools = request.body.get("tools", [])
+    for tool in tools:
+        full_name = str(tool.get("function", tool).get("name"))
+        if tool.get("type") == "namespace" and full_name.endswith(server):  # Codex
+            return Tool(name, {}, full_name)
+        if server in full_name and full_name.endswith(name):
+            return Tool(full_name, {})
+    if any(tool.get("function", tool).get("name") == "tool_call" for tool in tools):  # Qwen Code
+        return Tool("tool_call", {"name": f"mcp__{server}__{name}", "arguments": {}})
+    raise LookupError(f"there is no tool {name} of {server}")

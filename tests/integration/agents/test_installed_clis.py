@@ -136,10 +136,12 @@ def test_it_goes_on_with_two_replies(talking_world: World) -> None:
 
 def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:
     task = task_with_servers({"tickets": "exec python3 'server.py'"})
-    script = call_tool("count_tickets", Command("echo 41 >x"), "done")
+    script = call_tool("tickets", "count_tickets", Command("echo 41 >x"), "done")
     record = talking_world.talk(task, script, Answers())
     assert (record.outcome, record.reason) == ("solved", "")
     call, work, _ = record.turns
-    assert "count_tickets" in call.action
+    is_opencode = talking_world.agent == "opencode"
+    name = "tickets_count_tickets" if is_opencode else "mcp__tickets__count_tickets"
+    assert call.action == f"{name}({{}})"
     assert "41" in call.observation
     assert work.action == "echo 41 >x"
