@@ -333,8 +333,7 @@ class TaskView:
         max_turns: how many actions the agent has.
         engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
         database: the database that an sql task starts in, else the empty string.
-        mcp: MCP servers that the agent is to have, by name: the command line that a shell in the
-            sandbox starts each with, in ``workdir``. They speak over their standard streams.
+        mcp: MCP servers for the agent to start: command lines for the sandbox's sh, by name.
     """
 
     id: str
@@ -351,8 +350,7 @@ class TaskView:
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-# Of a view, what an environment's own fields fill in.
-_OWN_VIEW = frozenset({"engine", "database", "mcp"})
+_OWN_VIEW = frozenset({"engine", "database", "mcp"})  # what an environment's fields fill in
 
 
 @dataclass(frozen=True)

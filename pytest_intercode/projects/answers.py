@@ -21,7 +21,7 @@ AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
 """The agent's message and the run to the user's reply; None where nobody answers."""
 
 AnswerSource: TypeAlias = (
-    Sequence[str] | Mapping["str | re.Pattern[str]", str] | Mapping[str, str] | AnswerFunction
+    Sequence[str] | Mapping[Any, str] | AnswerFunction  # a mapping's keys are texts and patterns
 )
 """What a test may give as ``answers=``."""
 

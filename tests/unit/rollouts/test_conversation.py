@@ -177,8 +177,12 @@ def test_an_agent_that_cannot_go_on_is_refused_before_it_acts() -> None:
         return "submit"
 
     for agent in (adapt(step), Agent("loop")):
-        services = Services(cast("Any", None), lambda _, agent=agent: agent, lambda _: environment)
+        services = _services(agent, environment)
         rollout = Rollout(RolloutSpec(TASK, agent="mine.py:step"), services)
         with pytest.raises(ConfigurationError, match=r"^--intercode-agent=mine.py:step: .* reply"):
             rollouts.play(rollout)
     assert acted == []
+
+
+def _services(agent: Agent, environment: Talker) -> Services:
+    return Services(cast("Any", None), lambda _: agent, lambda _: environment)
