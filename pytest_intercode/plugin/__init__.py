@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.fixtures import (
-    has_episodes,
     intercode_agent,
     intercode_environment,
     intercode_episode,

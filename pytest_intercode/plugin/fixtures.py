@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_intercode.plugin.errors import one_line_errors
+
 if TYPE_CHECKING:
     from pytest_intercode.agents.protocol import Agent, AgentLike
     from pytest_intercode.core.record import EpisodeRecord, Outcome
@@ -23,40 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PendingEpisode",
-    "has_episodes",
     "intercode_agent",
     "intercode_environment",
     "intercode_episode",
     "intercode_project",
     "intercode_task",
-    "one_line_errors",
 ]
-
-
-def has_episodes(item: pytest.Item) -> bool:
-    """Whether an item takes one of the fixtures by which episodes are run."""
-    names = getattr(item, "fixturenames", ())
-    return "intercode_task" in names or "intercode_project" in names
-
-
-@contextlib.contextmanager
-def one_line_errors(session: pytest.Session | None = None) -> Iterator[None]:
-    """Report a mistake of the user's as one line, without our traceback.
-
-    Given a session that runs nothing but tasks, also end it: each would say the same again.
-    """
-    from pytest_intercode.core.text import escape_for_terminal, one_line
-    from pytest_intercode.errors import ConfigurationError
-    from pytest_intercode.plugin.hooks import HookError
-    from pytest_intercode.plugin.run import task_of
-
-    try:
-        yield
-    except ConfigurationError as error:
-        of_all = session is not None and not isinstance(error, HookError)
-        if session is not None and of_all and all(task_of(item) for item in session.items):
-            session.shouldstop = one_line(str(error))
-        raise pytest.fail.Exception(escape_for_terminal(str(error)), pytrace=False) from None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
-from pytest_intercode.plugin.fixtures import has_episodes
+from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.output import LiveLine, uncaptured
 
 __all__ = ["Progress"]

@@ -19,8 +19,8 @@ from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
-from pytest_intercode.plugin.fixtures import one_line_errors
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of
@@ -214,8 +214,8 @@ class Project:
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
         settings = self._run.settings
-        written = (settings.results, settings.predictions, settings.html, settings.gateway_record)
-        hidden = [path for path in written if path is not None]
+        outputs = (settings.results, settings.predictions, settings.html, settings.gateway_record)
+        hidden = [path for path in outputs if path is not None]
         if "treatments" in options:
             hidden.append(folder / options["treatments"])
         copy = copy_project(options.get("project"), folder, root, overlays, hidden)

@@ -22,6 +22,7 @@ LAYERS = (
     ("testing",),
     ("cli",),
     ("plugin",),
+    ("projects",),
     ("page", "export", "auditing", "rescoring", "gym", "options"),
     ("rollouts",),
     ("agents",),

@@ -109,6 +109,8 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest_intercode.core",
         "pytest_intercode.core.values",
         "pytest_intercode.plugin",
+        "pytest_intercode.plugin.episode_items",
+        "pytest_intercode.plugin.errors",
         "pytest_intercode.plugin.fixtures",
         "pytest_intercode.plugin.hookspecs",
         "pytest_intercode.options",

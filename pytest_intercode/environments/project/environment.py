@@ -242,9 +242,8 @@ class ProjectEnvironment(ShellEnvironment):
             archive = self.sandbox.archive(paths, content=_MAX_PATCH_BYTES, seconds=_PATCH_TIMEOUT)
         except UngradableState as error:
             return f"# no patch: {error}\n"
-        after = _states(archive, workdir)
-        before = _states_of_layers(self.current_task, earlier, workdir)
-        return git_patch(before, after)
+        first_states = _states_of_layers(self.current_task, earlier, workdir)
+        return git_patch(first_states, _states(archive, workdir))
 
     def _read_commits(self) -> Iterator[Commit]:
         task = self.current_task
