@@ -317,9 +317,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TaskView:
-    """The part of a task that an agent may see.
-
-    It never holds the gold, nor further columns of a row, any of which could be an answer.
+    """What an agent may see of a task: no gold, and no column of a row that could be an answer.
 
     Attributes:
         id: the task's id, unique in its suite.
