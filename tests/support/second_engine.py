@@ -57,14 +57,17 @@ def make_certificates(folder: Path) -> None:
     def openssl(*words: str | Path) -> None:
         subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
 
-    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    # Python 3.13 verifies strictly, and asks for what RFC 5280 does.
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    subject = ("-subj", "/CN=authority")
+    openssl("req", "-x509", *key, *subject, *usage, "-keyout", "ca.key", "-out", "ca.pem")
     for name, extensions in (
         ("engine", f"subjectAltName=IP:{_THERE}\nextendedKeyUsage=serverAuth"),
         ("client", "extendedKeyUsage=clientAuth"),
     ):
         path = folder / name
         path.mkdir()
-        (path / "more").write_text(extensions)
+        (path / "more").write_text(f"authorityKeyIdentifier=keyid\n{extensions}")
         shutil.copy(folder / "ca.pem", path / "ca.pem")
         openssl(
             "req", *key, "-subj", f"/CN={name}", "-keyout", path / "key.pem", "-out", path / "csr"

@@ -172,7 +172,7 @@ _POLICIES = {
 }
 
 
-@pytest.mark.parametrize("override", [False, True])
+@pytest.mark.parametrize("override", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_a_task_says_of_its_network_holds(
     override: bool, index: str, pytester: pytest.Pytester
 ) -> None:

@@ -37,7 +37,13 @@ def made(**options: Any) -> IntercodeEnv:
     return env
 
 
-@pytest.mark.parametrize("env", BUILTIN_ENVIRONMENTS)
+@pytest.mark.parametrize(
+    "env",
+    [  # python's and ctf's actions are texts for a sandbox, as bash's are
+        pytest.param(env, marks=pytest.mark.slow if env in ("python", "ctf") else ())
+        for env in BUILTIN_ENVIRONMENTS
+    ],
+)
 def test_gymnasium_finds_nothing_wrong(env: str) -> None:
     """Every warning is an error here; none is filtered."""
     made = gymnasium.make(f"InterCode/{env.capitalize()}-v0").unwrapped

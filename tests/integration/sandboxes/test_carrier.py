@@ -303,7 +303,7 @@ def test_rubbish_ends_its_own_connections(
     start = time.monotonic()
     ask = 'my $s = dial(); print $s "hi"; $s->flush; shutdown $s, 1; print <$s>'
     assert run(neighbour, ask) == "hi"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15  # what it does not wait for takes a minute
     await_end(carrier)
     assert len(carrier._input) < 2**20
     assert sandbox.run("echo on", 5).output == b"on\n"

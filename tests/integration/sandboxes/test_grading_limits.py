@@ -84,7 +84,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize("number", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.slow)])
 def test_a_listing_is_killed_or_stopped(listed: AttachedSandbox, number: str) -> None:
     listed.grading = GradingLimits(seconds=2.0)
     script = shlex.quote(_SIGNALS.replace("SIGNAL", number))
