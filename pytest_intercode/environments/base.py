@@ -199,20 +199,6 @@ class Environment(ActionSpace):
             self.episode.amend_turn(passed=True)
             return result
 
-    def ask(self, message: str) -> str | None:
-        """Hand back to the user; return what the user says, or None where nobody answers.
-
-        It takes no turn. The lock is not held: whoever answers may take any time, and the episode
-        can be ended meanwhile.
-
-        Raises:
-            BudgetExhausted: the episode is over.
-            TaskError: the one who is to answer fails.
-        """
-        self._process.check()
-        self.episode.check_open("nobody answers")
-        return self.answer(message)
-
     def end(self, reason: str) -> Reward:
         """End the episode for another reason and grade the state as it is."""
         with self._lock:

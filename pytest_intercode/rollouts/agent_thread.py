@@ -158,10 +158,11 @@ class AgentActions:
         max_replies = self.environment.max_turns
         if self._replies >= max_replies and not self.over():
             self._ledger.exhaust(f"{max_replies} of {max_replies} replies of the user used")
+        self.environment.episode.check_open("nobody answers")
         # A user that is a model is paid for by this episode, whose thread need not be this one.
         context = copy_context()
         context.run(current_ledger().set, self._ledger)
-        reply = context.run(self.environment.ask, message)
+        reply = context.run(self.environment.answer, message)
         self._replies += reply is not None
         self._record_exchange(message, reply)
         return reply
