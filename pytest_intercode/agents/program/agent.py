@@ -98,6 +98,7 @@ class _Episode(ProgramEpisode):
         facts = {
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
+            if key != "mcp" or value  # most tasks have no servers, and programs know no such key
         }
         lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
         reason = self._converse(program, lines, env)
