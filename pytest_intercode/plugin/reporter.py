@@ -293,7 +293,9 @@ class Reporter:
     def _name_run(self, tries: Iterable[EpisodeRecord]) -> str:
         """Return what the run is called."""
         suites = (record.task.suite for record in tries)
-        return self._settings.run_name or name_run(self._settings.agent, suites)
+        agents = self._settings.agents
+        names = [agent.label for agent in agents] if len(agents) > 1 else [a.name for a in agents]
+        return self._settings.run_name or name_run(", ".join(names), suites)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
