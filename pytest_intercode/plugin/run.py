@@ -28,7 +28,7 @@ from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import Workers
-from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.spec import RolloutSpec
 
