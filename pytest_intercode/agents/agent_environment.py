@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionKind",
     "AgentEnvironment",
+    "clip_text",
     "copy_files",
     "describe_value",
     "exhaust",
@@ -33,8 +34,9 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
-ActionKind: TypeAlias = Literal["turn", "command", "copy"]
-"""What an action is: a turn, a command of the agent's own that takes none, or a copy of files."""
+ActionKind: TypeAlias = Literal["turn", "command", "copy", "question"]
+"""What an action is: a turn, or what takes none: a command of the agent's own, a copy of files, a
+question to the user."""
 
 _MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
@@ -54,6 +56,9 @@ class _Episode(Protocol):
 
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself, and count it."""
+
+    def ask(self, message: str) -> str | None:
+        """Hand back to the user, and record what was said."""
 
 
 class AgentEnvironment:
@@ -78,6 +83,11 @@ class AgentEnvironment:
     def over(self) -> bool:
         """Whether the episode is over: every action would be refused."""
         return self._episode.over()
+
+    @property
+    def has_user(self) -> bool:
+        """Whether somebody may answer what :meth:`ask` says."""
+        return self._episode.environment.has_user
 
     @property
     def prompt(self) -> str:
@@ -187,6 +197,25 @@ class AgentEnvironment:
         )
         self._episode.record_turn(turn)
 
+    def ask(self, message: str) -> str | None:
+        """Hand back to the user with a message, as a question or as the last word.
+
+        It takes no turn, but an episode has no more replies than turns. The trajectory has the
+        message and the reply. An async agent calls it like :meth:`step`: other episodes go on
+        meanwhile.
+
+        Args:
+            message: what the agent says.
+
+        Returns:
+            What the user says, or None where nobody answers; then the agent is done.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        _check_text("env.ask()", message, "a message is a str")
+        return self._episode.ask(message)
+
     @property
     def sandbox(self) -> SandboxInfo:
         """Where the sandbox is: its backend and its name, for a tool that reaches it by itself.
@@ -228,7 +257,7 @@ class AgentEnvironment:
         result = self._episode.act(lambda: shell.run_command(request), kind)
         if not counts_as_turn:
             status = "no status" if result.status is None else f"status {result.status}"
-            self.log(f"$ {command}\n{_clip(result.output)}[{status}]\n")
+            self.log(f"$ {command}\n{_end_line(clip_text(result.output))}[{status}]\n")
         return result
 
     def upload(self, path: str | Path, at: str) -> None:
@@ -362,7 +391,12 @@ def _check_text(caller: str, value: object, rule: str) -> None:
         raise AgentError(f"{caller} was called with {describe_value(value)}; {rule}")
 
 
-def _clip(output: str) -> str:
-    if len(output) > _MAX_LOGGED:
-        output = f"{output[:_MAX_LOGGED]}\n[... {len(output) - _MAX_LOGGED} characters ...]"
+def clip_text(text: str) -> str:
+    """Return as much of a text as the trajectory keeps."""
+    if len(text) <= _MAX_LOGGED:
+        return text
+    return f"{text[:_MAX_LOGGED]}\n[... {len(text) - _MAX_LOGGED} characters ...]"
+
+
+def _end_line(output: str) -> str:
     return output if not output or output.endswith("\n") else output + "\n"

@@ -158,9 +158,9 @@ def adapt(agent: AgentLike) -> Agent:
     }
     name = type(agent).__name__
     if act is not None:
-        return Agent("step", act=act, name=name, **methods)
+        return Agent("step", act=act, name=name, takes_servers=True, **methods)
     assert run is not None
-    return Agent("loop", run=run, name=name, **methods)
+    return _loop_agent(run, name, **methods)
 
 
 def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
@@ -204,7 +204,11 @@ def failing(error: AgentError) -> Agent:
     def fail(*_: object) -> None:
         raise error
 
-    return Agent("step", act=fail)
+    return Agent("step", act=fail, continues=True, takes_servers=True)  # it says why it cannot
+
+
+def _loop_agent(run: Callable[..., Any], name: str, **methods: Any) -> Agent:
+    return Agent("loop", run=run, name=name, continues=True, takes_servers=True, **methods)
 
 
 def _find_method(agent: object, name: str) -> Callable[..., Any] | None:
@@ -228,9 +232,9 @@ def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
     """Return the agent of a callable, whose style its number of arguments says."""
     count = _count_arguments(label, target)
     if count == 1:
-        return Agent("step", act=target, name=_name_of(target))
+        return Agent("step", act=target, name=_name_of(target), takes_servers=True)
     if count == 2:
-        return Agent("loop", run=target, name=_name_of(target))
+        return _loop_agent(target, _name_of(target))
     raise AgentLoadError(
         f"{label}: a callable takes (observation) or (task, env), this one takes {count} "
         "positional arguments"

@@ -61,6 +61,9 @@ class LoopAgent(Protocol):
     def run(self, task: TaskView, env: AgentEnvironment, /) -> object:
         """Play the episode; returning, or the end of what is awaited, submits.
 
+        Where the task has a user who answers, a text that it returns is its message to the user.
+        With the reply as ``task.query`` it is called again.
+
         Args:
             task: what the agent may know of its task.
             env: takes its actions.
@@ -88,6 +91,9 @@ class Agent:
         abort: ends what the agent waits for when its time is up; returns quickly, and may be
             called from another thread, at any moment, also twice.
         judges_gold: it is there to find out what gold does, so that a gold that fails ends nothing.
+        continues: it goes on with what a user replies: a text that ``run`` returns is its message,
+            and ``run`` is called again, or it calls :meth:`AgentEnvironment.ask` itself.
+        takes_servers: it gets to know the MCP servers of its task, and can start them.
     """
 
     style: Literal["step", "loop"]
@@ -99,6 +105,8 @@ class Agent:
     again: Callable[[], Agent] | None = None
     abort: Callable[[], object] = _nothing
     judges_gold: bool = False
+    continues: bool = False
+    takes_servers: bool = False
 
 
 class NoRecording(Exception):

@@ -47,7 +47,12 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
         record = run.record_of(task)
         if record is None:
             raise NoRecording(f"{path.name} holds no episode of task {task.id}")
-        return Agent("loop", run=lambda _, environment: _play(record, environment))
+        return Agent(
+            "loop",
+            run=lambda _, environment: _play(record, environment),
+            continues=True,  # what came of replies and servers is in the record
+            takes_servers=True,
+        )
 
     return make
 

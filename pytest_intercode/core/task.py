@@ -317,9 +317,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TaskView:
-    """The part of a task that an agent may see.
-
-    It never holds the gold, nor further columns of a row, any of which could be an answer.
+    """What an agent may see of a task: no gold, and no column of a row that could be an answer.
 
     Attributes:
         id: the task's id, unique in its suite.
@@ -333,6 +331,7 @@ class TaskView:
         max_turns: how many actions the agent has.
         engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
         database: the database that an sql task starts in, else the empty string.
+        mcp: MCP servers for the agent to start: command lines for the sandbox's sh, by name.
     """
 
     id: str
@@ -346,9 +345,10 @@ class TaskView:
     max_turns: int
     engine: str = ""
     database: str = ""
+    mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-_OWN_VIEW = frozenset({"engine", "database"})  # of a view, what an environment's own fields fill in
+_OWN_VIEW = frozenset({"engine", "database", "mcp"})  # what an environment's fields fill in
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ class TaskFields:
             f"needed, found {type(task.fields).__name__}, which are for another environment"
         )
 
-    def view(self) -> Mapping[str, str]:
+    def view(self) -> Mapping[str, Any]:
         """Return what of them an agent may see: fields of :class:`TaskView`."""
         return {}
 

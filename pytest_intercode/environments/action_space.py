@@ -82,6 +82,7 @@ class ActionSpace(abc.ABC):
         kind: everything else about the environment: prompts, the audit's wrong answers, how its
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
+        has_user: somebody may answer an agent that hands back; see :meth:`answer`.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ActionSpace(abc.ABC):
     in_order: bool = False
     fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
+    has_user: bool = False
 
     def __init__(self, provider: SandboxProvider, action_timeout: float | None = None) -> None:
         self.provider = provider
@@ -177,6 +179,22 @@ class ActionSpace(abc.ABC):
 
         What is graded then raises, and the episode can only be closed.
         """
+
+    def answer(self, message: str) -> str | None:
+        """Return what the user says to an agent that hands back; None where nobody answers.
+
+        It is called on the agent's thread, and may wait, for a model, say.
+
+        Args:
+            message: the agent's.
+
+        Raises:
+            TaskError: the one who is to answer fails.
+        """
+        return None
+
+    def stop_answer(self) -> None:  # noqa: B027 - most have nothing to do
+        """End what :meth:`answer` waits for, as time is up; called from another thread."""
 
     def newly_refused(self) -> list[str]:
         """Return what of the network the agent was refused since the last call, a line each."""

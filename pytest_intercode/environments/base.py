@@ -212,6 +212,7 @@ class Environment(ActionSpace):
         What is being graded was done in time, and grading may need the sandbox.
         """
         self.episode.end(reason)
+        self.stop_answer()
         if self._acting:
             self.interrupt()
 
@@ -224,6 +225,7 @@ class Environment(ActionSpace):
         self.cancelled = self.cancelled or reason
         self.episode.end(reason)
         self._orders.cancel()
+        self.stop_answer()
         self.interrupt()
         self.abandon()
 

@@ -28,6 +28,7 @@ _HEAD = re.compile(
     r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<status>(?:Process .*\n)?)"
     r"(?:Original token count: .*\n)?Output:\n"
 )
+_DEFERRED = "tool_call"  # Qwen Code's tool that calls those which are not in each request
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
 
 
@@ -175,10 +176,11 @@ def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
     for call in objects(message.get("tool_calls")):
         function = call.get("function") or call.get("custom")
         if isinstance(function, dict):
-            arguments = function.get("arguments", function.get("input"))
-            yield _Call(
-                str(call.get("id", "")), str(function.get("name", "")), _parse_json(arguments)
-            )
+            name = str(function.get("name", ""))
+            arguments = _parse_json(function.get("arguments", function.get("input")))
+            if name == _DEFERRED and isinstance(arguments, dict) and "name" in arguments:
+                name, arguments = str(arguments["name"]), arguments.get("arguments", {})
+            yield _Call(str(call.get("id", "")), name, arguments)
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:

@@ -14,14 +14,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pytest_intercode.agents.agent_environment import (
     ActionKind,
     AgentEnvironment,
+    clip_text,
     describe_value,
 )
-from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, NeverActed
 from pytest_intercode.core.turn import (
     Observation,
@@ -39,7 +42,6 @@ __all__ = ["AgentRun", "SharedLoop"]
 Result = TypeVar("Result")
 
 _COMMAND_STOP_TIMEOUT = 5.0  # seconds of the agent's own command, once a budget is used up
-_MAX_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
 _MAX_REFUSALS = 5  # then the agent is interrupted: it goes on for ever
 _MAX_INTERRUPTS = 10_000  # then the agent is detached: it swallows them all
@@ -113,6 +115,7 @@ class AgentActions:
         self._tasks: AgentTasks | None = None
         self._in_command = False
         self._command_timer: threading.Timer | None = None
+        self._replies = 0  # of the user, so far
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget is used up; from any thread.
@@ -140,6 +143,39 @@ class AgentActions:
             exhausted = self._run_budget.charge(turns=1)
             if exhausted:
                 self._ledger.exhaust(exhausted)
+
+    def ask(self, message: str) -> str | None:
+        """Hand back to the user, and record what was said.
+
+        Replies are limited, as an agent that is always answered would go on for ever.
+
+        Raises:
+            BudgetExhausted: the episode is over, or has had as many replies as it has turns.
+        """
+        return self.act(lambda: self._ask(message), "question")
+
+    def _ask(self, message: str) -> str | None:
+        max_replies = self.environment.max_turns
+        if self._replies >= max_replies and not self.over():
+            self._ledger.exhaust(f"{max_replies} of {max_replies} replies of the user used")
+        self.environment.episode.check_open("nobody answers")
+        # A user that is a model is paid for by this episode, whose thread need not be this one.
+        context = copy_context()
+        context.run(current_ledger().set, self._ledger)
+        reply = context.run(self.environment.answer, message)
+        self._replies += reply is not None
+        self._record_exchange(message, reply)
+        return reply
+
+    def _record_exchange(self, message: str, reply: str | None) -> None:
+        """Add to the turn that it follows what the agent and the user said."""
+        answer = "[nobody answered]" if reply is None else f"[the user said: {clip_text(reply)}]"
+        text = f"[the agent said: {clip_text(message)}]\n{answer}\n"
+        turns = self.environment.turns
+        if turns:
+            self.environment.episode.amend_turn(log=turns[-1].log + text)
+        else:
+            self._ledger.log(text)
 
     def act(self, action: Callable[[], Result], kind: ActionKind = "turn") -> Result:
         """Run one action; other async agents go on meanwhile."""
@@ -353,7 +389,12 @@ class AgentRun(AgentActions):
             self._since = time.monotonic()
             env = AgentEnvironment(view, self, self._ledger)
             if agent.style == "loop":
-                self._await(agent.run(view, env))
+                message = self._await(agent.run(view, env))
+                while message and isinstance(message, str) and env.has_user and not env.over:
+                    reply = env.ask(message)
+                    if reply is None:
+                        break
+                    message = self._await(agent.run(replace(view, query=reply), env))
                 return
             self._await(agent.reset(view))
             observation = self._first

@@ -23,6 +23,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
+    ConfigurationError,
     InfrastructureError,
     SandboxError,
 )
@@ -154,10 +155,12 @@ class Rollout:
         Raises:
             InfrastructureError: two sandboxes broke; nothing can be said of the agent.
             TaskError: gold did not run to its end, so nothing can be graded.
+            ConfigurationError: the agent cannot do what the task has for it.
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
         """
         spec, services = self.spec, self._services
+        _check_abilities(agent, environment, spec.agent)
 
         def attempt(again: bool) -> EpisodeRecord:
             acting = agent
@@ -255,6 +258,26 @@ def fresh_agent(factory: AgentFactory, spec: RolloutSpec) -> Agent:
     agent = make()
     agent.again = make
     return agent
+
+
+def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
+    """See that an agent can go on with a user's replies, and start the servers of its task.
+
+    Raises:
+        ConfigurationError: it cannot, though the task has them; they would be ignored.
+    """
+    option = f"--intercode-agent={name}" if name else "the agent of this test"
+    if environment.has_user and not agent.continues:
+        raise ConfigurationError(
+            f"{option}: this agent cannot go on with a reply, so no user can answer it; those can "
+            "that have run(task, env), and installed ones whose recipe has `resume:`"
+        )
+    task = environment.task
+    if task is not None and task.view().mcp and not agent.takes_servers:
+        raise ConfigurationError(
+            f"{option}: this agent cannot be given MCP servers; a class, a callable and `command:` "
+            "get them as task.mcp, and installed agents whose recipe has `mcp:`"
+        )
 
 
 def expect_sandboxes(

@@ -24,7 +24,7 @@ LIMITED = "--intercode-limit=3 --intercode-results=results.jsonl"
 
 def test_there_is_something_to_test() -> None:
     assert set(FILES) == {
-        *("step.py", "loop.py", "spender.py", "shell.py"),
+        *("step.py", "loop.py", "talker.py", "spender.py", "shell.py"),
         *("program.py", "program.pl"),
     }
     assert len(COMMANDS) == 10

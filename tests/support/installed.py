@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,16 @@ from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.projects.answers import Answers
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.support import rollouts
+from tests.support.conversations import make_talking
 from tests.support.model_server import ModelServer, Request
 
 __all__ = ["KEY", "World"]
@@ -49,7 +52,7 @@ class World:
         hosts: Sequence[str] = (),
         **more: Any,
     ) -> None:
-        self.script: list[Any] = []
+        self.script: list[Any] | Callable[[Request], Any] = []
         self.last_asked = 0.0
         self.agent = agent
         self.server = ModelServer(self._answer)
@@ -74,6 +77,8 @@ class World:
         self.last_asked = time.monotonic()
         if not request.has_tools:  # for a title
             return "A task"
+        if callable(self.script):
+            return self.script(request)
         return self.script[min(len(request.results), len(self.script) - 1)]
 
     def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
@@ -87,7 +92,17 @@ class World:
     def play_task(self, task: Task, *script: Any, **spec: Any) -> EpisodeRecord:
         """Play one episode with a model that answers so."""
         self.script = list(script)
-        services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
+        return self._play(task, None, **spec)
+
+    def talk(self, task: Task, script: Callable[[Request], Any], answers: Answers) -> EpisodeRecord:
+        """Play one episode of bash with a user, and with the MCP servers of the task."""
+        self.script = script
+        return self._play(task, make_talking(self.provider, answers))
+
+    def _play(
+        self, task: Task, make: Callable[[RolloutSpec], Environment] | None, **spec: Any
+    ) -> EpisodeRecord:
+        services = Services(self.provider, lambda spec: self.factory.make(spec.task), make)
         return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))
 
     def close(self) -> None:

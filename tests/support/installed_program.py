@@ -1,6 +1,7 @@
 """A coding agent in a sandbox, with the standard library alone: the program of a recipe of tests.
 
 It asks the model for commands over the chat API, runs them, and ends with the model's last words.
+With a third word it continues what it was asked before.
 """
 
 import json
@@ -10,9 +11,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 model, prompt = sys.argv[1:3]
-messages = [{"role": "user", "content": prompt}]
+history = Path("~/history.json").expanduser()
+messages = json.loads(history.read_text()) if sys.argv[3:] else []
+messages.append({"role": "user", "content": prompt})
 schema = {"type": "object", "properties": {"command": {"type": "string"}}}
 tools = [{"type": "function", "function": {"name": "bash", "parameters": schema}}]
 while True:
@@ -41,3 +45,4 @@ while True:
     if not message.get("tool_calls"):
         print(message["content"])
         break
+history.write_text(json.dumps(messages))

@@ -63,10 +63,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Tool:
-    """A call of a tool by its name."""
+    """A call of a tool by its name, and by its namespace where the responses API has one."""
 
     name: str
     arguments: Mapping[str, Any]
+    namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -426,6 +427,7 @@ def _responses(step: Step, calls: Calls, model: str) -> dict[str, Any]:
             "call_id": f"call_{number}",
             "name": tool.name,
             "arguments": json.dumps(tool.arguments),
+            **({"namespace": tool.namespace} if tool.namespace else {}),
         }
         for number, tool in calls
     ]

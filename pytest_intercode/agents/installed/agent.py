@@ -14,8 +14,8 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust, forward_port
@@ -36,6 +36,7 @@ from pytest_intercode.errors import (
     ConfigurationError,
     InfrastructureError,
 )
+from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
@@ -50,6 +51,8 @@ _FORWARDER = Path(__file__).with_name("forward.pl")
 _GATEWAY_FOLDER = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
+_SCRIPT_FILE = "run.sh"
+_START = f"sh {_HOME}/{_SCRIPT_FILE}"
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
 _PORTS = range(20_000, 60_000)
 _NOT_STARTED = (126, 127)  # exit statuses of a shell that cannot start a program
@@ -119,7 +122,14 @@ def make_factory(
         }
         key = episode_key(task)
         episode = _Episode(shared, recipe, fixed, key, short_name, template, platform)
-        return Agent("loop", run=episode.run, close=episode.close, abort=episode.close)
+        return Agent(
+            "loop",
+            run=episode.run,
+            close=episode.close,
+            abort=episode.close,
+            continues=bool(recipe.resume),
+            takes_servers=recipe.mcp is not None,
+        )
 
     return AgentFactory(
         name,
@@ -231,9 +241,14 @@ class _Episode:
     template: Path | None
     platform: Platform | None  # that the program is installed for; None for a folder of the user's
     _session: Session | None = None
+    _recorded: set[int] = field(default_factory=set)  # the identities of exchanges
+    _latest: list[Exchange] = field(default_factory=list)  # those since the user's last reply
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
-        """Start the program in the sandbox, wait for its end, and hand in its answer."""
+        """Start the program in the sandbox, wait for its end, and hand in its answer.
+
+        While the user replies to its last message, it is started again, to continue.
+        """
         if not kind_of(task.env).has_shell:
             raise AgentError(
                 f"an installed agent needs a shell, which the environment {task.env} has not: "
@@ -245,13 +260,23 @@ class _Episode:
         end_forwarding = forward_port(env, port, socket)
         try:
             forwarder = socket.name if end_forwarding is None else ""
-            self._put_files(task, env, session, port, forwarder)
-            status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_PROGRAM_TIMEOUT)
+            values = self._values(task, env, session, port)
+            files = {path: fill(content, values) for path, content in self.recipe.files.items()}
+            script = self._script(self.recipe.command, task, session, values, port, forwarder)
+            self._put_files(env, {**files, _SCRIPT_FILE: script}, self.template)
+            status, output = env.exec(_START, timeout=_PROGRAM_TIMEOUT)
+            while status == 0 and (reply := self._ask(env, session)) is not None:
+                values["reply"] = check_value("reply", reply)
+                script = self._script(self.recipe.resume, task, session, values, port, forwarder)
+                self._put_files(env, {_SCRIPT_FILE: script})
+                status, output = env.exec(_START, timeout=_PROGRAM_TIMEOUT)
         finally:
             session.close()
             if end_forwarding is not None:
                 end_forwarding()
-            self._record(env, session)
+            self._record_turns(env, session)
+            for line in session.refusals:
+                env.log(f"[gateway: {line}]\n")
         self._check(status, output, session, env.over)
         answer = self._answer(task, env, session)
         env.submit(answer)
@@ -261,38 +286,69 @@ class _Episode:
         if self._session is not None:
             self._session.close()
 
-    def _put_files(
-        self, task: TaskView, env: AgentEnvironment, session: Session, port: int, socket: str
-    ) -> None:
-        """Put what the program needs into its home.
+    def _ask(self, env: AgentEnvironment, session: Session) -> str | None:
+        """Hand the program's last message to the user; return the reply, or None at the end."""
+        if not env.has_user:
+            return None
+        self._record_turns(env, session)
+        message = final_message(self._latest)
+        if not message or env.over or session.exhausted or session.failure:
+            return None
+        reply = env.ask(message)
+        if reply is not None:
+            self._latest = []
+        return reply
+
+    def _values(
+        self, task: TaskView, env: AgentEnvironment, session: Session, port: int
+    ) -> dict[str, str]:
+        """Return the values of the placeholders.
 
         Args:
             task: the task.
             env: its episode.
             session: the gateway's.
             port: the port that leads to it.
-            socket: the name of its socket, which a forwarder leads the port to; empty for none.
         """
-        gateway = f"http://127.0.0.1:{port}"
         kind = kind_of(task.env)
-        instructions = kind.answer_file_instruction or kind.graded
-        values = {
+        words = [] if env.has_user else ["Nobody answers questions."]
+        words += [f"You have {task.max_turns} calls of tools."]
+        instructions = fill(kind.answer_file_instruction or kind.graded, {"answer": _ANSWER})
+        prompt = f"{task.query}\n\n{' '.join([instructions, *words])}"
+        return {
             **self.values,
             "query": check_value("query", task.query),
-            "gateway": gateway,
+            "gateway": f"http://127.0.0.1:{port}",
             "token": session.token,
-            "prompt": task.query
-            if kind.prompts_alone
-            else f"{task.query}\n\n{fill(instructions, {'answer': _ANSWER})} Nobody answers "
-            f"questions. You have {task.max_turns} calls of tools.",
+            "prompt": task.query if kind.prompts_alone else prompt,
+            "servers": self.recipe.mcp.render(task.mcp) if self.recipe.mcp is not None else "",
         }
-        variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
+
+    def _script(
+        self,
+        words: Sequence[str],
+        task: TaskView,
+        session: Session,
+        values: Mapping[str, str],
+        port: int,
+        socket: str,
+    ) -> str:
+        """Return the script that runs the program.
+
+        Args:
+            words: the command line, as the recipe has it.
+            task: the task.
+            session: the gateway's.
+            values: of the placeholders.
+            port: the port that leads to the gateway.
+            socket: the name of its socket, which a forwarder leads the port to; empty for none.
+        """
+        variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp"} | session.variables(values["gateway"])
         variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
-        command = [fill(word, values) for word in self.recipe.command]
         start = _START_FORWARDER.format(
             gateway=_GATEWAY_FOLDER, socket=socket, port=port, status=_CANNOT_RUN
         )
-        script = _SCRIPT.format(
+        return _SCRIPT.format(
             shims=SHIMS_FOLDER,
             home=_HOME,
             start_forwarder=start if socket else "",
@@ -303,26 +359,40 @@ class _Episode:
             max_bytes=_MAX_OUTPUT_BYTES,
             node=f"{BUNDLE_FOLDER}/node/bin:" if self.recipe.node else "",
             variables=" ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items()),
-            words=shlex.join(command),
+            words=shlex.join(self.recipe.fill_words(words, task.mcp, values)),
         )
+
+    def _put_files(
+        self, env: AgentEnvironment, files: Mapping[str, str], template: Path | None = None
+    ) -> None:
+        """Put files into the program's home.
+
+        Args:
+            env: the episode.
+            files: by their paths there.
+            template: a folder whose content is put there, too.
+        """
         staged = self.shared.make_folder()
         home = staged / "home"
         try:
-            if self.template is not None:
-                shutil.copytree(self.template, home, symlinks=True)
-            for path, content in {**self.recipe.files, "run.sh": script}.items():
+            if template is not None:
+                shutil.copytree(template, home, symlinks=True)
+            for path, content in files.items():
                 file = home / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.unlink(missing_ok=True)  # it may be a link of the template's
-                file_text = content if path == "run.sh" else fill(content, values)
-                file.write_text(file_text, "utf-8")
+                file.write_text(content, "utf-8")
             env.upload(home, _HOME)
         finally:
             shutil.rmtree(staged)
 
-    def _record(self, env: AgentEnvironment, session: Session) -> None:
-        """Write down the turns that it took, and what was refused."""
-        for turn in turns(session.exchanges):
+    def _record_turns(self, env: AgentEnvironment, session: Session) -> None:
+        """Write down the turns that it took since this was called last."""
+        # A request that was begun earlier may have ended later, so that a count would not do.
+        new = [exchange for exchange in session.exchanges if id(exchange) not in self._recorded]
+        self._recorded.update(map(id, new))
+        self._latest += new
+        for turn in turns(new):
             env.record_turn(
                 turn.action,
                 turn.observation,
@@ -331,8 +401,6 @@ class _Episode:
                 tool=turn.tool,
                 status=turn.status,
             )
-        for line in session.refusals:
-            env.log(f"[gateway: {line}]\n")
 
     def _check(self, status: int | None, output: str, session: Session, over: bool) -> None:
         """See that it came to its end.
@@ -356,7 +424,7 @@ class _Episode:
         if status != 0:
             ending = "was stopped" if status is None else f"exited with status {status}"
             raise AgentError(f"{self.name} {ending}{reason}; its last output: {last}")
-        if not session.exchanges:
+        if not self._latest:
             raise AgentError(
                 f"{self.name} ended without asking a model{reason}; its last output: {last}"
             )

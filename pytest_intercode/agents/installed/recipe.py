@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pytest_intercode.errors import AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["PLACEHOLDERS", "Recipe", "fill", "load_recipe", "recipe_names"]
+__all__ = ["PLACEHOLDERS", "Recipe", "ServerForm", "fill", "load_recipe", "recipe_names"]
 
 PLACEHOLDERS = {
     "prompt": "the task, with words on what is graded and on where the answer goes",
@@ -24,9 +25,38 @@ PLACEHOLDERS = {
     "token": "what is sent to the gateway instead of a key",
 }
 
+_REPLY = "reply"  # the placeholder of what the user said, in `resume` alone
+_MCP = "{mcp}"  # the word of a command line in whose place there are those of `mcp`
+_SERVERS = "{servers}"  # the placeholder of all servers, in files alone
+
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _RECIPES = Path(__file__).with_name("recipes")
 _ALIASES = {"claude": "claude-code", "qwen": "qwen-code"}
+
+
+class ServerForm(BaseModel):
+    """How an agent gets to know the MCP servers of its task, which it starts itself.
+
+    Attributes:
+        server: what its settings say of one: ``{name}`` is the name, ``{command}`` the command line
+            for ``sh -c``, as a string of JSON and TOML. A file of the recipe has all of them in
+            place of ``{servers}``, which is empty where a task has none.
+        separator: what is between two of them.
+        words: words of the command line, in place of the word ``{mcp}``; where there are servers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    server: str
+    separator: str = ""
+    words: list[str] = Field(default_factory=list)
+
+    def render(self, servers: Mapping[str, str]) -> str:
+        """Return what the settings say of all servers, by name and command line."""
+        return self.separator.join(
+            fill(self.server, {"name": name, "command": json.dumps(line, ensure_ascii=False)})
+            for name, line in servers.items()
+        )
 
 
 class Recipe(BaseModel):
@@ -40,6 +70,9 @@ class Recipe(BaseModel):
         node: the program needs Node.js, and is given this machine's.
         program: the program's path in the bundle, in which ``*`` matches any name.
         command: the words of the command line; no shell reads them.
+        resume: those of the one that continues the conversation with ``{reply}``, what the user
+            said; empty for a program that cannot.
+        mcp: how it gets to know the MCP servers of a task; None for a program that knows none.
         variables: environment variables of it.
         files: files in its home, by their paths there.
         arguments: what ``--intercode-agent-arg`` may give, with defaults; None has to be given.
@@ -54,6 +87,8 @@ class Recipe(BaseModel):
     node: bool = False
     program: str
     command: list[str] = Field(min_length=1)
+    resume: list[str] = Field(default_factory=list)
+    mcp: ServerForm | None = None
     variables: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
     arguments: dict[str, str | None] = Field(default_factory=dict)
@@ -62,18 +97,44 @@ class Recipe(BaseModel):
     def _check(self) -> Recipe:
         if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
             raise ValueError("the program comes from one of npm, python and folder")
-        for word in [*self.command, *self.variables.values()]:
-            for name in _PLACEHOLDER.findall(word):
-                if name not in PLACEHOLDERS and name not in self.arguments:
-                    placeholders = [*PLACEHOLDERS, *self.arguments]
-                    raise ValueError(
-                        f"there is no placeholder {{{name}}}; there are "
-                        f"{', '.join(placeholders)}.{suggestion(name, placeholders)}"
-                    )
+        self._check_placeholders([*self.command, *self.variables.values()])
+        self._check_placeholders(self.resume, _REPLY)
+        if self.resume and not any(f"{{{_REPLY}}}" in word for word in self.resume):
+            raise ValueError("resume: none of the words has {reply}")
+        if self.mcp is not None:
+            self._check_placeholders(self.mcp.words)
+            if not any(_SERVERS in text for text in self.files.values()):
+                raise ValueError("mcp: none of the files has {servers}")
         for path in self.files:
             if path.startswith("/") or ".." in path.split("/"):
                 raise ValueError(f"files: {path!r:.80} is not below the agent's home")
         return self
+
+    def fill_words(
+        self, words: Sequence[str], servers: Mapping[str, str], values: Mapping[str, str]
+    ) -> list[str]:
+        """Return the words of a command line.
+
+        Args:
+            words: the recipe's.
+            servers: the task's MCP servers, by name.
+            values: of the placeholders.
+        """
+        own_words = self.mcp.words if self.mcp is not None and servers else []
+        expanded = (own_words if word == _MCP else [word] for word in words)
+        return [fill(word, values) for part in expanded for word in part]
+
+    def _check_placeholders(self, words: Sequence[str], *more: str) -> None:
+        placeholders = [*PLACEHOLDERS, *more, *self.arguments]
+        for word in words:
+            if word == _MCP and self.mcp is not None:
+                continue
+            for name in _PLACEHOLDER.findall(word):
+                if name not in placeholders:
+                    raise ValueError(
+                        f"there is no placeholder {{{name}}}; there are "
+                        f"{', '.join(placeholders)}.{suggestion(name, placeholders)}"
+                    )
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -64,6 +64,7 @@ def make_factory(
             close=episode.close,
             abort=episode.abort,
             again=lambda: make(task),
+            takes_servers=True,
         )
 
     return AgentFactory(name, make, priced=services.priced, close=services.close)
@@ -97,6 +98,7 @@ class _Episode(ProgramEpisode):
         facts = {
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
+            if key != "mcp" or value  # most tasks have no servers, and programs know no such key
         }
         lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
         reason = self._converse(program, lines, env)

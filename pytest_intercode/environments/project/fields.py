@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_intercode.core.task import TaskFields, in_suite
 
@@ -21,3 +22,7 @@ class ProjectFields(TaskFields):
 
     commit: str = field(default="", metadata=in_suite(is_graded=False))
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def view(self) -> Mapping[str, Any]:
+        """Return the servers, which an agent starts itself."""
+        return {"mcp": self.mcp}

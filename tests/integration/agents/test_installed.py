@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.errors import AgentLoadError, TaskError
+from pytest_intercode.projects.answers import Answers
+from tests.support.conversations import converse, task_with_servers
 from tests.support.installed import KEY, World
-from tests.support.model_server import Command, Step
+from tests.support.model_server import Command, Request, Step
 from tests.support.tcp_engine import engine_by_tcp
 
 pytest.importorskip("aiohttp")
@@ -28,9 +31,12 @@ about: the program of these tests
 folder: program
 program: installed_program.py
 command: [python3, "{program}", "{model}", "{prompt}"]
+resume: [python3, "{program}", "{model}", "{reply}", continue]
+mcp: {server: '"{name}": {command}', separator: ", "}
 variables: {MINE: "{home}/mine"}
 files:
   mine/settings: "model {model} at {gateway}\\n"
+  mine/servers: "{{servers}}"
 arguments: {model: null, mood: fine}
 """
 
@@ -169,6 +175,66 @@ def test_an_episode_that_takes_too_long(world: World) -> None:
     assert record.left_behind == ()
 
 
+def test_it_goes_on_with_what_the_user_says(world: World) -> None:
+    before, requests = world.server.spent, len(world.server.requests)
+    answers = Answers(["Write hi.", "To the file x."])
+    steps = ("What shall I write?", "Where to?", Command("echo hi >x"), "All done.")
+    task = Task("t", "Write.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
+    record = world.talk(task, converse(steps, ["Write hi.", "To the file x."]), answers)
+    assert (record.outcome, record.reason) == ("solved", "")
+    assert answers.questions == [
+        ("What shall I write?", "Write hi."),
+        ("Where to?", "To the file x."),
+        ("All done.", None),
+    ]
+    work, submission = record.turns
+    assert (work.action, submission.action) == ("echo hi >x", "submit All done.")
+    assert record.usage.requests == len(world.server.requests) - requests == 4
+    assert record.usage.input_tokens == world.server.spent.input - before.input
+    log = work.log + submission.log
+    for message, reply in answers.questions[:2]:
+        assert f"[the agent said: {message}]\n[the user said: {reply}]\n" in log
+    assert "Nobody answers questions" not in world.server.requests[requests].text
+
+
+def test_a_reply_that_makes_it_fail_is_its_error(world: World) -> None:
+    def script(request: Request) -> str | Step:
+        return Step(status=400, text="I am lost") if "Yes." in request.text else "May I?"
+
+    task = Task("t", "Write.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
+    record = world.talk(task, script, Answers(["Yes."]))
+    assert record.outcome == "agent-error"
+    assert "I am lost" in record.reason
+
+
+def test_its_settings_have_the_servers_of_the_task(world: World) -> None:
+    servers = {"tickets": "python3 server.py", "more": "python3 'server.py'"}
+    steps = (Command("cat ~/mine/servers"), Command("echo 41 >x"), "done")
+    record = world.talk(task_with_servers(servers), converse(steps, ()), Answers())
+    assert (record.outcome, record.reason) == ("solved", "")
+    assert json.loads(record.turns[0].observation) == servers
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("echo no such file >&2; exit 3", "ended with status 3 before it answered `initialize`; "),
+        ("echo hello", "printed 'hello', which is not an answer to `initialize`"),
+        ("exec sleep 60", "did not answer `initialize` in 1 s"),
+    ],
+)
+def test_a_server_that_does_not_start_is_the_tasks_fault(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: str, problem: str
+) -> None:
+    monkeypatch.setattr("pytest_intercode.environments.mcp_servers._START_TIMEOUT", 1)
+    requests = len(world.server.requests)
+    with pytest.raises(TaskError) as raised:
+        world.talk(task_with_servers({"bad": command}), converse(["done"], ()), Answers())
+    assert str(raised.value).startswith(f"mcp: the server 'bad' ({command}) {problem}")
+    assert "\n" not in str(raised.value)
+    assert len(world.server.requests) == requests
+
+
 def test_where_there_is_no_shell(world: World) -> None:
     record = world.play("done", env="python", gold=("1",))
     assert record.outcome == "agent-error"
@@ -195,6 +261,10 @@ def test_where_there_is_no_shell(world: World) -> None:
         ("installed:gone.yaml", {}, "the recipe's folder .*/nowhere does not exist"),
         ("installed:empty.yaml", {}, "the bundle .* has no program nothing"),
         ("installed:npm.yaml", {}, "npm install failed: .*"),
+        ("installed:resume.yaml", {}, "resume: none of the words has {reply}"),
+        ("installed:reply.yaml", {}, "there is no placeholder {reply}"),
+        ("installed:servers.yaml", {}, "mcp: none of the files has {servers}"),
+        ("installed:word.yaml", {}, "there is no placeholder {mcp}"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -209,6 +279,10 @@ def test_bad_input_is_one_line(
         "out": f'folder: .\nfiles: {{"../x": ""}}\n{start}',
         "gone": f"folder: nowhere\n{start}",
         "empty": f"folder: .\n{start}",
+        "resume": f"folder: .\nresume: [x, -c]\n{start}",
+        "reply": 'folder: .\nprogram: x\ncommand: ["{reply}"]\n',
+        "servers": f"folder: .\nmcp: {{server: x}}\n{start}",
+        "word": 'folder: .\nprogram: x\ncommand: ["{mcp}"]\n',
         "npm": f'npm: ["file:///nowhere/at/all"]\n{start}',
     }
     for recipe, written in recipes.items():

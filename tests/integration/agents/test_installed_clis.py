@@ -1,7 +1,8 @@
-"""The presets with their real programs: Codex CLI, Claude Code, opencode, mini-swe-agent."""
+"""The presets with their real programs: Codex CLI, Claude Code, opencode, Qwen Code and others."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -9,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
+from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
-
-pytestmark = pytest.mark.slow
 
 PRESETS = ("codex", "claude", "opencode", "qwen", "mini-swe-agent")
 
@@ -34,17 +36,25 @@ def backend(request: pytest.FixtureRequest) -> str:
 def world(
     request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    preset = str(request.param)
+    with opened_world(backend, str(request.param), tmp_path_factory) as world:
+        yield world
+
+
+@contextlib.contextmanager
+def opened_world(
+    backend: str, preset: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     if preset != "mini-swe-agent" and shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     try:
-        made = World(backend, preset, {"model": "gpt-5"}, tmp_path_factory.mktemp("preset"))
+        world = World(backend, preset, {"model": "gpt-5"}, tmp_path_factory.mktemp("preset"))
     except AgentLoadError as error:
         pytest.skip(f"its packages cannot be had here: {error}")
-    yield made
-    made.close()
+    yield world
+    world.close()
 
 
+@pytest.mark.slow
 def test_it_solves_a_task(world: World) -> None:
     before, asked = world.server.spent, len(world.server.requests)
     record = world.play(Command("echo hi >x"), Command("cat x"), Command("exit 3"), "done")
@@ -70,6 +80,7 @@ def test_it_solves_a_task(world: World) -> None:
     assert KEY not in repr(record)
 
 
+@pytest.mark.slow
 def test_it_mends_a_repository(world: World) -> None:
     task = load_suite(bundled_folder("tasks") / "swe.yaml").tasks[0]
     [gold] = gold_actions(task)
@@ -78,6 +89,7 @@ def test_it_mends_a_repository(world: World) -> None:
     assert record.turns[1].observation
 
 
+@pytest.mark.slow
 def test_a_budget_stops_it_within_a_request(world: World) -> None:
     before = len(world.server.requests)
     steps = [Command(f"echo {number}") for number in range(40)]
@@ -88,7 +100,56 @@ def test_a_budget_stops_it_within_a_request(world: World) -> None:
     assert time.monotonic() - world.last_asked < 10
 
 
+@pytest.mark.slow
 def test_four_at_a_time(world: World) -> None:
     with ThreadPoolExecutor(4) as threads:
         runs = [threads.submit(world.play, Command("echo hi >x"), "done") for _ in range(4)]
     assert [run.result().outcome for run in runs] == ["solved"] * 4
+
+
+# What a user and servers are to a program is its own, and no backend's.
+
+
+@pytest.fixture(
+    scope="module",
+    params=["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in PRESETS[1:4])],
+)
+def talking_world(
+    request: pytest.FixtureRequest, bubblewrap: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    with opened_world("bubblewrap", str(request.param), tmp_path_factory) as world:
+        yield world
+
+
+def test_it_goes_on_with_two_replies(talking_world: World) -> None:
+    world = talking_world
+    before = world.server.spent
+    replies = ["Write the word hi.", "To the file x."]
+    answers = Answers(replies)
+    steps = ("What shall I write?", "Where to?", Command("echo hi >x"), "All done.")
+    task = Task("t", "Write.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
+    record = world.talk(task, converse(steps, replies), answers)
+    assert (record.outcome, record.reason) == ("solved", "")
+    assert answers.questions == [
+        ("What shall I write?", "Write the word hi."),
+        ("Where to?", "To the file x."),
+        ("All done.", None),
+    ]
+    assert record.turns[0].action == "echo hi >x"
+    assert record.usage.input_tokens == world.server.spent.input - before.input
+    last = next(request for request in reversed(world.server.requests) if request.has_tools)
+    assert all(text in last.text for text in ("What shall I write?", "Where to?", *replies))
+    assert record.left_behind == ()
+
+
+def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:
+    task = task_with_servers({"tickets": "exec python3 'server.py'"})
+    script = call_tool("tickets", "count_tickets", Command("echo 41 >x"), "done")
+    record = talking_world.talk(task, script, Answers())
+    assert (record.outcome, record.reason) == ("solved", "")
+    call, work, _ = record.turns
+    is_opencode = talking_world.agent == "opencode"
+    name = "tickets_count_tickets" if is_opencode else "mcp__tickets__count_tickets"
+    assert call.action == f"{name}({{}})"
+    assert "41" in call.observation
+    assert work.action == "echo 41 >x"

@@ -1,0 +1,185 @@
+"""Who answers an agent that hands back in a project test: ``answers=`` and ``user=``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pytest_intercode.errors import (
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+    TaskError,
+)
+from pytest_intercode.projects.simulated_user import SimulatedUser
+
+__all__ = ["AnswerSource", "Answers", "Exchange"]
+
+AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
+"""The agent's message and the run to the user's reply; None where nobody answers."""
+
+AnswerSource: TypeAlias = (
+    Sequence[str] | Mapping[Any, str] | AnswerFunction  # a mapping's keys are texts and patterns
+)
+"""What a test may give as ``answers=``."""
+
+Exchange: TypeAlias = "tuple[str, str | None]"
+"""What the agent said, and what the user replied; None where nobody answered."""
+
+_FORMS = (
+    'a list of replies (answers=["Yes."]), a mapping from a text or a compiled regular expression '
+    "to a reply, or a function (message, run)"
+)
+
+
+class Answers:
+    """The user of one episode: replies that a test gives, or a model that plays the user.
+
+    - A list is given out in order. When it is used up, nobody answers.
+    - A mapping is searched in its order; an answer may be given any number of times. A key that is
+      a ``str`` is a text that is somewhere in the message, whatever its case; one that is made by
+      ``re.compile`` is a regular expression, which is searched for.
+    - A function is called with the message and the run, and returns the reply or None.
+
+    Where nobody answers, the agent is done and the run ends: an agent's last words look like any
+    other message, so that this is not a failure. :attr:`questions` shows it.
+
+    Args:
+        answers: the replies; None for none.
+        user: the model that replies; it goes with no ``answers``.
+
+    Attributes:
+        questions: what was said so far, in order.
+        run: what a function gets as its second argument.
+
+    Raises:
+        ConfigurationError: the answers are none of these forms.
+    """
+
+    def __init__(
+        self, answers: AnswerSource | None = None, user: SimulatedUser | None = None
+    ) -> None:
+        if answers is not None and user is not None:
+            raise ConfigurationError("answers= and user= are both given; who is to answer?")
+        self.questions: list[Exchange] = []
+        self.run: object = None
+        self._user = user
+        self._reply = _nobody if answers is None else self._read(answers)
+
+    @property
+    def has_user(self) -> bool:
+        """Whether somebody may answer, so that the agent has to be one that goes on."""
+        return self._user is not None or self._reply is not _nobody
+
+    def answer(self, message: str) -> str | None:
+        """Return the user's reply to a message of the agent's, or None where nobody answers.
+
+        Raises:
+            TaskError: the test's function fails, or the model that plays the user does.
+            InfrastructureError: that model cannot be reached.
+            BudgetExhausted: the episode is over meanwhile.
+        """
+        reply = self._reply(message) if self._user is None else self._user.reply(message)
+        self.questions.append((message, reply))
+        return reply
+
+    def restart(self) -> None:
+        """Begin from the first answer, as the episode does on a fresh sandbox."""
+        self.questions.clear()
+        if self._user is not None:
+            self._user.restart()
+
+    def stop(self) -> None:
+        """End what :meth:`answer` waits for, from any thread, as time is up."""
+        if self._user is not None:
+            self._user.stop()
+
+    def close(self) -> None:
+        """End the session of the model that plays the user; may be called twice."""
+        if self._user is not None:
+            self._user.close()
+
+    def _read(self, answers: AnswerSource) -> Callable[[str], str | None]:
+        if isinstance(answers, Mapping):
+            return _read_mapping(answers)
+        if callable(answers):
+            _check_function(answers)
+            return lambda message: self._call(answers, message)
+        if isinstance(answers, str) or not isinstance(answers, Sequence):
+            raise ConfigurationError(f"answers={answers!r:.60}: it is {_FORMS}")
+        replies = [_check_reply(reply, f"number {n}") for n, reply in enumerate(answers, 1)]
+
+        def next_reply(message: str) -> str | None:
+            count = len(self.questions)
+            return replies[count] if count < len(replies) else None
+
+        return next_reply
+
+    def _call(self, function: AnswerFunction, message: str) -> str | None:
+        try:
+            reply = function(message, self.run)
+        except (BudgetExhausted, InfrastructureError):
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise TaskError(
+                f"answers=: {_name_of(function)} raised {type(error).__name__}"
+                f"{': ' if text else ''}{text:.300}"
+            ) from error
+        if reply is not None and not isinstance(reply, str):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise TaskError(
+                f"answers=: {_name_of(function)} returned {reply!r:.60}; it returns a str, or None "
+                "where nobody answers"
+            )
+        return reply or None
+
+
+def _nobody(message: str) -> None:
+    return None
+
+
+def _read_mapping(answers: Mapping[Any, str]) -> Callable[[str], str | None]:
+    patterns: list[tuple[re.Pattern[str], str]] = []
+    for key, reply in answers.items():
+        if isinstance(key, str) and key:
+            pattern = re.compile(re.escape(key), re.IGNORECASE)
+        elif isinstance(key, re.Pattern) and isinstance(key.pattern, str):
+            pattern = key
+        else:
+            raise ConfigurationError(
+                f"answers={{{key!r:.60}: ...}}: a key is a text that is in the message, or a "
+                "regular expression made by re.compile from a str"
+            )
+        patterns.append((pattern, _check_reply(reply, f"for {key!r:.60}")))
+
+    def find_reply(message: str) -> str | None:
+        return next((reply for pattern, reply in patterns if pattern.search(message)), None)
+
+    return find_reply
+
+
+def _check_reply(reply: object, place: str) -> str:
+    if not isinstance(reply, str) or not reply.strip():
+        raise ConfigurationError(
+            f"answers=: the answer {place} is {reply!r:.60}; an answer is a text"
+        )
+    return reply
+
+
+def _check_function(function: AnswerFunction) -> None:
+    try:
+        inspect.signature(function).bind("message", None)
+    except ValueError:
+        pass  # no signature to look at
+    except TypeError as error:
+        raise ConfigurationError(
+            f"answers=: {_name_of(function)} is called with (message, run): {error}"
+        ) from None
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
