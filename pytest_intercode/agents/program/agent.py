@@ -66,7 +66,13 @@ def make_factory(
             again=lambda: make(task),
         )
 
-    return AgentFactory(name, make, priced=services.priced, close=services.close)
+    return AgentFactory(
+        name,
+        make,
+        priced=services.priced,
+        close=services.close,
+        uses_gateway=services.gateway is not None,
+    )
 
 
 @dataclass
