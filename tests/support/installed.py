@@ -11,9 +11,11 @@ from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.projects.recordings import ItemRecording
+from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -78,16 +80,32 @@ class World:
 
     def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
         """Play one small task of bash, or of what the fields say, with a model that answers so."""
-        spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
+        spec = {
+            name: fields.pop(name) for name in ("budget", "timeout", "recording") if name in fields
+        }
         fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
         fields = {"query": "Write hi to x.", **fields}
         task = Task(id="t", suite="s", dataset="s", **fields)
         return self.play_task(task, *script, **spec)
 
-    def play_task(self, task: Task, *script: Any, **spec: Any) -> EpisodeRecord:
-        """Play one episode with a model that answers so."""
+    def play_task(
+        self, task: Task, *script: Any, recording: ItemRecording | None = None, **spec: Any
+    ) -> EpisodeRecord:
+        """Play one episode with a model that answers so, and record or replay it."""
         self.script = list(script)
-        services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
+
+        def make_environment(spec: RolloutSpec) -> Environment:
+            environment = default_environment(spec, self.provider)
+            if recording is not None:
+                environment.recorder = recording.recorder
+                environment.replayer = recording.replayer
+            return environment
+
+        services = Services(
+            self.provider,
+            make_agent=lambda spec: self.factory.make(spec.task),
+            make_environment=make_environment,
+        )
         return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))
 
     def close(self) -> None:
