@@ -20,7 +20,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, one_line, pluralize
 from pytest_intercode.options.table import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
-from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.baseline import Baseline
+from pytest_intercode.results.cells import CONTROL, by_cell
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import key_of
 
@@ -149,29 +150,51 @@ def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
 
 def _judge_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
     name = baseline.path.name
-    verdict = baseline.verdict(tries)
-    if verdict is None:
+    verdicts = baseline.verdicts(tries)
+    if not verdicts:
         yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
         return
-    unknown = baseline.unknown(tries)
-    verb = "is" if unknown == 1 else "are"
-    new = f" ({pluralize(unknown, 'task')} {verb} not in it)" if unknown else ""
-    line = f"compared with {name}{new}: {verdict.sentence}"
-    yield Judgement(verdict.kind != "regressed", line, compares=True)
+    facts = []
+    if unknown := baseline.unknown(tries):
+        verb = "is" if unknown == 1 else "are"
+        facts.append(f"{pluralize(unknown, 'task')} {verb} not in it")
+    if cells := baseline.unknown_cells(tries):
+        facts.append(
+            f"{first_names(map(str, cells))} {'is' if len(cells) == 1 else 'are'} not in it"
+        )
+    new = f" ({', '.join(facts)})" if facts else ""
+    has_one_cell = len(verdicts) == 1 and not cells
+    for cell, verdict in verdicts.items():
+        subject = "" if has_one_cell else f"{cell} "
+        line = f"{subject}compared with {name}{new}: {verdict.sentence}"
+        yield Judgement(verdict.kind != "regressed", line, compares=True)
+        new = ""  # it is said once
 
 
 def _judge_rate(required: FailUnder, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) < 2:
+        yield _judge_rate_of(required, tries, "")
+        return
+    # What is shipped has to reach the rate, and not the project without it.
+    treated = [cell for cell in tries_by_cell if cell.treatment != CONTROL]
+    for cell in treated or tries_by_cell:
+        yield _judge_rate_of(required, tries_by_cell[cell], f"{cell}: ")
+
+
+def _judge_rate_of(required: FailUnder, tries: list[EpisodeRecord], subject: str) -> Judgement:
     summary = summarise(tries)
     if summary.rate is None or summary.rate_interval is None:
-        yield Judgement(False, "inconclusive: no episode was graded, so there is no rate")
-        return
+        return Judgement(
+            False, f"{subject}inconclusive: no episode was graded, so there is no rate"
+        )
     low, high = summary.rate_interval
     reached = low if required.lower else summary.rate
     quantity = "the rate's lower bound" if required.lower else "the rate"
     passed = reached >= required.rate
     verb = "reaches" if passed else "is under"
-    yield Judgement(
+    return Judgement(
         passed,
-        f"{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
+        f"{subject}{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
         f"({summary.solved} of {summary.graded} solved, 95 % interval {low:.1%} to {high:.1%})",
     )

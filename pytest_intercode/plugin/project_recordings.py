@@ -18,7 +18,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks
-from pytest_intercode.plugin.run import Run
+from pytest_intercode.plugin.run import Run, agent_of
 from pytest_intercode.projects.copying import WORKDIR
 from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
 from pytest_intercode.projects.recordings import (
@@ -73,7 +73,7 @@ class RunRecording:
         settings = run.settings
         if _MASKS not in item.config.stash:
             item.config.stash[_MASKS] = Masks.of_machine(settings.gateway.secrets)
-        factory = run.composition.factory()
+        factory = run.composition.factory(agent_of(item))
         name = item.nodeid if number == 1 else f"{item.nodeid}.run{number}"
         head = RecordingHead.of_item(
             name,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice, choose_agents
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
@@ -51,9 +52,15 @@ class Settings(Options):
             return config.stash[_SETTINGS]
         folders = {f"{name}_folder": folder_of(config, name) for name in ("agent", "dataset")}
         settings = cls(read_options(config) | folders)
-        _ = settings.gateway, settings.durations, settings.data  # what is wrong is reported now
+        # What is wrong is reported now.
+        _ = settings.agents, settings.gateway, settings.durations, settings.data
         config.stash[_SETTINGS] = settings
         return settings
+
+    @cached_property
+    def agents(self) -> tuple[AgentChoice, ...]:
+        """The agents of the run, each with its arguments; none where no agent is named."""
+        return choose_agents(self.requested_agents, self.agent_arguments)
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -173,6 +180,8 @@ class Settings(Options):
         if self.shard is None:
             return None
         values = vars(self) | {
+            # Records name their agents; which others play each task, they do not say.
+            "requested_agents": [choice.label for choice in self.agents[1:] and self.agents],
             "requested_environments": self.environments,
             "datasets": [Path(name).name for name in self.datasets],
             "requested_repeat": self.repeat,
