@@ -50,9 +50,7 @@ class Environment(ActionSpace):
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
         cancelled: why the environment was cancelled; empty if it was not.
-        recorder: takes what its agent exchanges with models through the gateway; None for what
-            the run's settings say.
-        replayer: answers its agent instead of models; None likewise.
+        recorder, replayer: of what passes the gateway; None for what the run's settings say.
     """
 
     def __init__(
@@ -129,9 +127,8 @@ class Environment(ActionSpace):
             self.task = task
             max_turns = (self._max_turns or task.max_turns) - self.turns_spent
             self.episode = Episode(max_turns, self.feedback)
-            for recording in (self.recorder, self.replayer):
-                if recording is not None:
-                    recording.begin()
+            for recording in filter(None, (self.recorder, self.replayer)):
+                recording.begin()
             with waiting_for_images(self._orders.image_wait):
                 self.start(task)
             self._refuse_cancelled()  # meanwhile; what needs no sandbox has not met it
