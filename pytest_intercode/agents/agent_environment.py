@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.shell import ShellEnvironment
+    from pytest_intercode.gateway.recording import Recorder, Replayer
 
 __all__ = [
     "ActionKind",
@@ -30,10 +31,20 @@ __all__ = [
     "describe_value",
     "exhaust",
     "forward_port",
+    "recording_of",
     "sandbox_variables",
 ]
 
 Result = TypeVar("Result")
+
+
+class Recording(TypedDict):
+    """What records or replays an episode; None for what the run's settings say."""
+
+    recorder: Recorder | None
+    replayer: Replayer | None
+
+
 ActionKind: TypeAlias = Literal["turn", "command", "copy", "question"]
 """What an action is: a turn, or what takes none: a command of the agent's own, a copy of files, a
 question to the user."""
@@ -365,6 +376,12 @@ def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[]
         return copy_files(env, "the agent", lambda shell: shell.forward_port(port, outside))
     except CommandFailed as error:
         raise AgentError(f"no port of the sandbox can be listened at: {error}") from None
+
+
+def recording_of(env: AgentEnvironment) -> Recording:
+    """Return what records or replays this episode alone, as ``Gateway.open`` takes it."""
+    environment = env._episode.environment
+    return {"recorder": environment.recorder, "replayer": environment.replayer}
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:

@@ -154,6 +154,10 @@ class AgentFactory:
         programs: names of programs in the sandbox that it is run by.
         make_with: keyword arguments to agent, for a class that is given more of them for each
             episode; None for all others.
+        uses_gateway: its agents reach models through the gateway alone, so that they can be
+            recorded and replayed.
+        version: of the program that it runs, as packages or as a digest; empty where that is not
+            known.
     """
 
     name: str
@@ -167,3 +171,5 @@ class AgentFactory:
     needs_shell: bool = False
     programs: frozenset[str] = frozenset()
     make_with: Callable[[Mapping[str, object]], Agent] | None = None
+    uses_gateway: bool = False
+    version: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import Route
 from pytest_intercode.gateway.exchange import Exchange, Price, estimate, price_of, read_usage
-from pytest_intercode.gateway.recording import RecordedAnswer
+from pytest_intercode.gateway.recording import RecordedAnswer, make_row
 from pytest_intercode.gateway.session import Session
 
 __all__ = ["Call"]
@@ -100,14 +100,8 @@ class Call:
             return
 
         def write() -> None:
-            recorder.write(
-                self.number,
-                route=self.route,
-                request=self.body,
-                token=self.session.token,
-                answer=answer,
-                recorded=recorded,
-            )
+            row = make_row(self.route, self.body, self.session.token, recorded, recorder.masks)
+            recorder.write(self.number, row, answer)
 
         try:
             await self._run_in_thread(write)

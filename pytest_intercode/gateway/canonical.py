@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
-__all__ = ["canonical", "digest", "first_difference"]
+__all__ = ["canonical", "digest", "first_difference", "mask_text", "without_order"]
 
 # Fields next to the conversation that name the session, the user or the request.
 _TOP = frozenset(
@@ -30,6 +30,8 @@ _INNER = frozenset(
     }
 )
 _AS_THEY_ARE = frozenset({"parameters", "input_schema", "schema"})
+
+Mask: TypeAlias = Callable[[str], str]
 
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
@@ -50,8 +52,14 @@ _MASKS = tuple(
         (rf"\b(?:{_DAY},? )?\d{{1,2}} {_MONTH} \d{{4}}", "<time>"),
         (rf"\b{_DAY} {_MONTH} +\d+ [\d:]{{8}} (?:[A-Z]+ )?\d{{4}}", "<time>"),
         (r"\b\d{1,2}/\d{1,2}/\d{4}\b", "<time>"),
-        (r"\b\d\d:\d\d:\d\d(?:\.\d+)?\b", "<time>"),
-        (r"\b\d+(?:\.\d+)? ?(?:ms|s|sec|secs|seconds)\b", "<duration>"),
+        (rf"\b{_MONTH} +\d{{1,2}} +(?:\d\d:\d\d|\d{{4}})\b", "<time>"),  # as ls writes it
+        (r"\b\d{1,2}:\d\d:\d\d(?:\.\d+)?\b", "<time>"),
+        (r"\b\d+ (?:second|minute|hour|day|week|month|year)s? ago\b", "<time>"),
+        (r"\b(?:\d+h)?\d+m ?\d+(?:\.\d+)?s\b", "<duration>"),
+        (r"\b\d+(?:\.\d+)? ?(?:[mnuµ]?s|sec|secs|seconds?)\b", "<duration>"),
+        (r"\b\d+(?:\.\d+)? ?[kKMG]i?B/s\b", "<speed>"),
+        # The kernel is the machine's, also in a container.
+        (r"\b(Linux(?: \S+)?) \d+\.\d+[\w.+-]*(?: #\d\S*)?", r"\1 <kernel>"),
         # Where words say that it is one: Chunk ID: 547191, session_id=x, "requestId": "r-1".
         (rf"(?i)\b({_OWNER}[ _-]?(?:id|uuid))(\W{{1,4}})[\w-]+", r"\1\2<id>"),
         (r"(?i)\b(pid)(\W{1,4})\d+\b", r"\1\2<id>"),
@@ -60,37 +68,41 @@ _MASKS = tuple(
         (r"\b(?:[0-9a-f]{6,64}|[0-9A-F]{6,64})\b", "<hex>"),
         # Whole paths, also as some make one name of them: /tmp/a/b, -tmp-a-b.
         (r"(?:/private)?(?:/var)?/tmp/[\w.+/-]+|(?<!\w)-tmp-[\w.-]+", "<temporary>"),
-        (r"\b127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
+        (r"\b0x[0-9a-fA-F]{6,16}\b", "<address>"),
+        (r"(?m)^\[\d+\] \d+$", "<job>"),  # of a shell, in the background
+        (r"(?:\b127\.0\.0\.1|\blocalhost|\b0\.0\.0\.0|\[::1\]):\d+", "<loopback>:<port>"),
     )
 )
 
 
-def canonical(body: Mapping[str, Any], secrets: tuple[str, ...] = ()) -> Any:
+def canonical(body: Mapping[str, Any], mask: Mask | None = None) -> Any:
     """Return a request's body without what differs from run to run.
 
     Args:
         body: the parsed body.
-        secrets: texts of this run alone, such as the token of a session.
+        mask: what is done with each text: :func:`mask_text`, or one that remembers its results, as
+            each request of an agent repeats the texts of those before it.
     """
+    mask = mask or mask_text
     return {
-        key: _canonical(value, secrets, key in _AS_THEY_ARE)
+        key: _canonical(value, mask, key in _AS_THEY_ARE)
         for key, value in body.items()
         if key not in _TOP
     }
 
 
-def _canonical(value: Any, secrets: tuple[str, ...], as_it_is: bool) -> Any:
+def _canonical(value: Any, mask: Mask, as_it_is: bool) -> Any:
     if as_it_is:
         return value
     if isinstance(value, str):
-        return _mask(value, secrets)
+        return mask(value)
     if isinstance(value, list):
-        return [_canonical(element, secrets, as_it_is) for element in value]
+        return [_canonical(element, mask, as_it_is) for element in value]
     if not isinstance(value, dict):
         return value
     return {
         # What a model gives a tool is never an id, whatever it is called.
-        key: _canonical(inner, secrets, key in _AS_THEY_ARE or _is_argument(value, key))
+        key: _canonical(inner, mask, key in _AS_THEY_ARE or _is_argument(value, key))
         for key, inner in value.items()
         if key not in _INNER
     }
@@ -100,12 +112,26 @@ def _is_argument(block: Mapping[str, Any], key: str) -> bool:
     return key == "input" and block.get("type") == "tool_use"
 
 
-def _mask(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, "<token>")
+def mask_text(text: str) -> str:
+    """Return a text without what differs from run to run."""
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
     return text
+
+
+def without_order(content: Any) -> Any:
+    """Return a canonical request in which the order of lines does not matter.
+
+    An agent that reads stdout and stderr of a command through two pipes gets their lines in another
+    order each time.
+    """
+    if isinstance(content, str):
+        return "\n".join(sorted(filter(None, content.split("\n"))))
+    if isinstance(content, list):
+        return [without_order(element) for element in content]
+    if isinstance(content, dict):
+        return {key: without_order(value) for key, value in content.items()}
+    return content
 
 
 def digest(method: str, path: str, content: Any) -> str:

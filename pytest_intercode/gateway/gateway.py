@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.recording import Recorder, Replayer
+from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.gateway.recording import FolderRecorder, Recorder, Replayer, folder_replayer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.system.extras import has_extra, need
@@ -55,6 +56,8 @@ class Gateway:
         spend: Callable[..., None],
         refused: Callable[[], str] = lambda: "",
         socket: Path | None = None,
+        recorder: Recorder | None = None,
+        replayer: Replayer | None = None,
     ) -> Session:
         """Begin a session, for one episode.
 
@@ -68,6 +71,9 @@ class Gateway:
             socket: the path of a Unix socket for this session alone. What comes through it without
                 a token is noted in this session's refusals, other sessions' tokens are refused
                 there, and its connections are not counted with others'.
+            recorder: takes the exchanges of this session; by default a folder of the run's does, if
+                it is recorded.
+            replayer: answers this session; by default the run's folder does, if it is replayed.
 
         Raises:
             ConfigurationError: it cannot listen, or the recording cannot be read or written.
@@ -75,8 +81,11 @@ class Gateway:
         self._process.check()
         settings = self.settings
         secrets = settings.secrets
-        recorder = Recorder(settings.record, key, secrets) if settings.record else None
-        replayer = Replayer(settings.replay, key) if settings.replay else None
+        if recorder is None and replayer is None:
+            if settings.record:
+                recorder = FolderRecorder(settings.record, key, Masks.of_machine(secrets))
+            elif settings.replay:
+                replayer = folder_replayer(settings.replay, key, Masks.of_machine(secrets))
         with self._lock:
             server, thread = self._start()
             session = Session(

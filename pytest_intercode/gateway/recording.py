@@ -1,7 +1,9 @@
-"""Exchanges on disk: written as they end, and answered from without any server.
+"""Recorded exchanges: written as they end, and answered from without any server.
 
-``DIR/EPISODE/NNN.json`` holds one exchange; the number is that of its request in the episode. No
-header is written, so no key is either; a key that is in a text is masked.
+:func:`make_row` makes what is written of an exchange, and :func:`read_row` reads it. No header is
+written, and keys are masked (:mod:`~pytest_intercode.gateway.masking`). A run's folder has them as
+``DIR/EPISODE/NNN.json``, where the number is that of the request in the episode. The one file of a
+project test is made in ``projects/``.
 """
 
 from __future__ import annotations
@@ -11,24 +13,44 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.apis import Route
-from pytest_intercode.gateway.canonical import canonical, digest, first_difference
+from pytest_intercode.gateway.canonical import (
+    canonical,
+    digest,
+    first_difference,
+    mask_text,
+    without_order,
+)
+from pytest_intercode.gateway.masking import Masks, has_mask, map_texts, matches_masked
 from pytest_intercode.system.files import read_bounded
 
-__all__ = ["NotRecorded", "RecordedAnswer", "Recorder", "Replayer"]
+__all__ = [
+    "FolderRecorder",
+    "NotRecorded",
+    "RecordedAnswer",
+    "RecordedExchange",
+    "Recorder",
+    "Replayer",
+    "folder_replayer",
+    "make_row",
+    "read_row",
+]
 
 _VERSION = 1
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME_LENGTH = 80  # characters of a folder's name
 _FILE = re.compile(r"\d{3,9}\.json")
 _MAX_FILE_SIZE = 256 * 1024 * 1024  # bytes of a recording's file
+_TOKEN = "<token>"  # stands for that of the session
 _TYPES = ("application/json", "text/event-stream")
 
 
@@ -63,21 +85,78 @@ def folder_of(root: Path, key: str) -> Path:
     return root / name
 
 
-class Recorder:
-    """Writes the exchanges of one episode; those of an earlier run of it go with the first one.
+def make_row(
+    route: Route, request: Mapping[str, Any], token: str, recorded: RecordedAnswer, masks: Masks
+) -> dict[str, Any]:
+    """Return what is written of an exchange, as JSON values.
+
+    Args:
+        route: what was asked.
+        request: the parsed body.
+        token: of the session, which is masked.
+        recorded: the answer.
+        masks: what else is masked.
+    """
+    pieces = recorded.pieces
+    if recorded.content_type == "text/event-stream":
+        pieces = masks.stream(pieces)
+    else:
+        pieces = tuple(map(masks.body, pieces))
+    return {
+        "method": route.method,
+        "path": route.path,
+        "model": request.get("model"),
+        "request": map_texts(request, lambda text: masks.text(text.replace(token, _TOKEN))),
+        "status": recorded.status,
+        "content_type": recorded.content_type,
+        "complete": recorded.complete,
+        "pieces": [piece.replace(token, _TOKEN) for piece in pieces],
+    }
+
+
+class Recorder(ABC):
+    """Takes the exchanges of one episode.
+
+    Args:
+        masks: what no recording holds.
+    """
+
+    def __init__(self, masks: Masks) -> None:
+        self.masks = masks
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget what there is of the episode: it begins, for the first time or again."""
+
+    @abstractmethod
+    def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
+        """Keep one exchange; called from threads, for one at a time or for several.
+
+        Args:
+            number: of the request in its session, from 1.
+            row: what :func:`make_row` has made of it.
+            answer: the parsed answer, put together if it was streamed; None if it is none.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+
+class FolderRecorder(Recorder):
+    """Writes a file for each exchange; those of an earlier run of it go with the first one.
 
     Args:
         root: the folder of the run's recordings.
         key: names the episode.
-        secrets: texts that are masked: keys.
+        masks: as for every recorder.
 
     Raises:
         ConfigurationError: the folder cannot be written to.
     """
 
-    def __init__(self, root: Path, key: str, secrets: tuple[str, ...]) -> None:
+    def __init__(self, root: Path, key: str, masks: Masks) -> None:
+        super().__init__(masks)
         self._folder = folder_of(root, key)
-        self._secrets = secrets
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._folder.is_symlink():
@@ -88,85 +167,85 @@ class Recorder:
                 f"exchanges cannot be recorded in {self._folder}: {error.strerror}"
             ) from None
 
-    def write(
-        self,
-        number: int,
-        *,
-        route: Route,
-        request: Mapping[str, Any],
-        token: str,
-        answer: Mapping[str, Any] | None,
-        recorded: RecordedAnswer,
-    ) -> None:
-        """Write one exchange.
+    def begin(self) -> None:
+        """Do nothing: the first exchange removes those of earlier episodes."""
 
-        Args:
-            number: of the request in the episode, from 1.
-            route: what was asked.
-            request: the parsed body.
-            token: of the session; it is masked.
-            answer: the parsed answer, put together if it was streamed; None if it is none.
-            recorded: the answer as it was.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        content = canonical(request, (token,))
+    def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
+        """Write a file."""
+        content = canonical(row["request"])
         row = {
             "version": _VERSION,
-            "method": route.method,
-            "path": route.path,
-            "model": request.get("model"),
-            "digest": digest(route.method, route.path, content),
-            "request": request,
-            "status": recorded.status,
-            "content_type": recorded.content_type,
-            "complete": recorded.complete,
-            "answer": answer,
-            "pieces": recorded.pieces,
+            "digest": digest(row["method"], row["path"], content),
+            **row,
+            "answer": self.masks.value(answer),
         }
-        text = json.dumps(row, indent=1, ensure_ascii=True)
-        for secret in self._secrets:
-            text = text.replace(json.dumps(secret)[1:-1], "***")
-        text = text.replace(token, "<token>")
         path_of = self._folder / f"{number:03}.json"
         # A name that nobody knows beforehand, so that it leads nowhere.
         temporary = self._folder / f".{token_hex(8)}"
         with temporary.open("x", encoding="ascii") as file:
-            file.write(text)
+            file.write(json.dumps(row, indent=1, ensure_ascii=True))
         while self._earlier:
             self._earlier.pop().unlink(missing_ok=True)
         temporary.replace(path_of)
 
 
-@dataclass
-class _Entry:
+@dataclass(frozen=True)
+class RecordedExchange:
+    """A recorded exchange.
+
+    Attributes:
+        method: of its route.
+        path: of its route.
+        model: the model that was asked; empty where a request names none.
+        digest: of the canonical request.
+        content: the canonical request.
+        recorded: the answer.
+    """
+
     method: str
     path: str
+    model: str
     digest: str
     content: Any
     recorded: RecordedAnswer
-    replayed: bool = False
+
+    @cached_property
+    def loose_digest(self) -> str:
+        """The digest of the canonical request in which the order of lines does not matter."""
+        return digest(self.method, self.path, without_order(self.content))
+
+    @cached_property
+    def has_mask(self) -> bool:
+        """Whether something of the request was masked."""
+        return has_mask(json.dumps(self.content))
 
 
 class Replayer:
     """Answers the requests of one episode from its recording.
 
     Args:
-        root: the folder of the run's recordings.
-        key: names the episode.
-
-    Raises:
-        ConfigurationError: a file is not a recording.
+        exchanges: the recording.
+        where: names the episode and the recording, for messages.
+        masks: what is masked in requests before they are compared with the recorded ones.
+        remedy: what a message on a request that was not recorded ends with.
     """
 
-    def __init__(self, root: Path, key: str) -> None:
-        self._folder = folder_of(root, key)
-        self._key = key
-        paths = self._folder.iterdir() if self._folder.is_dir() else ()
-        files = [path for path in paths if _FILE.fullmatch(path.name)]
-        files.sort(key=lambda path: int(path.stem))
-        self._entries = [_read_entry(path) for path in files]
+    def __init__(
+        self, exchanges: Sequence[RecordedExchange], where: str, masks: Masks, remedy: str = ""
+    ) -> None:
+        self._exchanges = exchanges
+        self._where = where
+        self._masks = masks
+        self._remedy = remedy
+        self.begin()
+
+    def begin(self) -> None:
+        """Answer from the beginning: the episode begins, for the first time or again."""
+        self._used: set[int] = set()
+        # Each request repeats the texts of those before it.
+        masks = self._masks
+        self._clean = lru_cache(None)(lambda text, token: masks.text(text.replace(token, _TOKEN)))
+        self._mask = lru_cache(None)(mask_text)
 
     def answer(self, route: Route, request: Mapping[str, Any], token: str) -> RecordedAnswer:
         """Return the answer to a request: the first that is not used up of those to its like.
@@ -174,36 +253,79 @@ class Replayer:
         Raises:
             NotRecorded: there is none.
         """
-        content = canonical(request, (token,))
-        # The recording masks the token, too.
+        masked = map_texts(request, lambda text: self._clean(text, token))
+        content = canonical(masked, self._mask)
         method, path = route.method, route.path
         request_digest = digest(method, path, content)
-        alike = [entry for entry in self._entries if entry.digest == request_digest]
-        for entry in alike:
-            if not entry.replayed:
-                entry.replayed = True
-                return entry.recorded
+        alike = self._find(method, path, content, request_digest)
+        for number in alike:
+            if number not in self._used:
+                self._used.add(number)
+                return self._exchanges[number].recorded
         description = (
             f"{method} {path}, model {request.get('model')!s:.60}, digest {request_digest}"
         )
-        raise NotRecorded(f"{description}: {self._mismatch(method, path, content, len(alike))}")
+        mismatch = self._mismatch(method, path, content, len(alike))
+        raise NotRecorded(f"{description}: {mismatch}{self._remedy}")
+
+    def _find(self, method: str, path: str, content: Any, request_digest: str) -> list[int]:
+        """Return the recorded requests that are the same: exactly, else but for order or masks."""
+        numbers = range(len(self._exchanges))
+        alike = [n for n in numbers if self._exchanges[n].digest == request_digest]
+        if alike:
+            return alike
+        loose_digest = digest(method, path, without_order(content))
+        alike = [n for n in numbers if self._exchanges[n].loose_digest == loose_digest]
+        if alike:
+            return alike
+        return [
+            number
+            for number in numbers
+            if (self._exchanges[number].method, self._exchanges[number].path) == (method, path)
+            and self._exchanges[number].has_mask
+            and matches_masked(self._exchanges[number].content, content)
+        ]
 
     def _mismatch(self, method: str, path: str, content: Any, alike: int) -> str:
-        if not self._entries:
-            return f"nothing is recorded for the episode {self._key!r:.80} ({self._folder})"
+        if not self._exchanges:
+            return f"nothing is recorded for {self._where}"
         if alike:
             return f"recorded {alike} times, and asked once more"
         unused = [
-            entry
-            for entry in self._entries
-            if not entry.replayed and (entry.method, entry.path) == (method, path)
+            exchange
+            for number, exchange in enumerate(self._exchanges)
+            if number not in self._used and (exchange.method, exchange.path) == (method, path)
         ]
         if not unused:
             return "the recording has no further request of this route"
-        return f"not recorded; {first_difference(unused[0].content, content)}"
+        # Those for a title or a summary have other tools, and would say nothing of the difference.
+        alike_tools = [
+            exchange for exchange in unused if exchange.content.get("tools") == content.get("tools")
+        ]
+        return f"not recorded; {first_difference((alike_tools or unused)[0].content, content)}"
 
 
-def _read_entry(path: Path) -> _Entry:
+def folder_replayer(root: Path, key: str, masks: Masks) -> Replayer:
+    """Return what answers from a run's folder of recordings.
+
+    Args:
+        root: the folder.
+        key: names the episode.
+        masks: what is masked in requests.
+
+    Raises:
+        ConfigurationError: a file is not a recording.
+    """
+    folder = folder_of(root, key)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    files = [path for path in paths if _FILE.fullmatch(path.name)]
+    files.sort(key=lambda path: int(path.stem))
+    return Replayer(
+        [_read_file(path) for path in files], f"the episode {key!r:.80} ({folder})", masks
+    )
+
+
+def _read_file(path: Path) -> RecordedExchange:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):  # a recording may come from anybody
             raise ValueError("it is not a regular file")
@@ -213,20 +335,35 @@ def _read_entry(path: Path) -> _Entry:
         row = json.loads(data)
         if row["version"] != _VERSION:
             raise ValueError("of another version")
-        status, pieces = row["status"], row["pieces"]
-        whole = isinstance(status, int) and not isinstance(status, bool)
-        if row["content_type"] not in _TYPES or not whole or not 200 <= status <= 599:
-            raise ValueError("its status or its type is none of an answer")
-        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-            raise ValueError("its pieces are not texts")
-        "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
-        method, route = str(row["method"]), str(row["path"])
-        content = canonical(row["request"])
-        recorded = RecordedAnswer(
-            status, str(row["content_type"]), tuple(pieces), bool(row["complete"])
-        )
+        return read_row(row)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} is not a recording of the gateway: {type(error).__name__}: {error!s:.100}"
         ) from None
-    return _Entry(method, route, digest(method, route, content), content, recorded)
+
+
+def read_row(row: Any, mask: Callable[[str], str] = mask_text) -> RecordedExchange:
+    """Return the exchange of a row as :func:`make_row` makes it.
+
+    Args:
+        row: the row.
+        mask: :func:`mask_text`, or one that remembers its results.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: it is none.
+    """
+    status, pieces = row["status"], row["pieces"]
+    whole = isinstance(status, int) and not isinstance(status, bool)
+    if row["content_type"] not in _TYPES or not whole or not 200 <= status <= 599:
+        raise ValueError("its status or its type is none of an answer")
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise ValueError("its pieces are not texts")
+    "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
+    method, path, model = str(row["method"]), str(row["path"]), row["request"].get("model")
+    content = canonical(row["request"], mask)
+    recorded = RecordedAnswer(
+        status, str(row["content_type"]), tuple(pieces), bool(row["complete"])
+    )
+    return RecordedExchange(
+        *(method, path, str(model or ""), digest(method, path, content), content, recorded)
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import ClientError, web
@@ -15,7 +15,7 @@ from aiohttp import ClientError, web
 from pytest_intercode.gateway.apis import error_body, error_message, is_answer, parse_object
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.recording import RecordedAnswer
-from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
+from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamTooLong, assembler
 from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
@@ -76,7 +76,8 @@ async def _relay_stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer)
     recorded = call.session.recorder is not None
-    splitter, pieces = Splitter(upstream.mask), []
+    splitter = Splitter(upstream.mask)
+    pieces: list[bytes] = []
     complete = True
     try:
         async for piece in answer.pieces:
@@ -115,15 +116,24 @@ async def _relay_stream(
     except asyncio.CancelledError:
         if parts is not None:
             await call.settle(200, parts.answer(), parts.usage, complete=False)
+            if parts.complete:  # the client has it all, and may have ended the episode since
+                await _record_stream(call, parts, pieces, complete=True)
         client.abort()
         raise
     if parts is not None:
         await call.settle(200, parts.answer(), parts.usage, complete=complete)
+    await _record_stream(call, parts, pieces, complete=complete)
+    return await client.end(complete)
+
+
+async def _record_stream(
+    call: Call, parts: Assembler | None, pieces: Sequence[bytes], *, complete: bool
+) -> None:
+    """Record a streamed answer."""
     texts = tuple(raw.decode("utf-8", "replace") for raw in pieces)
     await call.record(
         parts.answer() if parts else None, RecordedAnswer(200, STREAM, texts, complete)
     )
-    return await client.end(complete)
 
 
 class _ClientGone(Exception):

@@ -357,6 +357,10 @@ class Server:
                 raise RefusedRequest(status, str(missing), "not_recorded", note=False) from None
             yield replayed(recorded)
             return
+        if self._settings.offline:
+            message = "--intercode-record=none lets no model be called"
+            session.fail(message)
+            raise RefusedRequest(stop_status(route.api), message, "not_recorded", note=False)
         posts = route.method == "POST"
         headers, omitted = self.upstream.headers(request.headers, vendor, has_body=posts)
         for name in omitted:

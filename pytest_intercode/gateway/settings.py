@@ -13,7 +13,7 @@ from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.exchange import Price
 
-__all__ = ["VENDORS", "GatewaySettings"]
+__all__ = ["VENDORS", "GatewaySettings", "is_secret"]
 
 VENDORS: Mapping[str, tuple[str, str, str]] = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"),
@@ -35,6 +35,7 @@ class GatewaySettings:
         allowed: fields and types that requests may have beyond those that are known.
         record: the folder that exchanges are written to.
         replay: the folder of exchanges that are answered from, without any server.
+        offline: no request goes to a server: recordings answer, or nothing does.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
     """
@@ -47,6 +48,7 @@ class GatewaySettings:
     allowed: tuple[str, ...] = ()
     record: Path | None = None
     replay: Path | None = None
+    offline: bool = False
     programs: bool = False
     silence: float = 600.0
 
@@ -111,7 +113,14 @@ class GatewaySettings:
         A placeholder, as servers without accounts take it (``EMPTY``, ``test``, ``sk-none``), is a
         word that answers may have for other reasons, and masking it would change them.
         """
-        return tuple(key for key in self.keys.values() if _is_secret(key))
+        return tuple(key for key in self.keys.values() if is_secret(key))
+
+    @property
+    def reaches_models(self) -> bool:
+        """Whether the user has set up a key, or a server of their own."""
+        return bool(self.keys) or any(
+            self.upstream(vendor) != default for vendor, (_, _, default) in VENDORS.items()
+        )
 
     @property
     def configured(self) -> tuple[str, ...]:
@@ -140,7 +149,7 @@ class GatewaySettings:
         return f"{base.removesuffix('/v1')}{path}"
 
 
-def _is_secret(key: str) -> bool:
+def is_secret(key: str) -> bool:
     """Whether a key can be one that gives access to something.
 
     Vendors' keys are random and have 32 characters or more. 16 with letters and digits cannot be

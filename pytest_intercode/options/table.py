@@ -471,6 +471,12 @@ class Options(_RunOptions):
         exists=True,
         excludes=("gateway_record", "a run is recorded, or it is replayed"),
     )
+    record: Option[str | None] = choices(
+        "record=none|missing|all",
+        "what project tests do about recordings: `none` calls no model, `missing` records what has "
+        "no current one, `all` records again (docs/recordings.md)",
+        fallback="what is recorded is replayed, and nothing is recorded",
+    )
     base_images = pairs("base-image NAME=REPLACEMENT", "another base image, for mirrors", text)
 
 

@@ -24,6 +24,7 @@ from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import make_agent_marks
+from pytest_intercode.plugin.project_recordings import Replay, RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
@@ -54,6 +55,8 @@ class RunOptions(TypedDict, total=False):
         setup: commands that prepare the copy, as root, before the agent comes.
         max_turns: turns that the agent has.
         timeout: seconds that it has.
+        replay: what a recording is played with: the agent itself (``agent``), or the record of what
+            it did (``observations``), where it is not installed.
     """
 
     project: str | os.PathLike[str]
@@ -62,6 +65,7 @@ class RunOptions(TypedDict, total=False):
     setup: Sequence[str]
     max_turns: int
     timeout: float
+    replay: Replay
 
 
 _RUN_OPTIONS = tuple(RunOptions.__annotations__)
@@ -182,15 +186,24 @@ class Project:
         __tracebackhide__ = True
         item = self._item
         with one_line_errors():
-            task = self._task(prompt, {**_mark_arguments(item), **options})
+            arguments = {**_mark_arguments(item), **options}
+            task = self._task(prompt, arguments)
             handle = new_handle(item, task)
+            replay = arguments.get("replay", "agent")
+            recording = RunRecording(item, self._run, handle.spec, self._count, replay)
+            played = recording.played()
+            if played is not None:
+                keep_episode(item, played)
+                return ProjectRun(played, None)
             self._handles.append(handle)
             agent = handle.agent()
             with cancel_on_timeout(item, handle, acting=False):
                 environment = handle.environment()
+            recording.attach(environment)
             with cancel_on_timeout(item, handle, acting=True):
                 record = handle.record(agent, environment)
             call_hook(item.config, "log_episode", task=task, episode=record)
+            recording.save(record)
         keep_episode(item, record)
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)

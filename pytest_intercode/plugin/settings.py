@@ -103,6 +103,7 @@ class Settings(Options):
             allowed=self.gateway_allowed,
             record=self.gateway_record,
             replay=self.gateway_replay,
+            offline=self.record == "none",
             programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
         )
 

@@ -15,7 +15,8 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.projects.answers import Answers
-from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.projects.recordings import ItemRecording
+from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -83,16 +84,28 @@ class World:
 
     def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
         """Play one small task of bash, or of what the fields say, with a model that answers so."""
-        spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
+        spec = {
+            name: fields.pop(name) for name in ("budget", "timeout", "recording") if name in fields
+        }
         fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
         fields = {"query": "Write hi to x.", **fields}
         task = Task(id="t", suite="s", dataset="s", **fields)
         return self.play_task(task, *script, **spec)
 
-    def play_task(self, task: Task, *script: Any, **spec: Any) -> EpisodeRecord:
-        """Play one episode with a model that answers so."""
+    def play_task(
+        self, task: Task, *script: Any, recording: ItemRecording | None = None, **spec: Any
+    ) -> EpisodeRecord:
+        """Play one episode with a model that answers so, and record or replay it."""
         self.script = list(script)
-        return self._play(task, None, **spec)
+
+        def make_environment(spec: RolloutSpec) -> Environment:
+            environment = default_environment(spec, self.provider)
+            if recording is not None:
+                environment.recorder = recording.recorder
+                environment.replayer = recording.replayer
+            return environment
+
+        return self._play(task, make_environment, **spec)
 
     def talk(self, task: Task, script: Callable[[Request], Any], answers: Answers) -> EpisodeRecord:
         """Play one episode of bash with a user, and with the MCP servers of the task."""
@@ -100,7 +113,7 @@ class World:
         return self._play(task, make_talking(self.provider, answers))
 
     def _play(
-        self, task: Task, make: Callable[[RolloutSpec], Environment] | None, **spec: Any
+        self, task: Task, make: Callable[[RolloutSpec], Environment], **spec: Any
     ) -> EpisodeRecord:
         services = Services(self.provider, lambda spec: self.factory.make(spec.task), make)
         return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))

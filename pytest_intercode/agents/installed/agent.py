@@ -18,7 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust, forward_port
+from pytest_intercode.agents.agent_environment import (
+    AgentEnvironment,
+    exhaust,
+    forward_port,
+    recording_of,
+)
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
@@ -43,6 +48,7 @@ from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
 from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory", "read_recipe"]
@@ -104,12 +110,17 @@ def make_factory(
     short_name, recipe, recipe_folder, recipe_values, template = read_recipe(
         name, rest, arguments, folder
     )
-    bundle, platform = find_bundle(
-        *(short_name, recipe, recipe_folder, option),
-        progress or _report,
-        sandbox or SandboxSettings(),
-    )
-    program = find_program(bundle, recipe, option)
+    try:
+        bundle, platform = find_bundle(
+            *(short_name, recipe, recipe_folder, option),
+            progress or _report,
+            sandbox or SandboxSettings(),
+        )
+        program = find_program(bundle, recipe, option)
+    except AgentLoadError as error:
+        if gateway is not None and gateway.offline:
+            return _missing_factory(name, error)
+        raise
     shared = _Shared(gateway or GatewaySettings.of_environment(), option)
 
     def make(task: Task) -> Agent:
@@ -139,8 +150,24 @@ def make_factory(
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
         needs_shell=True,
+        uses_gateway=True,
+        version=_version(recipe, bundle / Path(program).relative_to(BUNDLE_FOLDER)),
         programs=frozenset((posixpath.basename(program), *_find_bare_name(recipe.command[0]))),
     )
+
+
+def _missing_factory(name: str, error: AgentLoadError) -> AgentFactory:
+    """Return the factory of an agent that is not installed: its records can be played."""
+
+    def make(task: Task) -> Agent:
+        raise error
+
+    return AgentFactory(name, make, needs_shell=True, uses_gateway=True)
+
+
+def _version(recipe: Recipe, program: Path) -> str:
+    """Return the packages that a program comes from; of one in a folder, a digest."""
+    return " ".join((*recipe.npm, *recipe.python)) or f"sha256:{file_digest(program)[:16]}"
 
 
 def read_recipe(
@@ -216,7 +243,11 @@ class _Shared:
             return ""
 
         path = self.folder / secrets.token_hex(8)
-        opened.append(self._gateway.open(key, spend=env.spend, refused=find_refusal, socket=path))
+        opened.append(
+            self._gateway.open(
+                key, spend=env.spend, refused=find_refusal, socket=path, **recording_of(env)
+            )
+        )
         return opened[0], path
 
     def make_folder(self) -> Path:

@@ -87,7 +87,13 @@ def make_factory(
     closing = ExitStack()
     closing.callback(shared.close)
     closing.callback(services.close)  # first
-    return AgentFactory(name, make, priced=services.priced, close=closing.close)
+    return AgentFactory(
+        name,
+        make,
+        priced=services.priced,
+        close=closing.close,
+        uses_gateway=services.gateway is not None,
+    )
 
 
 def _check_extra(name: str) -> None:

@@ -67,7 +67,13 @@ def make_factory(
             takes_servers=True,
         )
 
-    return AgentFactory(name, make, priced=services.priced, close=services.close)
+    return AgentFactory(
+        name,
+        make,
+        priced=services.priced,
+        close=services.close,
+        uses_gateway=services.gateway is not None,
+    )
 
 
 @dataclass

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
+from pytest_intercode.agents.agent_environment import (
+    AgentEnvironment,
+    recording_of,
+    sandbox_variables,
+)
 from pytest_intercode.agents.program.process import Program
 from pytest_intercode.agents.workspace import Workspace, Workspaces
 from pytest_intercode.core.task import Task, TaskView
@@ -123,7 +127,9 @@ class ProgramEpisode:
         if self.workspace is not None:
             variables |= self.workspace.variables
         if self.services.gateway is not None:
-            session = self._session = self.services.gateway.open(self.key, spend=env.spend)
+            session = self._session = self.services.gateway.open(
+                self.key, spend=env.spend, **recording_of(env)
+            )
             variables |= {**session.hidden(os.environ), **session.variables()}
         try:
             yield variables

@@ -1,0 +1,155 @@
+"""The recordings of project tests: which one an item has, and what it was or will be made with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias, cast
+
+import pytest
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.plugin.run import Run, agent_of
+from pytest_intercode.projects.copying import WORKDIR
+from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
+from pytest_intercode.projects.recordings import (
+    ItemRecording,
+    RecordingHead,
+    RecordMode,
+    open_recording,
+    recording_path,
+)
+from pytest_intercode.rollouts.spec import RolloutSpec
+
+__all__ = ["Replay", "RunRecording"]
+
+Replay: TypeAlias = Literal["agent", "observations"]
+"""What a recording is played with: the agent itself, or the record of what it did."""
+
+_REPLAYS = ("agent", "observations")
+_MASKS = pytest.StashKey[Masks]()
+
+
+class RunRecording:
+    """What a run of a project test does with its recording; nothing has been started yet.
+
+    Args:
+        item: the test.
+        run: the run of pytest.
+        spec: what the rollout is to do.
+        number: of the run in its test, from 1.
+        replay: what a recording is played with.
+        inputs: what the run is given next to its task, by names for messages, such as ``fake gh``.
+
+    Raises:
+        StaleRecording: the recording is stale, and may not be recorded again.
+        ConfigurationError: no model may be called, or none can be; the recording cannot be read.
+    """
+
+    def __init__(
+        self,
+        item: pytest.Item,
+        run: Run,
+        spec: RolloutSpec,
+        number: int,
+        replay: Replay,
+        inputs: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        if replay not in _REPLAYS:
+            raise ConfigurationError(
+                f"replay={replay!r:.60} is not one of {' and '.join(_REPLAYS)}"
+            )
+        self._task = spec.task
+        self._node_id = item.nodeid
+        settings = run.settings
+        if _MASKS not in item.config.stash:
+            item.config.stash[_MASKS] = Masks.of_machine(settings.gateway.secrets)
+        factory = run.composition.factory(agent_of(item))
+        name = item.nodeid if number == 1 else f"{item.nodeid}.run{number}"
+        head = RecordingHead.of_item(
+            name,
+            spec.task.query,
+            treatment=spec.task.treatment,
+            agent=spec.agent,
+            agent_arguments=dict(spec.agent_arguments),
+            agent_version=factory.version,
+            inputs=_digest_inputs(spec.task, inputs),
+            files=self._files,
+        )
+        self._recording: ItemRecording = open_recording(
+            cast(RecordMode, settings.record or ""),
+            recording_path(name, item.path),
+            head,
+            reaches_models=settings.gateway.reaches_models or not factory.uses_gateway,
+            masks=item.config.stash[_MASKS],
+        )
+        self._observations = replay == "observations" or not factory.uses_gateway
+
+    @cached_property
+    def _files(self) -> Mapping[str, str]:
+        """Digests of all files of the project's copy."""
+        image = self._task.image
+        digests: dict[str, str] = {}
+        for layer in image.layers if image is not None else ():
+            digests |= digests_of_layer(layer, WORKDIR)
+        return digests
+
+    def played(self) -> EpisodeRecord | None:
+        """Return the recorded episode, if it is played without its agent.
+
+        Raises:
+            ConfigurationError: the recording has no episode.
+        """
+        recording = self._recording.recording
+        if recording is None or not self._observations:
+            return None
+        return recording.episode(self._task, self._node_id)
+
+    def attach(self, environment: Environment) -> None:
+        """Have an environment's agent recorded, or answered from the recording."""
+        environment.recorder = self._recording.recorder
+        environment.replayer = self._recording.replayer
+
+    def save(self, record: EpisodeRecord) -> None:
+        """Write the recording, if this run records and its agent has come to its end.
+
+        Raises:
+            ConfigurationError: it is too large, or cannot be written.
+        """
+        if self._recording.recorder is not None:
+            read_files = find_read_files(record.turns, self._files, WORKDIR)
+            self._recording.save(record, files=read_files)
+
+
+def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
+    """Return digests of what else a run is given, by names for messages."""
+    inputs: dict[str, object] = {"setup": task.setup, **others}
+    for field in fields(task.fields):
+        if field.name != "commit":  # the files count one by one
+            inputs[field.name] = getattr(task.fields, field.name)
+    return {name: _digest(value) for name, value in inputs.items() if value}
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    """Return what of a value is the same in every run; of a function, its name."""
+    if isinstance(value, Mapping):
+        return {str(key): inner for key, inner in value.items()}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (Path, bytes)):
+        return str(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)

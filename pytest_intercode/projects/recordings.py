@@ -1,0 +1,407 @@
+"""Recordings of project tests: where they are, whether they are current, and what replays them.
+
+A test's recording has what its agent exchanged with models, and what became of that. Replayed, the
+real agent runs in a real sandbox on the recorded answers. :func:`open_recording` decides, before
+anything is started, what a test does; nothing but its ``action`` lets a model be called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.masking import Masks, matches_masked
+from pytest_intercode.gateway.recording import RecordedExchange, Replayer
+from pytest_intercode.projects.recording_file import ExchangeLines, read_file, write_file
+from pytest_intercode.results.format import from_row, to_row
+
+__all__ = [
+    "FOLDER",
+    "ItemRecording",
+    "RecordMode",
+    "Recording",
+    "RecordingHead",
+    "StaleRecording",
+    "load_recording",
+    "open_recording",
+    "recording_path",
+]
+
+RecordMode: TypeAlias = Literal["", "none", "missing", "all"]
+"""The value of ``--intercode-record``; empty where it is not given."""
+
+Action: TypeAlias = Literal["replay", "live", "record"]
+"""What a test does: it answers from the recording, or models are called, and perhaps recorded."""
+
+FOLDER = "recordings"
+"""The folder of recordings, next to the test files that they belong to."""
+
+_SUFFIX = ".jsonl.gz"
+_UNSAFE = re.compile(r"[^a-z0-9_.,=+@\[\]-]+")
+_MAX_NAME_LENGTH = (
+    100  # characters, without the digest and the suffix; file systems allow 255 bytes
+)
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # by Windows
+# Outcomes of an agent that came to its end: what a test says of it may be recorded.
+_ENDED: frozenset[Outcome] = frozenset(("solved", "failed"))
+_VOLATILE = ("host", "item", "node_id", "phases", "run_name", "shard", "test_passed")
+"""What a record says of the run that it was in, and not of what the agent did."""
+
+_AGAIN = "record it again with --intercode-record=all"
+
+
+class StaleRecording(ConfigurationError):
+    """A recording was made with something else than what there is now; the message says what."""
+
+
+# -- where it is
+
+
+def recording_path(node_id: str, test_file: Path) -> Path:
+    """Return where the recording of an item is: below ``recordings`` next to its test's file.
+
+    A name that a file system might change, shorten or take for another's has a digest at its end;
+    upper case is such, as some file systems do not tell it from lower case.
+
+    Args:
+        node_id: of the item, ``tests/test_rules.py::test_uses_uv[codex]``.
+        test_file: the file.
+    """
+    name = ".".join(node_id.split("::")[1:]) or node_id
+    return test_file.parent / FOLDER / _safe(test_file.stem) / f"{_safe(name)}{_SUFFIX}"
+
+
+def _safe(name: str) -> str:
+    safe = _UNSAFE.sub("-", name.lower()).strip("-.")[:_MAX_NAME_LENGTH]
+    if safe == name and not _RESERVED.match(safe):
+        return safe
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe or 'item'}-{digest}"
+
+
+def _test_of(node_id: str) -> str:
+    """Return what of a node id stays the same wherever pytest is started."""
+    path, separator, rest = node_id.partition("::")
+    file = path.replace("\\", "/").rpartition("/")[2]
+    return f"{file}{separator}{rest}"
+
+
+# -- what it was made with
+
+
+@dataclass(frozen=True)
+class RecordingHead:
+    """What a recording was made with.
+
+    Attributes:
+        test: the name of the test's file and the rest of its node id.
+        prompt: what the agent was asked.
+        treatment: what was laid over the project; empty where a test has none.
+        agent: the agent as ``--intercode-agent`` names it.
+        agent_arguments: what it is made with.
+        agent_version: of its program; empty where that is not known.
+        inputs: what else decides what happens: digests by names such as ``fake gh``, ``answers``.
+        files: digests of the project's files, by their paths. In a recording, of those that the
+            agent has read; of the present, of all.
+        models: the models that were asked.
+    """
+
+    test: str
+    prompt: str
+    treatment: str = ""
+    agent: str = ""
+    agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    agent_version: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    @classmethod
+    def of_item(cls, node_id: str, prompt: str, **more: Any) -> RecordingHead:
+        """Return the head of an item's run; ``more`` are further fields."""
+        return cls(_test_of(node_id), prompt, **more)
+
+    def difference(self, now: RecordingHead) -> str:
+        """Say what has changed since; empty if nothing has.
+
+        Args:
+            now: what there is now; its ``files`` are all of the project.
+        """
+        changes = [
+            *_change("the prompt", self.prompt, now.prompt),
+            *_change("the treatment", self.treatment, now.treatment),
+            *_change("the agent", self.agent, now.agent),
+            *_changes("the agent's argument", self.agent_arguments, now.agent_arguments),
+            # An agent that is not installed has none, and what is played then is its record.
+            *(
+                _change("the agent's version", self.agent_version, now.agent_version)
+                if self.agent_version and now.agent_version
+                else ()
+            ),
+            *_changes("", self.inputs, now.inputs),
+        ]
+        present = {path: now.files.get(path, "") for path in self.files}
+        changed_files = [path for path in self.files if self.files[path] != present[path]]
+        for path in changed_files[:3]:
+            verb = "was changed" if present[path] else "is gone"
+            changes.append(f"{path}, which the agent has read, {verb}")
+        if len(changed_files) > 3:
+            changes.append(f"so were {len(changed_files) - 3} more files that it has read")
+        return "; ".join(changes)
+
+
+def _change(name: str, before: str, now: str) -> list[str]:
+    if matches_masked(before, now):
+        return []
+    index = next(
+        (n for n, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]),
+        min(len(before), len(now)),
+    )
+    start = max(0, index - 20)
+    return [f"{name} was {before[start:][:60]!r} and is {now[start:][:60]!r}"]
+
+
+def _changes(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    changes = []
+    for key in sorted({*before, *now}):
+        if before.get(key) == now.get(key):
+            continue
+        if not name:  # digests say nothing
+            verb = "changed" if key in before and key in now else "new" if key in now else "gone"
+            changes.append(f"{key} is {verb}")
+        else:
+            changes += _change(f"{name} {key}", before.get(key, ""), now.get(key, ""))
+    return changes
+
+
+# -- what it holds
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording that was read.
+
+    Attributes:
+        path: the file.
+        head: what it was made with.
+        exchanges: what was asked and answered, in the order in which it ended.
+        record: the line of the episode's record, without what names its run; None if there is none.
+        run: what else was kept of the run, as :meth:`ItemRecording.save` got it.
+    """
+
+    path: Path
+    head: RecordingHead
+    exchanges: Sequence[RecordedExchange]
+    record: Mapping[str, Any] | None
+    run: Mapping[str, Any]
+
+    def check(self, now: RecordingHead) -> None:
+        """See that it is current.
+
+        Raises:
+            StaleRecording: something has changed; the message is one line.
+            ConfigurationError: it is another test's.
+        """
+        if self.head.test != now.test:
+            raise ConfigurationError(
+                f"{self.path} is the recording of another test, {self.head.test}: move it away, "
+                "and record this one with --intercode-record=missing"
+            )
+        if difference := self.head.difference(now):
+            raise StaleRecording(
+                one_line(f"the recording {self.path.name} is stale: {difference}; {_AGAIN}")
+            )
+
+    def episode(self, task: Task, node_id: str) -> EpisodeRecord:
+        """Return the record of the episode, as if the agent had just played it.
+
+        Args:
+            task: what it is of.
+            node_id: of its item.
+
+        Raises:
+            ConfigurationError: the recording has none.
+        """
+        record = from_row(self.record, str(self.path))
+        return replace(record, task=TaskRecord.of(task, record.task.digest), node_id=node_id)
+
+    def replayer(self, masks: Masks) -> Replayer:
+        """Return what answers an agent from this recording."""
+        return Replayer(self.exchanges, f"this test ({self.path})", masks, f"; {_AGAIN}")
+
+
+def load_recording(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        ConfigurationError: it is none, it is damaged, or a newer version wrote it; the message is
+            one line.
+        FileNotFoundError: there is no such file.
+    """
+    content = read_file(path)
+    try:
+        head = _read_head(content.head)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{path} is not a recording: its head: {error!s:.100}") from None
+    return Recording(path, head, content.exchanges, content.record, content.run)
+
+
+def _read_head(row: Mapping[str, Any]) -> RecordingHead:
+    values: dict[str, Any] = {}
+    for column in fields(RecordingHead):
+        value = row[column.name]
+        if column.name == "models":
+            value = tuple(map(str, value))
+        elif column.name in ("agent_arguments", "inputs", "files"):
+            value = {str(key): str(text) for key, text in value.items()}
+        elif not isinstance(value, str):
+            raise TypeError(f"{column.name} is not a text")
+        values[column.name] = value
+    return RecordingHead(**values)
+
+
+# -- what a test does
+
+
+@dataclass(frozen=True)
+class ItemRecording:
+    """What a test does with its recording: made by :func:`open_recording`, before it starts.
+
+    Attributes:
+        path: the file.
+        head: what there is now.
+        action: what the test does.
+        recording: what is replayed; None where models are called.
+        recorder: takes what is exchanged with models; None where nothing is recorded.
+        replayer: answers the agent; None where models are called.
+        masks: what no recording holds.
+    """
+
+    path: Path
+    head: RecordingHead
+    action: Action
+    masks: Masks
+    recording: Recording | None = None
+    recorder: ExchangeLines | None = None
+    replayer: Replayer | None = None
+
+    def save(
+        self,
+        record: EpisodeRecord,
+        *,
+        files: Mapping[str, str] | None = None,
+        run: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Write the recording, if the test records and its agent has come to its end.
+
+        A recording that is there is replaced only then, and only by a whole one.
+
+        Args:
+            record: of the episode.
+            files: digests of the project's files that the agent has read.
+            run: what else is to be kept, as JSON values.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            ConfigurationError: it is too large, or cannot be written; the message is one line.
+        """
+        if self.recorder is None or record.outcome not in _ENDED:
+            return False
+        if self.recorder.is_full:
+            raise ConfigurationError(
+                f"{self.path}: what the agent asks and is answered is too large"
+            )
+        models = tuple(sorted(self.recorder.models))
+        head = replace(_masked(self.head, self.masks), files=dict(files or {}), models=models)
+        row = {name: value for name, value in to_row(record).items() if name not in _VOLATILE}
+        value = self.masks.value
+        write_file(self.path, asdict(head), self.recorder.lines, value(row), value(run or {}))
+        return True
+
+
+def open_recording(
+    mode: RecordMode,
+    path: Path,
+    head: RecordingHead,
+    *,
+    reaches_models: bool,
+    masks: Masks,
+) -> ItemRecording:
+    """Decide what a test does, by its recording, the option and what the user has set up.
+
+    ===============  ============  ===========  ==========================  ====================
+    the recording    (no option)   none         missing                     all
+    ===============  ============  ===========  ==========================  ====================
+    is current       replayed      replayed     replayed                    recorded again
+    is stale         fails         fails        recorded again              recorded again
+    is not there     live          an error     recorded                    recorded
+    cannot be read   an error      an error     an error                    an error
+    ===============  ============  ===========  ==========================  ====================
+
+    Where models would be called, and none can be reached, it is an error.
+
+    Args:
+        mode: the option.
+        path: where the recording is, or will be.
+        head: what there is now, with all files of the project.
+        reaches_models: whether the user has set up a key or a server, or the agent needs neither.
+        masks: what no recording holds.
+
+    Raises:
+        StaleRecording: it is stale, and may not be recorded again.
+        ConfigurationError: nothing can be replayed, and no model may be called, or none can be; or
+            the file is not a recording of this test. The message is one line.
+    """
+    name = f"{path.parent.name}/{path.name}"
+    reason = f"there is no recording {name}"
+    if path.is_symlink() or path.exists():
+        recording = load_recording(path)
+        try:
+            recording.check(_masked(head, masks))
+        except StaleRecording as stale:
+            if mode in ("", "none"):
+                raise
+            reason = str(stale)
+        else:
+            if mode != "all":
+                return ItemRecording(
+                    path, head, "replay", masks, recording, replayer=recording.replayer(masks)
+                )
+            reason = "it is to be recorded again"
+    if mode == "none":
+        raise ConfigurationError(
+            f"{reason}, and --intercode-record=none lets no model be called; "
+            "record it with --intercode-record=missing"
+        )
+    if not reaches_models:
+        raise ConfigurationError(
+            f"{reason}, and no model can be reached: set OPENAI_API_KEY, ANTHROPIC_API_KEY or the "
+            "address of a server (OPENAI_BASE_URL, ANTHROPIC_BASE_URL), and record it with "
+            f"--intercode-record={mode or 'missing'}"
+        )
+    if not mode:
+        return ItemRecording(path, head, "live", masks)
+    return ItemRecording(path, head, "record", masks, recorder=ExchangeLines(masks))
+
+
+def _masked(head: RecordingHead, masks: Masks) -> RecordingHead:
+    """Return a head as a recording has it."""
+    return replace(
+        head,
+        prompt=masks.text(head.prompt),
+        agent_arguments=masks.value(head.agent_arguments),
+        agent_version=masks.text(head.agent_version),
+        agent=masks.text(head.agent),
+        test=masks.text(head.test),
+        treatment=masks.text(head.treatment),
+    )
