@@ -27,10 +27,21 @@ if TYPE_CHECKING:
         excludes: tuple[str, str]
 
 
-__all__ = ["IniType", "Option", "choices", "flag", "listed", "option", "optional", "pairs"]
+__all__ = [
+    "IniType",
+    "Option",
+    "choices",
+    "flag",
+    "listed",
+    "option",
+    "optional",
+    "pairs",
+    "switch",
+]
 
 Value = TypeVar("Value")
 IniType = Literal["bool", "int", "float", "string", "args"]
+_INI_TYPES: Mapping[str | None, IniType] = {"bool": "bool", "int": "int", "float": "float"}
 
 
 class Option(Generic[Value]):
@@ -133,7 +144,7 @@ class Option(Generic[Value]):
             return "bool"
         # A parser's annotations are texts here, and say what it returns.
         result = getattr(self.parse, "__annotations__", {}).get("return")
-        return "int" if result == "int" else "float" if result == "float" else "string"
+        return _INI_TYPES.get(result, "string")
 
     @property
     def description(self) -> str:
@@ -168,6 +179,11 @@ class Option(Generic[Value]):
 def flag(name: str, help: str, **rules: Unpack[Rules]) -> Option[bool]:
     """Return an option without a value."""
     return Option(name, help, **rules)
+
+
+def switch(form: str, help: str, *, default: str, **rules: Unpack[Rules]) -> Option[bool]:
+    """Return an option that is ``true`` or ``false``, and need not be false by default."""
+    return Option(form, help, _flag, default=default, **rules)
 
 
 def optional(

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
+from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, one_line, pluralize
-from pytest_intercode.options.table import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.results.summary import summarise
