@@ -398,24 +398,26 @@ class Baseline:
     Args:
         path: its results file (``--intercode-baseline``).
         warn: called with one line if the last line is truncated; that line is left out.
+        option: the option that names the file, for messages.
 
     Raises:
         ConfigurationError: it is not a results file of pytest-intercode, or has no graded episode.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, warn: Callable[[str], None], option: str = "--intercode-baseline"
+    ) -> None:
         self.path = path
         records = read_records(path, warn)
         if not all(map(is_ours, records)):
             raise ConfigurationError(
-                f"--intercode-baseline={path}: has rows without an outcome, as InterCode writes "
+                f"{option}={path}: has rows without an outcome, as InterCode writes "
                 "them; a file that --intercode-results wrote is needed"
             )
         self._solved: Mapping[TaskKey, list[bool]] = solved(counted_tries(records))
         if not self._solved:
             raise ConfigurationError(
-                f"--intercode-baseline={path}: holds no graded episode; write one with "
-                "--intercode-results"
+                f"{option}={path}: holds no graded episode; write one with --intercode-results"
             )
 
     def may_fail(self, task: Task, function: str) -> str | None:
@@ -425,7 +427,14 @@ class Baseline:
             task: the task.
             function: the node id of the test function that is run with it.
         """
-        tries = self._solved.get(task_key(task.env, task.suite, task.id, function), [])
+        return self._explain(task_key(task.env, task.suite, task.id, function))
+
+    def reason_to_fail(self, record: EpisodeRecord) -> str | None:
+        """Return the same for the task of an episode."""
+        return self._explain(key_of(record))
+
+    def _explain(self, key: TaskKey) -> str | None:
+        tries = self._solved.get(key, [])
         if all(tries):
             return None
         return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"
