@@ -82,11 +82,12 @@ def parse_platform(value: str) -> str:
     return str(parse_platform(value))
 
 
-def parse_price(value: str) -> Price:
-    """Return what a model costs."""
+def parse_price(value: str) -> Price | str:
+    """Return what a model costs, or the word for what the table that is shipped has."""
     from pytest_intercode.gateway.exchange import parse_price
+    from pytest_intercode.gateway.prices import SHIPPED
 
-    return parse_price(value)
+    return value if value == SHIPPED else parse_price(value)
 
 
 def parse_shard(value: str) -> tuple[int, int]:

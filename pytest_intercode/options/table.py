@@ -230,6 +230,19 @@ class _RunOptions(_Values):
         "leave out the tries of a task that can no longer change whether it reaches its pass rate",
         default="true",
     )
+    plan = flag(
+        "plan",
+        "say what would be run, how often, and about how many tokens and how much money it would "
+        "take, and run nothing",
+        starts=True,
+    )
+    plan_from = optional(
+        "plan-from=FILE.jsonl",
+        "the earlier results whose tokens and money the plan goes by",
+        Path,
+        fallback="`--intercode-baseline`, else `--intercode-results`",
+        needs=("plan", "which it is for"),
+    )
     results = optional(
         "results=FILE.jsonl", "write one line of JSON for each episode, as it ends", Path
     )
@@ -398,7 +411,8 @@ class Options(_RunOptions):
     gateway_prices = pairs(
         "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",
         "what a model costs at the gateway, per million tokens, such as `gpt-5=1.25/10/0.125`; `*` "
-        "is for all others",
+        "is for all others; `MODEL=shipped` or `*=shipped` takes the dated list prices that are "
+        "shipped (docs/gateway.md)",
         parse_price,
     )
     gateway_models = listed(

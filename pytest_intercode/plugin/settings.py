@@ -16,6 +16,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.prices import with_shipped_prices
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.options.table import OPTIONS, Options
 from pytest_intercode.plugin.options import folder_of, on_command_line, read_options
@@ -98,9 +99,13 @@ class Settings(Options):
     @cached_property
     def gateway(self) -> GatewaySettings:
         """How programs reach models."""
+        try:
+            prices = with_shipped_prices(self.gateway_prices)
+        except ValueError as error:
+            raise ConfigurationError(f"--intercode-gateway-price: {error}") from None
         return GatewaySettings.of_environment(
             models=self.gateway_models,
-            prices=self.gateway_prices,
+            prices=prices,
             hosted_tools=self.gateway_hosted_tools,
             allowed=self.gateway_allowed,
             record=self.gateway_record,
