@@ -22,10 +22,9 @@ from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error, import_attribute
 
-__all__ = ["adapt", "describe_agent", "factory_of", "failing", "load_agent"]
+__all__ = ["BUILT_IN", "adapt", "describe_agent", "factory_of", "failing", "load_agent"]
 
-# By the first word: the module below agents/, and how the agent is written.
-_BUILT_IN = {
+BUILT_IN = {
     "oracle": ("oracle", "oracle"),
     "replay": ("replay", "replay:FILE"),
     "human": ("human", "human"),
@@ -42,11 +41,13 @@ _BUILT_IN = {
         for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
 }
+"""By the first word: the module below ``agents/``, and how the agent is written."""
+
 # The modules of what reaches models by itself.
 _PROGRAMS = ("program.agent", "mcp.agent", "installed.agent")
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
-    ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
+    ["module:Attr", "path/to/file.py:Attr", *(form for _, form in BUILT_IN.values())]
 )
 
 
@@ -77,10 +78,10 @@ def load_agent(
     arguments = dict(arguments or {})
     folder = folder or Path.cwd()
     head, colon, rest = name.partition(":")
-    if head in _BUILT_IN:
+    if head in BUILT_IN:
         if parameters:
             raise _not_a_class(f"--intercode-agent={name}")
-        module_name, form = _BUILT_IN[head]
+        module_name, form = BUILT_IN[head]
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: expected {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
@@ -92,7 +93,7 @@ def load_agent(
     if not colon and (problem := suggest_agent(name, folder)):
         raise AgentLoadError(f"--intercode-agent={name}: {problem}")
     if not all(name.rpartition(":")):
-        hint = suggestion(head, _BUILT_IN)
+        hint = suggestion(head, BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
     if gateway is not None and gateway.programs:
         raise AgentLoadError(
@@ -123,7 +124,7 @@ def describe_agent(
     """
     head, _, rest = name.partition(":")
     try:
-        if _BUILT_IN.get(head, ("",))[0] == "installed.agent":
+        if BUILT_IN.get(head, ("",))[0] == "installed.agent":
             module = importlib.import_module("pytest_intercode.agents.installed.facts")
             fact: Fact = module.describe_agent(name, rest, arguments, folder)
             return fact

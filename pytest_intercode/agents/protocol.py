@@ -143,6 +143,7 @@ class AgentFactory:
             here and a path inside.
         scratch: folders in memory that they have, and that are not graded.
         needs_shell: it plays only where actions are commands of a shell.
+        programs: names of programs in the sandbox that it is run by.
         make_with: keyword arguments to agent, for a class that is given more of them for each
             episode; None for all others.
     """
@@ -156,4 +157,5 @@ class AgentFactory:
     readonly: tuple[tuple[str, str], ...] = ()
     scratch: tuple[str, ...] = ()
     needs_shell: bool = False
+    programs: frozenset[str] = frozenset()
     make_with: Callable[[Mapping[str, object]], Agent] | None = None

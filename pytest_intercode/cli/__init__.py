@@ -20,6 +20,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
     "check": "pytest_intercode.cli.check",
+    "comment": "pytest_intercode.cli.comment",
     "compare": "pytest_intercode.cli.compare",
     "convert": "pytest_intercode.cli.convert",
     "doctor": "pytest_intercode.cli.doctor",
@@ -27,6 +28,7 @@ _COMMANDS = {
     "fetch": "pytest_intercode.cli.fetch",
     "gate": "pytest_intercode.cli.gate",
     "grade": "pytest_intercode.cli.grade",
+    "init": "pytest_intercode.cli.init",
     "kit": "pytest_intercode.cli.kit",
     "merge": "pytest_intercode.cli.merge",
     "prompts": "pytest_intercode.cli.prompts",

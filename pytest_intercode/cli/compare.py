@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on-regression",
         action="store_true",
-        help="exit with status 1 if the newer run is worse, or the runs have no task in common",
+        help="exit with status 1 if the newer run is worse, or the runs have no task in common; of "
+        "several agents or treatments, if one of them is worse",
     )
 
 
@@ -60,8 +61,9 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: a file is not a results file, or the output cannot be written.
     """
-    from pytest_intercode.results.comparison import Compared, read_run
-    from pytest_intercode.results.comparison_text import lines
+    from pytest_intercode.results.cell_comparison import ComparedCells
+    from pytest_intercode.results.comparison import read_run
+    from pytest_intercode.results.comparison_text import cell_lines
 
     paths = [options.before.expanduser(), options.after.expanduser()]
     output: Path | None = options.output and options.output.expanduser()
@@ -69,17 +71,17 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--output={output}: this is one of the runs; name another file")
     if same_file(*paths):
         raise ConfigurationError(f"{paths[1]}: this is the same file; name the results of two runs")
-    compared = Compared(
+    compared = ComparedCells(
         *(read_run(path, warn) for path in paths),
         level=options.level,
         smallest=options.smallest,
     )
     for line in compared.warnings():
         warn(line)
-    for line in lines(compared, everything=options.all):
+    for line in cell_lines(compared, everything=options.all):
         say(line)
     if output is not None:
         write_file(output, json.dumps(compared.data(), indent=1) + "\n", option="--output")
         say(f"written: {output}")
-    failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
+    failed = compared.regressed or not compared.verdicts
     return 1 if options.fail_on_regression and failed else 0

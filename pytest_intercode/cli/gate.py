@@ -30,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: a file is not a results file, or both are the same.
     """
     from pytest_intercode.core.text import pluralize
-    from pytest_intercode.results.comparison import Baseline, read_run
+    from pytest_intercode.results.baseline import Baseline
+    from pytest_intercode.results.comparison import read_run
     from pytest_intercode.results.gate import judge_file
     from pytest_intercode.results.summary import summarise
 

@@ -69,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
     _warn_of_mixed(
         "profile", [(path, record.profile) for path, records in files for record in records]
     )
-    _warn_of_mixed("agent", [(path, record.agent) for path, records in files for record in records])
     data = to_text(merged.records).encode()
     packed = gzip.compress(data, mtime=0) if output.suffix == ".gz" else data
     write_file(output, packed, existing="replace" if options.force else "keep")
@@ -102,9 +101,11 @@ def _warn_of_mixed(name: str, values: Sequence[tuple[Path, str]]) -> None:
 
 
 def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
+    from pytest_intercode.results.cells import by_cell
     from pytest_intercode.results.summary import summarise
 
     summary = summarise(merged.tries)
+    cells = list(map(str, by_cell(merged.tries)))
     say(
         f"{output}: {pluralize(len(merged.records), 'row')}, "
         f"{pluralize(summary.tries, 'try', 'tries')} of {pluralize(summary.tasks, 'task')}"
@@ -115,6 +116,8 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
     ):
         hint = f" (and {duplicates} that a later file has, too)" if duplicates else ""
         say(f"  {record_count:>{width}} from {path}{hint}")
+    if len(cells) > 1:
+        say(f"{len(cells)} cells: {', '.join(cells)}")
     if merged.superseded:
         say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
     if summary.infrastructure_errors:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 from pytest_intercode.core.line import LineField, in_line
@@ -47,6 +48,7 @@ UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error"))
 
 _NEXT_LINE = re.compile(r"\n(?=\S)")
 _MAX_HEADLINE = 4000  # characters of a headline, which an agent's exception may be part of
+_MAX_SHARED = 256  # sets of an agent's arguments that are kept once for all episodes
 
 FORMAT_VERSION = 2
 """The version of the format that records are written in. 1 is what earlier releases wrote, which
@@ -196,9 +198,7 @@ class EpisodeRecord:
     seconds: float = field(metadata=in_line(digits=3))
     profile: str
     agent: str = ""
-    agent_arguments: Mapping[str, str] = field(
-        default_factory=dict, metadata=in_line(secrets=True, in_statistics=False)
-    )
+    agent_arguments: Mapping[str, str] = field(default_factory=dict, metadata=in_line(secrets=True))
     parameters_version: int = field(default=0, metadata=in_line(optional=True))
     parts: Mapping[str, float] = field(
         default_factory=dict, metadata=in_line("reward_parts", in_statistics=False)
@@ -297,11 +297,13 @@ class EpisodeRecord:
                 dataset=_shared(task.dataset),
                 hardness=_shared(task.hardness),
                 tags=tuple(map(_shared, task.tags)),
+                treatment=_shared(task.treatment),
             ),
             "turns": self._bare_turns(),
             "seconds": round(self.seconds, 3),  # as it is written
             "profile": _shared(self.profile),
             "agent": _shared(self.agent),
+            "agent_arguments": _shared_arguments(tuple(self.agent_arguments.items())),
             "usage": self.usage or UNSPENT,
         }
         if alone is not None:
@@ -334,3 +336,8 @@ def _empty(names: Iterable[str]) -> dict[str, Any]:
 
 def _shared(name: str) -> str:
     return sys.intern(str(name))  # also of a subclass, which an agent or a hook may give
+
+
+@lru_cache(_MAX_SHARED)
+def _shared_arguments(arguments: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(arguments)  # one object for all episodes of an agent

@@ -25,6 +25,7 @@ __all__ = [
     "fragments",
     "hide_passwords",
     "indented",
+    "markdown_code",
     "markdown_text",
     "one_line",
     "pluralize",
@@ -38,6 +39,7 @@ _HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
 _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
 _PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # and its user, before the host of an address
 _MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
+_BACKTICKS = re.compile(r"`+")
 _MAX_CHARACTERS = 1_000_000  # of a text in a report: more than people read
 
 
@@ -94,6 +96,32 @@ def hide_passwords(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Return a text on one line that means nothing in Markdown, and has no HTML in it."""
     return _MARKUP.sub(r"\\\g<0>", one_line(text))
+
+
+def markdown_code(text: str, max_characters: int = 200, *, in_table: bool = False) -> str:
+    """Return a text on one line as a code span of Markdown, of which GitHub makes nothing else.
+
+    GitHub looks for ``@user``, ``#12``, addresses and emoji in what Markdown has been made into, so
+    that a backslash does not keep them from being found. It does not look into code.
+
+    Args:
+        text: the text.
+        max_characters: how many of its characters are shown, once it is escaped.
+        in_table: it is for a cell of a table. There a ``|`` ends the cell, also in code; a
+            backslash keeps it from that, unless the text has one before it. So it is written as an
+            escape, as control characters are.
+    """
+    line = one_line(text)
+    if in_table:
+        line = line.replace("|", "\\x7c")
+    if len(line) > max_characters:
+        line = f"{line[: max_characters - 4]} ..."
+    if not line.strip():
+        line = f"(empty){line}"  # a code span of blanks alone keeps them, and shows nothing
+    fence = "`" * (max(map(len, _BACKTICKS.findall(line)), default=0) + 1)
+    # One blank at each end is not part of a span's text.
+    margin = " " if line[0] in "` " or line[-1] in "` " else ""
+    return f"{fence}{margin}{line}{margin}{fence}"
 
 
 def _escape(run: re.Match[str]) -> str:

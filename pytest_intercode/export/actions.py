@@ -104,6 +104,7 @@ def facts_of(record: EpisodeRecord) -> dict[str, Any]:
                     "hardness": task.hardness,
                     "tags": list(task.tags),
                     "repeat": task.repeat,
+                    "treatment": task.treatment,
                     "profile": record.profile,
                     "reward_function": record.reward_function,
                     "max_turns": record.max_turns,

@@ -38,7 +38,9 @@ def write(source: Source, folder: Path) -> None:
         partial_folder.mkdir(parents=True)
         for brief, record in source:
             name = brief.name if brief.repeat == 1 else f"{brief.name}~{brief.repeat}"
-            text = json.dumps(trajectory(record), ensure_ascii=False, allow_nan=False, indent=1)
+            text = json.dumps(
+                trajectory(record, brief.cell), ensure_ascii=False, allow_nan=False, indent=1
+            )
             (partial_folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
         folder.mkdir(exist_ok=True)
         for path in partial_folder.iterdir():
@@ -51,8 +53,13 @@ def write(source: Source, folder: Path) -> None:
         shutil.rmtree(partial_folder, ignore_errors=True)
 
 
-def trajectory(record: EpisodeRecord) -> dict[str, Any]:
-    """Return a record as ATIF has it."""
+def trajectory(record: EpisodeRecord, cell: str = "") -> dict[str, Any]:
+    """Return a record as ATIF has it.
+
+    Args:
+        record: the record.
+        cell: its agent and treatment, where the file has several.
+    """
     task = record.task
     name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
     first = {"step_id": 1, "source": "user", "message": clean(task.query)}
@@ -61,7 +68,7 @@ def trajectory(record: EpisodeRecord) -> dict[str, Any]:
     usage = record.usage
     return {
         "schema_version": "ATIF-v1.7",
-        "session_id": clean(f"{name}.{task.repeat}"),
+        "session_id": clean(".".join(filter(None, (name, str(task.repeat), cell)))),
         "agent": _drop_unknown(
             name=clean(record.agent) or _UNKNOWN,
             version=clean(arguments.get("version", "")) or _UNKNOWN,

@@ -43,6 +43,7 @@ def _example(record: EpisodeRecord) -> dict[str, Any]:
         "repeat": task.repeat,
         "agent": record.agent,
         "model": record.agent_arguments.get("model", ""),
+        **({"treatment": task.treatment} if task.treatment else {}),
     }
 
 

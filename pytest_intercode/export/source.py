@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,9 @@ from typing import NamedTuple
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.cells import shorten
 from pytest_intercode.results.files import iterate_records
-from pytest_intercode.results.tries import TaskKey, key_of
+from pytest_intercode.results.tries import TaskKey, TryKey, try_key_of
 
 __all__ = ["Brief", "Source"]
 
@@ -31,7 +32,9 @@ class Brief(NamedTuple):
     """What is known of a try before it is written.
 
     Attributes:
-        name: the task's name, unique in the file among tasks, and fit for a file's name.
+        name: the task's name, unique in the file among tasks, and fit for a file's name; where the
+            file has several cells, with the cell behind it.
+        cell: the agent and the treatment, where the file has several cells; else empty.
         repeat: the number of the try.
         suite: the suite's name; the environment's where there is none.
         model: the model, as far as the agent's arguments say it.
@@ -42,6 +45,7 @@ class Brief(NamedTuple):
     """
 
     name: str
+    cell: str
     repeat: int
     suite: str
     model: str
@@ -70,20 +74,23 @@ class Source:
 
     def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
         self.path = path
-        counting: dict[tuple[TaskKey, int], tuple[int, Brief]] = {}
-        names = _Names()
+        counting: dict[TryKey, tuple[int, Brief]] = {}
         warned: list[str] = []
         for index, record in enumerate(iterate_records(path, warn and warned.append)):
-            key = key_of(record), record.task.repeat
+            key = try_key_of(record)
             counting.pop(key, None)
-            counting[key] = index, _brief(record, names)
+            counting[key] = index, _brief(record, key)
         if not counting:
             raise ConfigurationError(f"{path}: holds no recorded episode")
         if warn is not None:
             for line in warned:
                 warn(line)
         self._lenient = warn is not None
-        self._brief_by_index = dict(counting.values())
+        names = _Names(counting)
+        self._brief_by_index = {
+            index: brief._replace(name=names.name(key), cell=names.cells[key.cell])
+            for key, (index, brief) in counting.items()
+        }
         self._length = 1 + max(self._brief_by_index)
         self.briefs = tuple(self._brief_by_index.values())
         self.modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
@@ -100,12 +107,13 @@ class Source:
                 yield self._brief_by_index[index], record
 
 
-def _brief(record: EpisodeRecord, names: _Names) -> Brief:
-    key = key_of(record)
+def _brief(record: EpisodeRecord, key: TryKey) -> Brief:
+    """Return what is known of a try, without its name."""
     return Brief(
-        name=names.name(key),
+        name="",
+        cell="",
         repeat=record.task.repeat,
-        suite=key.suite or key.env,
+        suite=key.task.suite or key.task.env,
         model=record.agent_arguments.get("model", ""),
         agent=record.agent,
         reward=(record.reward if math.isfinite(record.reward) else 0.0) if record.graded else None,
@@ -115,23 +123,40 @@ def _brief(record: EpisodeRecord, names: _Names) -> Brief:
 
 
 class _Names:
-    """Gives each task a name that no other one has, also where upper and lower case are one."""
+    """Gives each task a name that no other one has, also where upper and lower case are one.
 
-    def __init__(self) -> None:
-        self._names: dict[TaskKey, str] = {}
+    With several cells each of them has a name for the task.
+
+    Args:
+        keys: the tries.
+
+    Attributes:
+        cells: what each cell is called; nothing where there is one.
+    """
+
+    def __init__(self, keys: Iterable[TryKey]) -> None:
+        short_cells = shorten(dict.fromkeys(key.cell for key in keys))
+        self.cells = {
+            cell: str(short) if len(short_cells) > 1 else "" for cell, short in short_cells.items()
+        }
+        self._names: dict[tuple[TaskKey, str], str] = {}
         self._taken: set[str] = set()
         self._counts: Counter[str] = Counter()
 
-    def name(self, key: TaskKey) -> str:
-        if key not in self._names:
-            task, whole = (_sanitize(text) for text in (key.task, f"{key.suite}:{key.task}"))
-            name = whole if task.casefold() in self._taken else task
+    def name(self, key: TryKey) -> str:
+        task, label = key.task, self.cells[key.cell]
+        if (task, label) not in self._names:
+            short, whole = (
+                _sanitize("-".join(filter(None, (text, label))))
+                for text in (task.task, f"{task.suite}:{task.task}")
+            )
+            name = whole if short.casefold() in self._taken else short
             while name.casefold() in self._taken:
                 self._counts[whole] += 1  # not from 2 on each time, which would take the square
                 name = f"{whole}:{self._counts[whole] + 1}"
             self._taken.add(name.casefold())
-            self._names[key] = name
-        return self._names[key]
+            self._names[task, label] = name
+        return self._names[task, label]
 
 
 def _sanitize(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What an option is: its name, what it means, and what its values are.
+"""What an option is: its name, what it means, and what its values are; and what holds them.
 
 It is loaded by every pytest run where the plugin is installed, so it imports nothing large.
 """
@@ -36,11 +36,13 @@ __all__ = [
     "option",
     "optional",
     "pairs",
+    "repeated",
     "switch",
 ]
 
 Value = TypeVar("Value")
-IniType = Literal["bool", "int", "float", "string", "args"]
+Self = TypeVar("Self", bound="Values")
+IniType = Literal["bool", "int", "float", "string", "args", "linelist"]
 _INI_TYPES: Mapping[str | None, IniType] = {"bool": "bool", "int": "int", "float": "float"}
 
 
@@ -58,6 +60,8 @@ class Option(Generic[Value]):
         default: the text of its value where the user gives none; empty for the value None.
         fallback: what holds where the user gives none, in words.
         listed: it is a list of values, separated by commas; also repeatable, as pairs are.
+        repeated: it is a list of values that may hold commas and spaces: each is given by itself,
+            in an ini file on a line of its own.
         distinct: a value that is given twice is a mistake.
         exists: the folder that it names must exist.
         starts: its ini value alone is a reason to start before the first item is collected.
@@ -78,6 +82,7 @@ class Option(Generic[Value]):
         default: str = "",
         fallback: str = "",
         listed: bool = False,
+        repeated: bool = False,
         distinct: bool = False,
         exists: bool = False,
         starts: bool = False,
@@ -87,7 +92,8 @@ class Option(Generic[Value]):
     ) -> None:
         self.form, self.help, self.parse = form, help, parse
         self.default, self.fallback = default, fallback
-        self.listed, self.distinct, self.exists = listed, distinct, exists
+        self.listed, self.repeated = listed, repeated
+        self.distinct, self.exists = distinct, exists
         self.starts, self.same_in_parts = starts, same_in_parts
         self.needs, self.excludes = needs, excludes
 
@@ -119,6 +125,11 @@ class Option(Generic[Value]):
         return " " in self.form
 
     @property
+    def several(self) -> bool:
+        """Whether it may be given more than once."""
+        return self.listed or self.repeated or self.pairs
+
+    @property
     def allowed(self) -> tuple[str, ...]:
         """Its only values; none where it takes others."""
         if self.parse is not None or not self.metavar.islower():
@@ -140,6 +151,8 @@ class Option(Generic[Value]):
         """The type of its ini value, as pytest calls it."""
         if self.listed or self.pairs:
             return "args"
+        if self.repeated:
+            return "linelist"
         if not self.metavar:
             return "bool"
         # A parser's annotations are texts here, and say what it returns.
@@ -150,7 +163,7 @@ class Option(Generic[Value]):
     def description(self) -> str:
         """The help with the default, in Markdown."""
         default = f"`{self.default}`" if self.default else self.fallback
-        note = f"default: {default}" if default else "repeatable" if self.pairs else ""
+        note = f"default: {default}" if default else "repeatable" if self.several else ""
         note = "repeatable, comma-separated" if self.listed else note
         return f"{self.help} ({note})" if note else self.help
 
@@ -159,6 +172,7 @@ class Option(Generic[Value]):
 
         Raises:
             ValueError: it is wrong; the message says what is needed.
+            ConfigurationError: likewise, with a message that also says where the text is.
         """
         if self.pairs:
             key, sign, content = text.partition("=")
@@ -171,6 +185,29 @@ class Option(Generic[Value]):
         if not self.metavar:
             return _flag(text)
         return choice(*self.allowed)(text) if self.allowed else text
+
+
+class Values:
+    """The values of options, by the names of the attributes; they do not change.
+
+    Where the settings make something else of a value, as other options or the environment ask, its
+    attribute is called ``requested_...`` or ``..._path``.
+
+    Args:
+        values: the values.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings do not change: {name} cannot be set")
+
+    def replace(self: Self, **values: Any) -> Self:
+        """Return the same with other values, by the names of the attributes."""
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | values)
+        return changed
 
 
 # -- makers of options, by the type of their values
@@ -227,6 +264,16 @@ def listed(
 ) -> Option[tuple[Value, ...]]:
     """Return an option with a list of values."""
     return Option(form, help, parse, listed=True, **rules)
+
+
+def repeated(
+    form: str,
+    help: str,
+    parse: Callable[[str], Value],
+    **rules: Unpack[Rules],
+) -> Option[tuple[Value, ...]]:
+    """Return an option with values that are given one by one."""
+    return Option(form, help, parse, repeated=True, **rules)
 
 
 def pairs(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from pytest_intercode.core.values import choice
 
 if TYPE_CHECKING:
+    from pytest_intercode.agents.choice import AgentChoice
     from pytest_intercode.core.rates import FailUnder
     from pytest_intercode.gateway.exchange import Price
     from pytest_intercode.sandboxes.settings import DockerHost
 
 __all__ = [
+    "parse_agent",
     "parse_backend",
     "parse_cluster",
     "parse_docker_host",
@@ -28,6 +30,13 @@ __all__ = [
     "parse_registry",
     "parse_shard",
 ]
+
+
+def parse_agent(value: str) -> AgentChoice:
+    """Return an agent with arguments of its own."""
+    from pytest_intercode.agents.choice import parse_agent
+
+    return parse_agent(value)
 
 
 def parse_environment(value: str) -> str:

@@ -5,22 +5,24 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.values import amount, text, whole
 from pytest_intercode.options.option import (
     Option,
+    Values,
     choices,
     flag,
     listed,
     option,
     optional,
     pairs,
+    repeated,
     switch,
 )
 from pytest_intercode.options.parsers import (
+    parse_agent,
     parse_backend,
     parse_cluster,
     parse_docker_host,
@@ -47,45 +49,22 @@ _money = amount("an amount above 0")
 
 # -- the table
 
-_Self = TypeVar("_Self", bound="_Values")
 
-
-class _Values:
-    """The values of options, by the names of the attributes; they do not change.
-
-    Where the settings make something else of a value, as other options or the environment ask, its
-    attribute is called ``requested_...`` or ``..._path``.
-
-    Args:
-        values: the values.
-    """
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        vars(self).update(values)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"settings do not change: {name} cannot be set")
-
-    def replace(self: _Self, **values: Any) -> _Self:
-        """Return the same with other values, by the names of the attributes."""
-        changed = object.__new__(type(self))
-        vars(changed).update(vars(self) | values)
-        return changed
-
-
-class _RunOptions(_Values):
+class _RunOptions(Values):
     """What is run, within which limits, and what comes of it."""
 
-    agent = optional(
+    requested_agents = repeated(
         "agent=AGENT",
-        "the agent under test: `module:Attr`, `path/to/file.py:Attr`, `command:CMDLINE` (any "
-        "language), `mcp:CMDLINE` (a coding agent that speaks MCP), `tools`, `react`, "
-        "`plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible API), "
-        "`human`, `replay:FILE` (a recorded run) or `oracle` (gold)",
-        str,
+        "the agent under test, or several, each of which plays every task: `module:Attr`, "
+        "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
+        "that speaks MCP), `tools`, `react`, `plan-solve`, `try-again` or `single-turn` (a model "
+        "behind an OpenAI-compatible API), `human`, `replay:FILE` (a recorded run) or `oracle` "
+        "(gold); with arguments of its own, `react:model=NAME` (docs/agents.md)",
+        parse_agent,
+        same_in_parts=True,
     )
     agent_arguments = pairs(
-        "agent-arg KEY=VALUE", "an argument for the agent, such as `model=NAME`", str
+        "agent-arg KEY=VALUE", "an argument for all agents, such as `model=NAME`", str
     )
     requested_environments = listed(
         "env=ENV",

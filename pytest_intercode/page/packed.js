@@ -28,11 +28,12 @@ async function trajectory(block, index) {
 async function readIndex() {
   const index = await unpack("index");
   const two = index.runs.length === 2;
+  index.cells = (index.cells || []).map(([agent, treatment, label]) => ({ agent, treatment, label }));
   index.tasks = index.tasks.map((task, place) => {
     const [id, env, suite, hardness, tags, query] = task;
     const runs = (two ? task.slice(6, 8) : task.slice(6, 7)).map((tries) =>
-      tries.map(([repeat, outcome, reward, turns, seconds, reason, block, at, passed]) => ({
-        repeat, passed, outcome: index.outcomes[outcome], reward, turns, seconds, reason: index.reasons[reason], block, at,
+      tries.map(([repeat, outcome, reward, turns, seconds, reason, block, at, passed, cell]) => ({
+        repeat, passed, outcome: index.outcomes[outcome], reward, turns, seconds, reason: index.reasons[reason], block, at, cell,
       })),
     );
     const made = {
@@ -45,8 +46,10 @@ async function readIndex() {
       words: two ? task[9] : "",
       searched: `${id}\n${query}`.toLowerCase(),
     };
-    made.key = [made.env, made.suite, made.id].join("/");
+    made.cell = two && index.cells.length ? index.cells[task[task.length - 1]] : null; // of two runs, a task is of a cell
+    made.key = [made.env, made.suite, made.id, ...(made.cell ? [made.cell.label] : [])].join("/");
     made.sums = runs.map(summed);
+    if (!two) made.cellSums = index.cells.map((_, cell) => summed(runs[0].filter((attempt) => attempt.cell === cell)));
     return made;
   });
   return index;

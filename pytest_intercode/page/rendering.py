@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from pytest_intercode.core.text import escape_for_terminal
@@ -21,16 +22,22 @@ from pytest_intercode.page.run import (
     Change,
     Kind,
     Run,
+    cell_verdicts,
     changes,
     facts,
     groups_of,
     measures,
     outcomes,
+    pair_runs,
     verdict,
 )
 from pytest_intercode.page.timeline import WIDTH, timeline
 from pytest_intercode.page.trajectories import Blocks, index_of, packed
-from pytest_intercode.results.summary import summarise
+from pytest_intercode.results.cell_comparison import describe_verdicts
+from pytest_intercode.results.cell_tables import cell_labels
+from pytest_intercode.results.cells import by_cell
+from pytest_intercode.results.differences import differences, heading_of
+from pytest_intercode.results.summary import Summary, summarise
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _SCRIPTS = ("text.js", "packed.js", "state.js", "tasks.js", "trajectory.js", "start.js")
+_MAX_COLOURS = 6  # cells that charts show each by itself; the style sheet has a colour for each
 _MAX_LISTED = 24  # tasks that are solved less often, or more often, by name
 _LESS: tuple[Kind, ...] = ("regressed", "failed now", "less often")
 _MORE: tuple[Kind, ...] = ("improved", "solved now", "more often")
@@ -59,7 +67,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
     from markupsafe import Markup
 
     environment = _environment()
-    names = [run.name if len(runs) > 1 else "" for run in runs]
+    cells = _cells(runs[0]) if len(runs) == 1 else None
     blocks = Blocks()
     all_changes = changes(*runs) if len(runs) == 2 else []
     index = packed(index_of(runs, all_changes, blocks))
@@ -81,9 +89,10 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
             for run in runs
         ],
         two=len(runs) == 2,
-        comparison=_comparison(runs, all_changes) if len(runs) == 2 else None,
+        comparison=_comparison(runs[0], runs[1], all_changes) if len(runs) == 2 else None,
+        cells=cells,
         groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
-        charts=_charts(runs, names),
+        charts=_charts(*_charted(runs)),
         size=(charts.WIDTH, charts.HEIGHT),
         lines_wide=WIDTH,
         style=Markup(style),
@@ -92,6 +101,52 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         index=index,
         blocks=blocks.texts,
     )
+
+
+def _charted(runs: Sequence[Run]) -> tuple[Sequence[Run], list[str]]:
+    """Return what has a colour of its own in charts, and what it is called there."""
+    if len(runs) == 2:
+        return runs, [run.name for run in runs]
+    tries_by_cell = by_cell(runs[0].tries)
+    if not 1 < len(tries_by_cell) <= _MAX_COLOURS:
+        return runs, [""]
+    cell_runs = [replace(runs[0], tries=tries) for tries in tries_by_cell.values()]
+    return cell_runs, list(map(str, tries_by_cell))
+
+
+def _cells(run: Run) -> dict[str, Any] | None:
+    """Return the cells of a run, their groups and their differences; None where it has one."""
+    tries_by_cell = by_cell(run.tries)
+    if len(tries_by_cell) < 2:
+        return None
+    headings, labels = cell_labels(list(tries_by_cell))
+    cell_differences = differences(tries_by_cell)
+    summaries = {cell: summarise(tries) for cell, tries in tries_by_cell.items()}
+    return {
+        "headings": headings,
+        "coloured": len(tries_by_cell) <= _MAX_COLOURS,
+        "names": list(map(str, tries_by_cell)),
+        "rows": [
+            {"cell": cell, "labels": labels[cell], "summary": summary}
+            for cell, summary in summaries.items()
+        ],
+        "reports_tokens": any(summary.tokens for summary in summaries.values()),
+        "reports_cost": any(summary.cost for summary in summaries.values()),
+        "note": heading_of(cell_differences).removesuffix(":").removeprefix("cells "),
+        "differences": cell_differences,
+        "groups": [(grouping, _rates(run, grouping)) for grouping in ("env", "hardness")],
+    }
+
+
+def _rates(
+    run: Run, grouping: Literal["env", "hardness"]
+) -> list[tuple[str, list[Summary | None]]]:
+    """Return for each group of a run its statistics in each cell, None where a cell has none."""
+    cell_runs = [replace(run, tries=tries) for tries in by_cell(run.tries).values()]
+    summaries: dict[str, list[Summary | None]] = {}
+    for group in groups_of(cell_runs, grouping):
+        summaries.setdefault(group.name, [None] * len(cell_runs))[group.run] = group.summary
+    return list(summaries.items())
 
 
 def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
@@ -107,14 +162,11 @@ def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
     ]
 
 
-def _comparison(runs: Sequence[Run], all_changes: Sequence[Change]) -> dict[str, Any]:
+def _comparison(before: Run, after: Run, all_changes: Sequence[Change]) -> dict[str, Any]:
     """Return the verdict on two runs, and the tasks that are solved less and more often."""
     kinds = [change.kind for change in all_changes]
-    paired_verdict = verdict(*runs)
     return {
-        "verdict": paired_verdict,
-        "sentence": paired_verdict
-        and paired_verdict.sentence.removeprefix(f"{paired_verdict.kind}: "),
+        **_verdict(before, after),
         "lists": [
             _listed("Solved less often", _LESS, all_changes),
             _listed("Solved more often", _MORE, all_changes),
@@ -123,6 +175,26 @@ def _comparison(runs: Sequence[Run], all_changes: Sequence[Change]) -> dict[str,
         "only": [kinds.count("only before"), kinds.count("only after")],
         "not_graded": kinds.count("not graded"),
     }
+
+
+def _verdict(before: Run, after: Run) -> dict[str, Any]:
+    """Return the verdict's kind and sentence, and where there are several cells, that on each."""
+    pairs = pair_runs(before, after)
+    if len(pairs) < 2:
+        result = verdict(before, after)
+        kind, _, sentence = result.sentence.partition(": ") if result else ("", "", "")
+        return {"kind": kind, "sentence": sentence, "cells": []}
+    verdicts = cell_verdicts(before, after)
+    kind, _, sentence = describe_verdicts(verdicts).partition(": ")
+    cells = [
+        {
+            "cell": cell,
+            "summaries": [summarise(run.tries) for run in pair],
+            "verdict": cell and verdicts.get(cell),
+        }
+        for cell, pair in pairs
+    ]
+    return {"kind": kind if verdicts else "", "sentence": sentence, "cells": cells}
 
 
 def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) -> dict[str, Any]:

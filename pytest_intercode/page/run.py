@@ -17,6 +17,7 @@ from pytest_intercode.core.text import pluralize
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
+from pytest_intercode.results.cells import Cell, pair_tries
 from pytest_intercode.results.files import read_records
 from pytest_intercode.results.recorded import had_feedback, is_ours
 from pytest_intercode.results.summary import (
@@ -35,22 +36,25 @@ from pytest_intercode.results.tries import (
     key_of,
     solved,
 )
-from pytest_intercode.statistics.paired import Verdict, paired_test
+from pytest_intercode.statistics.paired import Verdict, paired_test, paired_tests
 from pytest_intercode.statistics.rates import Interval
 
 __all__ = [
     "CHANGES",
+    "CellRuns",
     "Change",
     "Group",
     "Kind",
     "Measure",
     "OutcomeShare",
     "Run",
+    "cell_verdicts",
     "changes",
     "facts",
     "groups_of",
     "measures",
     "outcomes",
+    "pair_runs",
     "verdict",
 ]
 
@@ -110,9 +114,11 @@ class Run:
         return cls(name, f"{date:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
 
     def limited_to(self, other: Run) -> Run:
-        """Return the run with the tasks alone that another run has too, in that one's order."""
+        """Return the run without tasks and cells that another run lacks, in that one's order."""
         places = {key: place for place, key in enumerate(other.tasks())}
-        tries = [record for record in self.tries if key_of(record) in places]
+        sides = pair_tries(self.tries, other.tries).values()
+        common = [record for tries, other_tries in sides if other_tries for record in tries]
+        tries = [record for record in common if key_of(record) in places]
         tries.sort(key=lambda record: places[key_of(record)])
         return replace(self, tries=tries)
 
@@ -313,6 +319,7 @@ class Change(NamedTuple):
         words: the same as a phrase.
         before: how many of the older run's tries were solved.
         after: the same of the newer run.
+        cell: the agent and the treatment; None where each run has one cell.
     """
 
     key: TaskKey
@@ -320,13 +327,39 @@ class Change(NamedTuple):
     words: str
     before: comparison.Share
     after: comparison.Share
+    cell: Cell | None = None
+
+
+class CellRuns(NamedTuple):
+    """Two runs, limited to a cell; the run that does not have it is without tries.
+
+    Attributes:
+        cell: the cell; None where each run has one cell.
+        runs: the older run and the newer.
+    """
+
+    cell: Cell | None
+    runs: tuple[Run, Run]
+
+
+def pair_runs(before: Run, after: Run) -> list[CellRuns]:
+    """Return two runs by their cells."""
+    sides = pair_tries(before.tries, after.tries)
+    return [
+        CellRuns(
+            cell if len(sides) > 1 else None,
+            (replace(before, tries=old), replace(after, tries=new)),
+        )
+        for cell, (old, new) in sides.items()
+    ]
 
 
 def changes(before: Run, after: Run) -> list[Change]:
-    """Return what became of every task of either run, in the order of the runs."""
+    """Return what became of every task of either run, by cell and in the order of the runs."""
     return [
-        Change(change.key, *_in_words(change), change.before, change.after)
-        for change in comparison.changes(before.tries, after.tries)
+        Change(change.key, *_in_words(change), change.before, change.after, cell)
+        for cell, (old, new) in pair_runs(before, after)
+        for change in comparison.changes(old.tries, new.tries)
     ]
 
 
@@ -347,6 +380,22 @@ def _in_words(change: comparison.Change) -> tuple[Kind, str]:
 
 
 def verdict(before: Run, after: Run) -> Verdict | None:
-    """Return whether the newer run is worse, better or neither; None without a common task."""
+    """Return whether the newer run is worse, better or neither; None without a common task.
+
+    Args:
+        before: the older run, of one cell.
+        after: the newer run, of one cell.
+    """
     result = paired_test(solved(before.tries), solved(after.tries))
     return result if result.tasks else None
+
+
+def cell_verdicts(before: Run, after: Run) -> dict[Cell, Verdict]:
+    """Return the verdict on each of several cells that has a common task, by Holm's correction."""
+    pairs = pair_runs(before, after)
+    verdicts = paired_tests([(solved(old.tries), solved(new.tries)) for _, (old, new) in pairs])
+    return {
+        cell: result
+        for (cell, _), result in zip(pairs, verdicts, strict=True)
+        if cell is not None and result.tasks
+    }

@@ -1,8 +1,8 @@
 // What the reader chose, kept in the address behind #, so that a view can be linked and gone back to.
 
-const CHOICES = ["env", "suite", "hardness", "tag"];
+const CHOICES = ["agent", "treatment", "env", "suite", "hardness", "tag"];
 const MANY = ["outcome", "change"]; // of these, several may be chosen
-const chosen = { q: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "", open: "", try: "" };
+const chosen = { q: "", agent: "", treatment: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "", open: "", try: "", cell: "" };
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -21,7 +21,7 @@ function address() {
 }
 
 // What the table shows, as a text to compare.
-const filters = () => JSON.stringify({ ...chosen, open: "", try: "" });
+const filters = () => JSON.stringify({ ...chosen, open: "", try: "", cell: "" });
 
 let waiting = 0;
 

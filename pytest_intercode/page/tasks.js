@@ -9,6 +9,7 @@ const tasks = {
   columns: [],
   visible: [], // the tasks that are shown, in their order
   active: 0,
+  cells: "\n", // the agent and the treatment whose columns are shown
   from: -1,
   to: -1,
 };
@@ -17,6 +18,17 @@ const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { nu
 
 // The suites, unless each env has but one: then they say no more than the envs do.
 const ownSuites = (index) => (index.suites.length > index.envs.length ? index.suites : []);
+
+// Whether a cell, an agent and a treatment, is of those that are chosen.
+const isChosen = (cell) => (!chosen.agent || cell.agent === chosen.agent) && (!chosen.treatment || cell.treatment === chosen.treatment);
+
+// Of one run with several cells: what its tasks came to in those that are chosen.
+function sumChosenCells(index) {
+  for (const task of index.tasks) {
+    const [tries] = task.runs;
+    task.sums = [summed(tries.filter((attempt) => isChosen(index.cells[attempt.cell])))];
+  }
+}
 
 function columnsOf(index) {
   const two = index.runs.length === 2;
@@ -32,12 +44,11 @@ function columnsOf(index) {
     cell: (task) => shown(task.sums[last] ? task.sums[last].reason.replace(/\s+/g, " ") : ""),
     several: index.reasons.length > 1 ? [1, 2] : [],
   };
-  const worst = (run) => (task) => {
-    const sum = task.sums[run];
-    return sum ? (sum.tries > 1 ? -sum.rate : index.outcomes.indexOf(sum.outcome)) : 99;
-  };
+  const rank = (sum) => (sum ? (sum.tries > 1 ? -sum.rate : index.outcomes.indexOf(sum.outcome)) : 99);
+  const worst = (run) => (task) => rank(task.sums[run]);
   const columns = [
     { name: "task", title: "task", by: (task) => task.id, cell: taskCell, kind: "task" },
+    ...(two && index.cells.length ? cellNameColumns(index) : []),
     { name: "env", title: "env", by: (task) => task.env, cell: plainCell("env"), several: index.envs },
     { name: "suite", title: "suite", by: (task) => task.suite, cell: plainCell("suite"), several: ownSuites(index) },
     { name: "hardness", title: "hardness", by: (task) => hardnessRank(task.hardness), cell: plainCell("hardness"), several: index.hardness },
@@ -56,6 +67,18 @@ function columnsOf(index) {
     columns.push(why);
     return columns.filter((column) => !column.several || column.several.length > 1);
   }
+  if (index.cells.length) {
+    index.cells.forEach((cell, number) => {
+      if (!isChosen(cell)) return;
+      columns.push({
+        name: `cell${number}`, kind: "cell", title: cell.label,
+        by: (task) => rank(task.cellSums[number]),
+        cell: (task) => (task.cellSums[number] ? badge(task.cellSums[number].outcome, task.cellSums[number].text) : "-"),
+      });
+    });
+    columns.push(why);
+    return columns.filter((column) => !column.several || column.several.length > 1);
+  }
   columns.push(
     { name: "outcome", title: "outcome", by: worst(0), cell: outcome(0) },
     { name: "reward", title: "reward", number: true, by: by(0, "reward"), cell: of(0, "reward", 2) },
@@ -66,6 +89,15 @@ function columnsOf(index) {
   );
   return columns.filter((column) => !column.several || column.several.length > 1);
 }
+
+// The agent and the treatment of a task of two runs, where there are several.
+function cellNameColumns(index) {
+  return ["agent", "treatment"].map((name) => ({
+    name, title: name, by: (task) => task.cell[name], cell: (task) => shown(task.cell[name]), several: cellNames(index, name),
+  }));
+}
+
+const cellNames = (index, name) => [...new Set(index.cells.map((cell) => cell[name]))];
 
 const classOf = (column) => `${column.number ? "number " : ""}w-${column.kind || column.name}`;
 
@@ -81,7 +113,7 @@ function taskCell(task) {
 // -- filters
 
 function makeFilters(index) {
-  const names = { env: index.envs, suite: ownSuites(index), hardness: index.hardness, tag: index.tags };
+  const names = { agent: cellNames(index, "agent"), treatment: cellNames(index, "treatment"), env: index.envs, suite: ownSuites(index), hardness: index.hardness, tag: index.tags };
   for (const name of CHOICES) {
     if (names[name].length < 2 && !(name === "tag" && names.tag.length)) continue;
     const select = make("select", { id: `choose-${name}`, "data-choice": name }, make("option", { value: "" }, "all"));
@@ -108,7 +140,7 @@ function makeFilters(index) {
   const outcomes = new Set(index.tasks.flatMap((task) => task.sums.flatMap((sum) => (sum ? [...sum.outcomes] : []))));
   chips("outcome", index.outcomes.filter((name) => outcomes.has(name)));
   at("q").addEventListener("input", () => choose({ q: at("q").value }));
-  at("clear").addEventListener("click", () => choose({ q: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "" }));
+  at("clear").addEventListener("click", () => choose({ q: "", agent: "", treatment: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "" }));
   at("filters").addEventListener("submit", (event) => event.preventDefault());
   at("filters").hidden = false;
 }
@@ -126,6 +158,13 @@ function matches(task, but) {
 }
 
 function filter() {
+  const { index } = tasks;
+  if (index.cells.length && index.runs.length === 1 && tasks.cells !== `${chosen.agent}\n${chosen.treatment}`) {
+    tasks.cells = `${chosen.agent}\n${chosen.treatment}`;
+    sumChosenCells(index);
+    tasks.columns = columnsOf(index);
+    makeHead();
+  }
   searchTrajectories();
   showMatching();
   tasks.active = 0;
@@ -138,6 +177,7 @@ function showMatching() {
   const words = wordsOf(chosen.q);
   const candidates = tasks.index.tasks.filter(
     (task) =>
+      (!task.cell || isChosen(task.cell)) &&
       (!chosen.env || task.env === chosen.env) &&
       (!chosen.suite || task.suite === chosen.suite) &&
       (!chosen.hardness || task.hardness === chosen.hardness) &&
@@ -224,7 +264,8 @@ function showFilters() {
   for (const select of at("selects").querySelectorAll("select")) select.value = chosen[select.dataset.choice];
   const all = tasks.index.tasks.length;
   const count = tasks.visible.length;
-  const counted = count === all ? several(all, "task") : `${count.toLocaleString("en")} of ${several(all, "task")}`;
+  const noun = tasks.index.tasks.some((task) => task.cell) ? "row" : "task"; // of two runs with several cells, a task in a cell
+  const counted = count === all ? several(all, noun) : `${count.toLocaleString("en")} of ${several(all, noun)}`;
   at("count").textContent = search.running ? `${counted}, searching trajectories` : counted;
   for (const head of at("head").firstElementChild.children) {
     const name = head.dataset.column;
@@ -247,6 +288,7 @@ function makeHead() {
     row.append(make("th", { scope: "col", role: "columnheader", class: classOf(column), "data-column": column.name }, button));
   }
   at("head").replaceChildren(row);
+  at("table").style.setProperty("--cells", tasks.columns.filter((column) => column.kind === "cell").length);
 }
 
 const shownColumns = () => [...at("head").firstElementChild.children].filter((each) => each.offsetWidth).length;

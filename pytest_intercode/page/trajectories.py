@@ -11,7 +11,7 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.sections import Section, show_state
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.page.run import CHANGES, Change, Run
+from pytest_intercode.page.run import CHANGES, Change, Run, pair_runs
+from pytest_intercode.results.cells import Cell, cell_of, group_by_cell, shorten
 from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["Blocks", "Place", "end_state_sections", "episode", "index_of", "packed"]
@@ -53,6 +54,10 @@ def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> 
     user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
     numbers into the lists of their names.
 
+    With several cells, ``cells`` are ``[agent, treatment, label]``. Of one run a number into them
+    is behind the values of each try. Of two runs each cell has tasks of its own, and the number is
+    the last of a task's values.
+
     Args:
         runs: the runs.
         changes: what became of each task, where there are two.
@@ -66,28 +71,44 @@ def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> 
         _Names(),
         _Names(),
     )
-    tasks_by_run = [run.tasks() for run in runs]
-    changed = {change.key: change for change in changes}
+    changed = {(change.cell, change.key): change for change in changes}
+    cells: list[Cell] = []
+    cell_numbers: dict[Cell, int] = {}  # of the tries of one run
+    parts: list[tuple[Cell | None, Sequence[Run]]] = [(None, runs)]
+    if len(runs) == 2:
+        parts = [(cell, pair) for cell, pair in pair_runs(runs[0], runs[1])]
+        cells = [cell for cell, _ in parts if cell is not None]
+    elif len(tries_by_cell := group_by_cell(runs[0].tries)) > 1:
+        short_cells = shorten(tries_by_cell)
+        cells = [short_cells[cell] for cell in tries_by_cell]
+        cell_numbers = {cell: number for number, cell in enumerate(tries_by_cell)}
     tasks = []
-    for key in dict.fromkeys(key for tries in tasks_by_run for key in tries):
-        task = next(tries[key][0].task for tries in tasks_by_run if key in tries)
-        tasks.append(
-            [
-                key.task,
-                envs.number(key.env),
-                suites.number(key.suite),
-                hardness.number(task.hardness or "-"),
-                [tags.number(tag) for tag in task.tags],
-                task.query[:_MAX_QUERY],
-                *(
-                    [_try(record, outcomes, reasons, blocks) for record in tries.get(key, ())]
-                    for tries in tasks_by_run
-                ),
-                *([CHANGES.index(changed[key].kind), changed[key].words] if changed else []),
-            ]
-        )
+    for cell, cell_runs in parts:
+        tasks_by_run = [run.tasks() for run in cell_runs]
+        for key in dict.fromkeys(key for tries in tasks_by_run for key in tries):
+            task = next(tries[key][0].task for tries in tasks_by_run if key in tries)
+            change = changed.get((cell, key))
+            tasks.append(
+                [
+                    key.task,
+                    envs.number(key.env),
+                    suites.number(key.suite),
+                    hardness.number(task.hardness or "-"),
+                    [tags.number(tag) for tag in task.tags],
+                    task.query[:_MAX_QUERY],
+                    *(
+                        [
+                            _try(record, outcomes, reasons, blocks, cell_numbers)
+                            for record in tries.get(key, ())
+                        ]
+                        for tries in tasks_by_run
+                    ),
+                    *([CHANGES.index(change.kind), change.words] if change else []),
+                    *([cells.index(cell)] if cell else []),
+                ]
+            )
     blocks.close()
-    return {
+    index = {
         "runs": [run.name for run in runs],
         "outcomes": [*outcomes.numbers],
         "reasons": [*reasons.numbers],
@@ -98,9 +119,18 @@ def index_of(runs: Sequence[Run], changes: Sequence[Change], blocks: Blocks) -> 
         "changes": [*CHANGES],
         "tasks": tasks,
     }
+    if cells:
+        index["cells"] = [[cell.agent_label, cell.treatment or "-", str(cell)] for cell in cells]
+    return index
 
 
-def _try(record: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks) -> list[Any]:
+def _try(
+    record: EpisodeRecord,
+    outcomes: _Names,
+    reasons: _Names,
+    blocks: Blocks,
+    cell_numbers: Mapping[Cell, int],
+) -> list[Any]:
     return [
         record.task.repeat,
         outcomes.number(record.outcome),
@@ -110,6 +140,7 @@ def _try(record: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Block
         reasons.number(record.reason[:_MAX_REASON]),
         *blocks.add(episode(record)),
         record.test_passed,
+        *([cell_numbers[cell_of(record)]] if cell_numbers else []),
     ]
 
 

@@ -2,16 +2,17 @@
 
 const view = { task: null, showing: 0, closing: false };
 
-function openTask(task, number) {
+function openTask(task, number, cell = chosen.cell) {
   if (!task) return;
   chosen.open = task.key;
   chosen.try = number ? String(number) : "";
+  chosen.cell = cell;
   writeAddress(true);
   showTask();
 }
 
 function closeTask() {
-  chosen.open = chosen.try = "";
+  chosen.open = chosen.try = chosen.cell = "";
   writeAddress(true);
   showTask();
 }
@@ -19,7 +20,9 @@ function closeTask() {
 // Show what the address says.
 async function showTask() {
   const dialog = at("trajectory");
-  const task = chosen.open ? tasks.index.tasks.find((each) => each.key === chosen.open) : null;
+  // A link of a comment names task and cell, whether the page is of one run or of two.
+  const keys = [chosen.open, `${chosen.open}/${chosen.cell}`];
+  const task = chosen.open ? tasks.index.tasks.find((each) => keys.includes(each.key)) : null;
   const showing = ++view.showing;
   view.task = task;
   if (!task) {
@@ -31,32 +34,54 @@ async function showTask() {
     }
     return;
   }
-  const numbers = [...new Set(task.runs.flatMap((tries) => tries.map((each) => each.repeat)))].sort((a, b) => a - b);
+  const cell = cellShown(task);
+  const numbers = numbersOf(task, cell);
   const repeat = numbers.includes(Number(chosen.try)) ? Number(chosen.try) : numbers[0];
-  const tries = task.runs.map((those) => those.find((each) => each.repeat === repeat) || null);
+  const tries = task.runs.map((those) => those.find((each) => each.repeat === repeat && each.cell === cell) || null);
   const episodes = await Promise.all(tries.map((each) => each && trajectory(each.block, each.at)));
   if (showing !== view.showing) return;
   for (const each of episodes) if (each) each.turns ||= [];
   dialog.className = tries.length === 2 ? "both" : "";
-  dialog.replaceChildren(headOf(task, numbers, repeat), bodyOf(task, episodes));
+  dialog.replaceChildren(headOf(task, cell, repeat), bodyOf(task, episodes));
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   at("trajectory-title").focus({ preventScroll: true });
 }
 
-function headOf(task, numbers, repeat) {
+// Of one run with several cells, the number of the one whose tries are shown: the one that was chosen, or the first.
+function cellShown(task) {
+  if (!task.cellSums || !task.cellSums.length) return undefined;
+  const { cells } = tasks.index;
+  const played = cells.map((_, number) => number).filter((number) => task.cellSums[number]);
+  return played.find((number) => cells[number].label === chosen.cell) ?? played.find((number) => isChosen(cells[number])) ?? played[0];
+}
+
+const numbersOf = (task, cell) =>
+  [...new Set(task.runs.flatMap((tries) => tries.filter((attempt) => attempt.cell === cell).map((attempt) => attempt.repeat)))].sort((a, b) => a - b);
+
+// The tries of a task in a cell, to choose from.
+function triesOf(task, cell, shownCell, repeat) {
+  const label = cell === undefined ? "" : tasks.index.cells[cell].label;
+  const group = make("div.tries", { role: "group", "aria-label": label ? `Tries of ${plain(label)}` : "Tries" }, label ? make("span.cell-label", null, shown(label)) : null);
+  for (const number of numbersOf(task, cell)) {
+    const outcomes = task.runs.map((tries) => (tries.find((attempt) => attempt.repeat === number && attempt.cell === cell) || {}).outcome).filter(Boolean);
+    const pressed = number === repeat && cell === shownCell;
+    group.append(make("button.chip", { type: "button", "aria-pressed": String(pressed), onclick: () => openTask(task, number, label) }, `${number} `, ...outcomes.map((name) => badge(name))));
+  }
+  return group;
+}
+
+function headOf(task, cell, repeat) {
   const place = tasks.visible.indexOf(task);
   const go = (to) => () => step(to);
-  const facts = [task.env, task.suite === task.env ? "" : task.suite, task.hardness === "-" ? "" : task.hardness, task.tags.join(", ")].filter(Boolean);
-  const tries = numbers.length > 1 ? make("div.tries", { role: "group", "aria-label": "Tries" }) : null;
-  for (const each of tries ? numbers : []) {
-    const outcomes = task.runs.map((those) => (those.find((other) => other.repeat === each) || {}).outcome).filter(Boolean);
-    tries.append(make("button.chip", { type: "button", "aria-pressed": String(each === repeat), onclick: () => openTask(task, each) }, `${each} `, ...outcomes.map((name) => badge(name))));
-  }
+  const names = task.cell ? [task.cell.agent, task.cell.treatment] : [];
+  const facts = [...names, task.env, task.suite === task.env ? "" : task.suite, task.hardness, task.tags.join(", ")].filter((fact) => fact && fact !== "-");
+  const cells = cell === undefined ? [cell] : tasks.index.cells.map((_, number) => number).filter((number) => task.cellSums[number]);
+  const tries = cell !== undefined || numbersOf(task, cell).length > 1 ? cells.map((number) => triesOf(task, number, cell, repeat)) : [];
   return make("header.traj-head", null,
     make("h2", { id: "trajectory-title", tabindex: "-1" }, make("bdi", null, shown(task.id))),
     make("p.facts-line", null, ...facts.map((fact) => make("bdi", null, shown(fact)))),
-    tries,
+    ...tries,
     make("div.traj-nav", null,
       make("button.plain", { type: "button", "aria-label": "Previous task", title: "Previous task (k)", disabled: place <= 0, onclick: go(-1) }, "\u2191"),
       make("button.plain", { type: "button", "aria-label": "Next task", title: "Next task (j)", disabled: place < 0 || place >= tasks.visible.length - 1, onclick: go(1) }, "\u2193"),

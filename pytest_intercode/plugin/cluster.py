@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
@@ -49,11 +50,16 @@ def check_cluster(run: Run) -> None:
             f"{source}: each node has a gateway of its own, which neither records nor replays; "
             "leave out --intercode-gateway-record and --intercode-gateway-replay"
         )
-    reason = why_not_on_nodes(settings.agent or "")
-    if reason:
-        raise AgentLoadError(
-            f"--intercode-agent={settings.agent}: {reason}; leave --intercode-cluster out"
+    if len(settings.agents) > 1:
+        raise ConfigurationError(
+            f"{source}: nodes play one agent; name one --intercode-agent for each run, and join "
+            "the results by pytest-intercode merge"
         )
+    for agent in settings.agents:
+        if reason := why_not_on_nodes(agent.name):
+            raise AgentLoadError(
+                f"--intercode-agent={agent.name}: {reason}; leave --intercode-cluster out"
+            )
     for name in settings.cluster_env:
         if name not in os.environ:
             raise ConfigurationError(f"--intercode-cluster-env={name}: there is no such variable")
@@ -144,9 +150,10 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
     """
     settings = run.settings
     gateway = settings.gateway
+    agent = settings.agents[0] if settings.agents else AgentChoice("")
     node_settings = NodeSettings(
-        agent=settings.agent or "",
-        agent_arguments=settings.agent_arguments,
+        agent=agent.name,
+        agent_arguments=agent.arguments,
         agent_folder=settings.agent_folder,
         sandbox=settings.sandbox,
         variables={name: os.environ[name] for name in settings.cluster_env},

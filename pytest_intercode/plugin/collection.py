@@ -6,18 +6,19 @@ marks, reruns, JUnit and every other plugin work on its items as on any others.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
-from pytest_intercode.environments.registry import is_environment
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
+from pytest_intercode.plugin.marks import make_agent_marks, make_mark, may_be_mark
+from pytest_intercode.plugin.order import OUR_FIXTURES
+from pytest_intercode.plugin.run import SUITE_TASKS, Run, agent_choices, run_of
 from pytest_intercode.plugin.workarounds import show_root_fixtures
 
 __all__ = ["BundledSuites", "Suite", "parametrize"]
@@ -101,60 +102,117 @@ class BundledSuites:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a function that takes a task one call for each task.
+    """Give a function that takes a task one call for each task, and for each agent of several.
 
     Raises:
         CollectError: an option, the suite's file or the function's mark is wrong.
     """
     suite = metafunc.definition.getparent(Suite)
     mark = metafunc.definition.get_closest_marker("intercode")
-    if suite is None and mark is None:
-        return  # the task is the user's own to give; if it is not, our fixture says so
+    tasks: list[Task] | None = None
     try:
-        selection = run_of(metafunc.config).tasks
+        agents = _agents_of(metafunc)
         if suite is not None:
             tasks = suite.tasks()
-        else:
+        elif mark is not None:
             location = f"{metafunc.definition.path}::{metafunc.definition.name}"
-            tasks = selection.select_marked(location, dict(mark.kwargs) if mark else {})
+            selection = run_of(metafunc.config).tasks
+            tasks = selection.select_marked(location, dict(mark.kwargs))
     except ConfigurationError as error:
         raise pytest.Collector.CollectError(escape_for_terminal(str(error))) from None
+    if tasks is not None:
+        is_bundled = suite is not None and suite.env is not None
+        _parametrize_tasks(metafunc, tasks, agents, is_bundled)
+    elif agents:  # the task is the user's own to give; if it is not, our fixture says so
+        metafunc.parametrize(
+            "intercode_agent",
+            [
+                pytest.param(agent, id=agent.label, marks=make_agent_marks(metafunc.config, agent))
+                for agent in agents
+            ],
+            indirect=True,
+        )
+
+
+def _parametrize_tasks(
+    metafunc: pytest.Metafunc,
+    tasks: Sequence[Task],
+    agents: Sequence[AgentChoice],
+    is_bundled: bool,
+) -> None:
+    """Give a function one call for each task, with each of several agents."""
+    selection = run_of(metafunc.config).tasks
     cache: dict[tuple[Any, ...], list[Any]] = {}
-    metafunc.parametrize(
-        "intercode_task",
-        [
-            pytest.param(t, id=selection.item_id(t), marks=_make_marks(metafunc, t, cache))
-            for t in tasks
-        ],
-        indirect=True,
-    )
+    if not agents:
+        parameters = [
+            pytest.param(
+                task, id=selection.item_id(task), marks=_make_marks(metafunc, task, None, cache)
+            )
+            for task in tasks
+        ]
+        metafunc.parametrize("intercode_task", parameters, indirect=True)
+        return
+    parameters = [
+        pytest.param(
+            *(task, agent),
+            id=selection.item_id(task, agent),
+            marks=_make_marks(metafunc, task, agent, cache),
+        )
+        for task in tasks
+        for agent in agents
+        if not is_bundled or selection.is_played(task, agent)
+    ]
+    metafunc.parametrize(("intercode_task", "intercode_agent"), parameters, indirect=True)
+
+
+def _agents_of(metafunc: pytest.Metafunc) -> tuple[AgentChoice, ...]:
+    """Return the agents that a function is parametrized with: none, unless the run has several.
+
+    A function whose agent is a fixture of the user's own gets that one, unless the fixture is made
+    of ours.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    name = "intercode_agent"
+    if name not in metafunc.fixturenames:
+        return ()
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        if name in (names.replace(" ", "").split(",") if isinstance(names, str) else names):
+            return ()
+    # pytest has no public way to ask which fixtures a function will be given.
+    info: Any = metafunc.definition._fixtureinfo
+    for definition in reversed(info.name2fixturedefs.get(name, ())):
+        if definition.func.__module__ == OUR_FIXTURES:
+            agents = agent_choices(metafunc.config)
+            return agents if len(agents) > 1 else ()
+        if definition.params is not None or name not in definition.argnames:
+            break
+    return ()
 
 
 def _make_marks(
-    metafunc: pytest.Metafunc, task: Task, cache: dict[tuple[Any, ...], list[Any]]
+    metafunc: pytest.Metafunc,
+    task: Task,
+    agent: AgentChoice | None,
+    cache: dict[tuple[Any, ...], list[Any]],
 ) -> list[pytest.MarkDecorator]:
-    """Return the marks of a task; tasks that are alike share them."""
+    """Return the marks of a task and one of several agents; what is alike shares them."""
     config = metafunc.config
     run = run_of(config)
     offline = task.needs_network and not (run.settings.network or task.limits.hosts)
-    plays_gold = run.settings.audit or run.settings.agent == "oracle"
+    players = run.settings.agents if agent is None else (agent,)
+    plays_gold = run.settings.audit or any(player.name == "oracle" for player in players)
     skip = task.skip or (task.gold_skip if plays_gold else None)
     skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
     baseline = run.baseline
     baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
     may_fail = None if run.settings.audit else task.xfail or baseline_reason
-    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
+    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, agent, may_fail, skip)
     if key not in cache:
-        # The mark of an environment selects its tasks alone, whatever tags others have.
-        tags = (
-            tag
-            for tag in task.tags
-            if _MARK_NAME.fullmatch(tag) and tag not in _RESERVED_MARKS and not is_environment(tag)
-        )
-        names = dict.fromkeys((task.env, *tags))
-        for name in names:
-            _register(config, name)
+        names = dict.fromkeys((task.env, *filter(may_be_mark, task.tags)))
         marks = [
             pytest.mark.intercode(
                 env=task.env,
@@ -163,7 +221,8 @@ def _make_marks(
                 hardness=task.hardness,
                 tags=task.tags,
             ),
-            *(getattr(pytest.mark, name) for name in names),
+            *(make_mark(config, name, "tag of intercode tasks") for name in names),
+            *(make_agent_marks(config, agent) if agent is not None else ()),
         ]
         if skip:
             marks.append(pytest.mark.skip(reason=one_line(skip)))
@@ -194,22 +253,3 @@ def _explain_missing_kit(run: Run, task: Task) -> str | None:
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
-# What pytest takes as the name of a mark; other tags are not marks.
-_MARK_NAME = re.compile(r"[^\W_][\w-]*")
-# Marks by which pytest and its usual plugins do something: a tag of this name is not a mark.
-_RESERVED_MARKS = frozenset(
-    (
-        *("intercode", "skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings"),
-        *("tryfirst", "trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio"),
-        *("vcr", "repeat", "dependency", "order", "benchmark", "no_cover"),
-    )
-)
-_REGISTERED = pytest.StashKey[set[str]]()
-
-
-def _register(config: pytest.Config, name: str) -> None:
-    """Register a tag, so that ``--strict-markers`` accepts it."""
-    registered = config.stash.setdefault(_REGISTERED, set())
-    if name not in registered:
-        registered.add(name)
-        config.addinivalue_line("markers", f"{name}: tag of intercode tasks")

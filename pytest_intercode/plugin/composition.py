@@ -14,13 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
-from pytest_intercode.errors import NoAgent
+from pytest_intercode.errors import AgentLoadError, NoAgent
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -59,21 +60,31 @@ class Composition:
 
     def __post_init__(self) -> None:
         self._shared_loop = SharedLoop()
-        self._factory: AgentFactory | None = None
+        self._factories: dict[AgentChoice, AgentFactory] = {}
         self._provider: SandboxProvider | None = None
 
     # -- what rollouts are to do
 
-    def spec(self, task: Task, node_id: str = "") -> RolloutSpec:
-        """Return what the rollout of a task is to do."""
+    def spec(self, task: Task, node_id: str = "", agent: AgentChoice | None = None) -> RolloutSpec:
+        """Return what the rollout of a task is to do.
+
+        Args:
+            task: the task.
+            node_id: of the item that it belongs to; empty for none.
+            agent: one of the run's agents; None for the only one, or for one of the user's own
+                where there are none or several.
+        """
         settings = self.settings
+        if agent is None and len(settings.agents) == 1:
+            (agent,) = settings.agents
+        feedback = self.feedback(agent)  # loads the agents
         return RolloutSpec(
             task=task,
-            agent=settings.agent or "",
-            agent_arguments=settings.agent_arguments,
+            agent=agent.name if agent is not None else "",
+            agent_arguments=agent.arguments if agent is not None else settings.agent_arguments,
             agent_folder=settings.agent_folder,
             profile=settings.profile,
-            feedback=self.feedback,
+            feedback=feedback,
             max_turns=settings.max_turns,
             action_timeout=settings.action_timeout,
             timeout=settings.episode_timeout(task, at_terminal=self._at_terminal),
@@ -81,18 +92,17 @@ class Composition:
             node_id=node_id,
         )
 
-    @property
-    def feedback(self) -> Feedback:
-        """What agents are given: what the user asked for, else what the agent is made for."""
+    def feedback(self, agent: AgentChoice | None) -> Feedback:
+        """Return what an agent is given: what the user asked for, else what it is made for."""
         settings = self.settings
-        if settings.feedback is None and settings.agent is not None:
-            return self.factory().feedback or "observation"
+        if settings.feedback is None and agent is not None:
+            return self.factory(agent).feedback or "observation"
         return settings.feedback or "observation"
 
     @property
     def _at_terminal(self) -> bool:
-        """Whether the agent, if it is known yet, talks to the user."""
-        return self._factory is not None and self._factory.terminal
+        """Whether the agent, if it is known yet, talks to the user; it is the only one, then."""
+        return any(factory.terminal for factory in self._factories.values())
 
     # -- what they work with
 
@@ -108,39 +118,71 @@ class Composition:
             shared_loop=self._shared_loop,
         )
 
-    def factory(self) -> AgentFactory:
-        """Return the factory of ``--intercode-agent``.
+    def factory(self, agent: AgentChoice | None) -> AgentFactory:
+        """Return what makes an agent; the first call loads all of them.
+
+        Args:
+            agent: one of the run's agents; None for an item that has none.
 
         Raises:
-            AgentLoadError: it cannot be loaded, or none is named.
+            AgentLoadError: one of them cannot be loaded, or there is none.
         """
-        if self._factory is None:
-            settings = self.settings
-            if settings.agent is None:
-                raise NoAgent(
-                    "no agent to test: give --intercode-agent=module:Attr (or oracle), set "
-                    "intercode_agent in the ini file, or override the fixture intercode_agent"
-                )
-            self._factory = load_agent(
-                settings.agent,
-                settings.agent_arguments,
+        agents = self.settings.agents
+        for choice in agents:  # a mistake in the last one is reported before the first one plays
+            if choice not in self._factories:
+                self._factories[choice] = self._load(choice)
+        if agent is not None:
+            return self._factories[agent]
+        if not agents:
+            raise NoAgent(
+                "no agent to test: give --intercode-agent=module:Attr (or oracle), set "
+                "intercode_agent in the ini file, or override the fixture intercode_agent"
+            )
+        labels = ", ".join(choice.label for choice in agents)
+        raise AgentLoadError(
+            f"--intercode-agent names several agents ({labels}), and this item is of none of them: "
+            "have the test take intercode_agent or intercode_episode as an argument"
+        )
+
+    def _load(self, agent: AgentChoice) -> AgentFactory:
+        settings = self.settings
+        try:
+            return load_agent(
+                agent.name,
+                agent.arguments,
                 settings.agent_folder,
                 settings.gateway,
                 progress=self.report,
                 sandbox=replace(self.sandbox, backend=settings.backend),
             )
-        return self._factory
+        except AgentLoadError as error:
+            message = agent.explain(str(error), settings.agent_arguments)
+            raise AgentLoadError(message) from error
+
+    def _agent_of(self, spec: RolloutSpec) -> AgentChoice | None:
+        """Return which of the run's agents plays a rollout; None for another one."""
+        return next(
+            (
+                choice
+                for choice in self.settings.agents
+                if (choice.name, choice.arguments) == (spec.agent, spec.agent_arguments)
+            ),
+            None,
+        )
 
     def agent(self, spec: RolloutSpec) -> Agent:
         """Return a fresh agent for a rollout; hooks are called on the rollout's thread."""
 
         def make() -> Agent:
             custom = self.call_hook("make_agent", task=spec.task)
-            return adapt(custom) if custom is not None else fresh_agent(self.factory(), spec)
+            return adapt(custom) if custom is not None else self._fresh_agent(spec)
 
         agent = make()
         agent.again = make
         return agent
+
+    def _fresh_agent(self, spec: RolloutSpec) -> Agent:
+        return fresh_agent(self.factory(self._agent_of(spec)), spec)
 
     def environment(self, spec: RolloutSpec) -> Environment:
         """Return an environment for a rollout, not reset yet; hooks may make it."""
@@ -159,7 +201,7 @@ class Composition:
         spec = _SPEC.get()
         if spec is None or spec.task is not task:
             spec = self.spec(task)
-        return default_environment(spec, self.provider)
+        return default_environment(spec, self.sandboxes(self._agent_of(spec)))
 
     def _stage(
         self, environment: Environment
@@ -173,19 +215,25 @@ class Composition:
 
     @property
     def provider(self) -> SandboxProvider:
-        """The sandboxes of this process."""
+        """The sandboxes of this process, without folders of an agent."""
         if self._provider is None:
-            settings = self.settings
-            factory = self.factory() if settings.agent and not settings.audit else None
-            sandbox = replace(
-                self.sandbox,
-                backend=settings.backend,
-                readonly=factory.readonly if factory else (),
-                scratch=factory.scratch if factory else (),
-            )
+            sandbox = replace(self.sandbox, backend=self.settings.backend)
             self._provider = SandboxProvider(sandbox, progress=self.report)
             self._provider.share(GOLDS, lambda: GoldCache(self.golds))
         return self._provider
+
+    def sandboxes(self, agent: AgentChoice | None) -> SandboxProvider:
+        """Return the sandboxes of an agent, which may read the folders that it needs there.
+
+        Args:
+            agent: one of the run's agents; None for one of the user's own.
+        """
+        if agent is None or self.settings.audit:
+            return self.provider
+        factory = self.factory(agent)
+        if not (factory.readonly or factory.scratch):
+            return self.provider
+        return self.provider.with_folders(factory.readonly, factory.scratch)
 
     def use_backend(self, backend: str) -> None:
         """Use the backend that the nodes of a cluster have, where the user leaves it open."""
@@ -197,13 +245,10 @@ class Composition:
                 self.__dict__.pop("services", None)
 
     def close(self) -> None:
-        """End every sandbox and what the agent holds open."""
-        try:
-            try:
-                self._shared_loop.close()
-            finally:
-                if self._factory is not None:
-                    self._factory.close()
-        finally:
+        """End every sandbox and what the agents hold open."""
+        with contextlib.ExitStack() as stack:  # whatever one of them raises, the others are closed
             if self._provider is not None:
-                self._provider.close()
+                stack.callback(self._provider.close)
+            for factory in self._factories.values():
+                stack.callback(factory.close)
+            stack.callback(self._shared_loop.close)

@@ -26,13 +26,13 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.plugin.execution import InlineExecution
+from pytest_intercode.plugin.execution import Equip, InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import Router, replay
 from pytest_intercode.plugin.pass_rates import pass_rates_of
 from pytest_intercode.plugin.reporter import reporter_of
-from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, is_own_test, spec_of, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
     may_be_tried_again,
@@ -45,6 +45,7 @@ from pytest_intercode.rollouts.feed import LookAhead
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput
 from pytest_intercode.rollouts.threads import ThreadsExecutor
+from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["ConcurrentExecution"]
 
@@ -131,7 +132,7 @@ class ConcurrentExecution(Observer):
 
     # -- what the fixtures ask
 
-    def handle(self, item: pytest.Item, task: Task) -> Handle:
+    def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
         """Return the rollout of the item whose turn it is.
 
         The first item of a concurrency group lets those after it begin. An item that has no group
@@ -142,7 +143,7 @@ class ConcurrentExecution(Observer):
                 self._begin_from(item)
             running = self._running.get(item)
         if running is None:
-            return self._inline.handle(item, task)
+            return self._inline.handle(item, task, equip)
         self._reported = running
         return running.handle
 
@@ -343,11 +344,16 @@ class ConcurrentExecution(Observer):
         if self._run.composition.provider.lacks:
             self._look_ahead.look(environment)
 
-    def _upcoming(self) -> list[Task]:
+    def _upcoming(self) -> list[tuple[Task, SandboxProvider]]:
+        sandboxes = self._run.composition.sandboxes
         with self._executor.lock:
             waiting = () if self._refused() else self._order.waiting()
             items = itertools.islice(waiting, _MAX_LOOK_AHEAD)
-            return [task for task in map(task_of, items) if task is not None]
+            return [
+                (task, sandboxes(agent_of(item)))
+                for item in items
+                if (task := task_of(item)) is not None
+            ]
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Count a record, and write it to the results file at once."""

@@ -104,7 +104,8 @@ class _Reader:
         else:
             try:
                 settings = Settings.of(config)
-                self.secrets += _find_secrets(settings.agent_arguments)
+                for agent in settings.agents:
+                    self.secrets += _find_secrets(agent.arguments)
                 tasks = _read_tasks(config, settings)
             except ConfigurationError as error:
                 problem = str(error)
@@ -152,7 +153,7 @@ def _describe(
         yield from describe_backends(SandboxSettings(), needed=False)
     else:
         yield from _describe_sandboxes(settings, tasks)
-        yield _describe_agent(settings)
+        yield from _describe_agents(settings)
     yield from describe_recipes()
     gateway = GatewaySettings.of_environment() if settings is None else settings.gateway
     yield from gateway.describe()
@@ -189,12 +190,14 @@ def _describe_sandboxes(settings: Settings, tasks: Sequence[Task]) -> Iterator[F
         provider.close()
 
 
-def _describe_agent(settings: Settings) -> Fact:
-    if settings.agent is None:
+def _describe_agents(settings: Settings) -> Iterator[Fact]:
+    if not settings.agents:
         text = "none is named: give --intercode-agent, or set intercode_agent in the ini file"
-        return Fact("agent", text, "note")
-    arguments, folder = settings.agent_arguments, settings.agent_folder
-    return describe_agent(settings.agent, arguments, folder, settings.gateway)
+        yield Fact("agent", text, "note")
+    for agent in settings.agents:
+        folder, shared = settings.agent_folder, settings.agent_arguments
+        fact = describe_agent(agent.name, agent.arguments, folder, settings.gateway)
+        yield replace(fact, text=agent.explain(fact.text, shared))
 
 
 def _find_extras(settings: Settings, tasks: Sequence[Task]) -> set[str]:

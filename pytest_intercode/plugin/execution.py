@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pytest
 
@@ -21,14 +21,16 @@ from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, run_of, spec_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, run_of, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.executor import Handle, Observer
 from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.rollout import Rollout, Services, expect_sandboxes
+from pytest_intercode.rollouts.spec import RolloutSpec
 
 __all__ = [
+    "Equip",
     "Execution",
     "InlineExecution",
     "handle_of",
@@ -36,6 +38,9 @@ __all__ = [
     "play_yourself",
     "set_execution",
 ]
+
+Equip: TypeAlias = Callable[[Environment], None]
+"""Gives an environment what a test has for it."""
 
 _EXECUTION = pytest.StashKey["Execution"]()
 _HANDLE = pytest.StashKey[Handle]()
@@ -45,8 +50,14 @@ _LOOK_AHEAD = 2  # items, of two sandboxes each
 class Execution(Protocol):
     """Gives items the handles of their rollouts."""
 
-    def handle(self, item: pytest.Item, task: Task) -> Handle:
-        """Return the handle of an item whose turn it is."""
+    def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
+        """Return the handle of an item whose turn it is.
+
+        Args:
+            item: the item.
+            task: the task.
+            equip: is given the environment before its reset; then the rollout runs inline.
+        """
 
 
 def set_execution(config: pytest.Config, execution: Execution) -> None:
@@ -67,8 +78,13 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
     return item.stash[_HANDLE]
 
 
-def new_handle(item: pytest.Item, task: Task) -> Handle:
+def new_handle(item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
     """Return the handle of a rollout of its own, in the turn of an item.
+
+    Args:
+        item: the item.
+        task: the task.
+        equip: is given the environment before its reset.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -76,7 +92,7 @@ def new_handle(item: pytest.Item, task: Task) -> Handle:
     if _EXECUTION not in item.config.stash:
         inline = InlineExecution(run_of(item.config), ItemOrder(item.config))
         set_execution(item.config, inline)
-    return item.config.stash[_EXECUTION].handle(item, task)
+    return item.config.stash[_EXECUTION].handle(item, task, equip)
 
 
 def play_yourself(run: Run, task: Task) -> EpisodeRecord:
@@ -89,8 +105,8 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
     from pytest_intercode.agents.human import make_factory
 
     check_terminal(run.config, "human")
-    settings = run.settings
-    arguments = settings.agent_arguments if settings.agent == "human" else {}
+    human = next((agent for agent in run.settings.agents if agent.name == "human"), None)
+    arguments = human.arguments if human is not None else {}
     agent = make_factory("human", "", arguments, Path.cwd()).make(task)
 
     @contextlib.contextmanager
@@ -137,15 +153,27 @@ class InlineExecution(Observer):
     ) -> None:
         self._run = run
         self._order = order
-        self._executor = InlineExecutor(services or run.composition.services, self)
+        self._services = services or run.composition.services
+        self._executor = InlineExecutor(self._services, self)
         self._pending = pending
         self._looked_ahead = False
 
-    def handle(self, item: pytest.Item, task: Task) -> Handle:
+    def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
         """Return a handle that runs a phase when it is asked for it."""
         if self._order.current is not item:  # the first one: until now nothing needed the order
             self._order.begin_turn(item)
-        return self._executor.submit(spec_of(item, task))
+        executor = self._executor
+        if equip is not None:
+            make = self._services.make_environment
+            assert make is not None, "a run's services make environments"
+
+            def make_equipped(spec: RolloutSpec) -> Environment:
+                environment = make(spec)
+                equip(environment)
+                return environment
+
+            executor = InlineExecutor(replace(self._services, make_environment=make_equipped), self)
+        return executor.submit(spec_of(item, task))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -183,9 +211,9 @@ class InlineExecution(Observer):
 
     def _look_ahead(self, environment: Environment, *, started: bool) -> None:
         """Have sandboxes started: of the present item, unless its own have, and of the next."""
-        provider = self._run.composition.provider
+        composition = self._run.composition
         # Of an environment with sandboxes of its own it is not known what others will need.
-        if getattr(environment, "provider", None) is not provider or self._pending():
+        if not composition.provider.provides_for(environment) or self._pending():
             return
         self._looked_ahead = True
         following = [
@@ -196,5 +224,9 @@ class InlineExecution(Observer):
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        tasks = [task for task in map(task_of, following) if task is not None]
-        expect_sandboxes(provider, tasks, self._run.settings.profile)
+        upcoming = [
+            (task, composition.sandboxes(agent_of(item)))
+            for item in following
+            if (task := task_of(item)) is not None
+        ]
+        expect_sandboxes(composition.provider, upcoming, self._run.settings.profile)

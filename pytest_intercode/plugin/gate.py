@@ -19,7 +19,7 @@ from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
 from pytest_intercode.plugin.reports import reported_episode
-from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.gate import Judgement, judge
 
 __all__ = ["Gate"]

@@ -24,6 +24,7 @@ _NEEDED: dict[IniType, str] = {
     "float": "a number",
     "string": "a string",
     "args": "a list of strings",
+    "linelist": "a list of strings",
 }
 
 
@@ -62,7 +63,8 @@ def ini_values(config: pytest.Config, name: str) -> list[str]:
         return []
     if isinstance(value, bool) and ini_type == "bool":
         return ["true"] if value else ["false"] if name in _TRUE_BY_DEFAULT else []
-    values = value if isinstance(value, list) and ini_type == "args" else [value]
+    lists = ("args", "linelist")
+    values = value if isinstance(value, list) and ini_type in lists else [value]
     # A number will do where a text is needed, such as 0.8 for a rate, but not for a flag.
     fitting_types = (str,) if ini_type == "bool" else (str, int, float)
     for element in values:

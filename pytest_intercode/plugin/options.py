@@ -28,7 +28,7 @@ def add_options(parser: pytest.Parser) -> None:
         description = option.description.replace("`", "")
         kinds: dict[str, Any] = {"action": "store_true"}
         if option.metavar:
-            action = "append" if option.listed or option.pairs else "store"
+            action = "append" if option.several else "store"
             kinds = {"action": action, "metavar": option.metavar}
         group.addoption(
             f"--intercode-{option.name}",
@@ -109,6 +109,9 @@ def read_option(config: pytest.Config, option: Option[Any]) -> Any:
             raise _error(config, option, duplicate, "is given twice; name each once")
         parts = [*dict.fromkeys(filter(None, parts))]
         return tuple(_resolve_path(config, option, _parse(config, option, part)) for part in parts)
+    if option.repeated:
+        stripped = filter(None, map(str.strip, texts))
+        return tuple(_parse(config, option, text) for text in stripped)
     value = "".join(texts).strip() or option.default
     if not value:
         return None if option.metavar else False
@@ -135,14 +138,20 @@ def _from_command_line(config: pytest.Config, ini: str) -> bool:
     return config.getoption(ini) not in (None, [])
 
 
-def _describe(config: pytest.Config, option: Option[Any], text: str | None) -> str:
-    """Return an option with its value as the user gave them, for a message."""
+def _describe(config: pytest.Config, option: Option[Any], value: object) -> str:
+    """Return an option with its value, or its values, as the user gave them, for a message.
+
+    Args:
+        config: pytest's.
+        option: the option.
+        value: a text, or what a parser has made of it; a tuple of several; None for a flag.
+    """
     from pytest_intercode.core.text import hide_passwords
 
-    value = ""
-    if text is not None:  # what a parser has read already is not a text any more
-        value = (" " if option.pairs else "=") + hide_passwords(str(text))
-    option_text = f"--intercode-{option.name}{value}"
+    name, sign = f"--intercode-{option.name}", " " if option.pairs else "="
+    values = value if isinstance(value, tuple) else (value,)
+    texts = (hide_passwords(str(element)) for element in values)
+    option_text = name if value is None else " ".join(f"{name}{sign}{text}" for text in texts)
     if _from_command_line(config, option.ini):
         return option_text
     return f"{option_text} (ini value {option.ini}{ini_file(config)})"

@@ -22,12 +22,14 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, run_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, run_of, task_of
 from pytest_intercode.plugin.xdist import is_worker, queued_items
 
-__all__ = ["ItemOrder", "in_order"]
+__all__ = ["OUR_FIXTURES", "ItemOrder", "in_order"]
 
-_OUR_FIXTURES = "pytest_intercode.plugin.fixtures"
+OUR_FIXTURES = "pytest_intercode.plugin.fixtures"
+"""The module of our fixtures, as their functions name it."""
+
 _OUR_ARGUMENTS = frozenset(("intercode_episode", "intercode_task"))
 _OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
 _HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
@@ -163,13 +165,15 @@ def _find_group(item: pytest.Item) -> Hashable | None:
         return None
     if _prepares_items(item):
         return None
-    marks = {mark.name for mark in item.iter_markers()} - {task.env, *task.tags} - _HARMLESS
+    agent = agent_of(item)
+    own_names = {task.env, *task.tags, *((agent.label,) if agent is not None else ())}
+    marks = {mark.name for mark in item.iter_markers()} - own_names - _HARMLESS
     lasting: set[Hashable] = set()
     module: object = None
     for name, definitions in info.name2fixturedefs.items():
         last = definitions[-1]
         made_by = str(last.func.__module__)
-        if made_by == _OUR_FIXTURES or (name in parameters and made_by.startswith("_pytest.")):
+        if made_by == OUR_FIXTURES or (name in parameters and made_by.startswith("_pytest.")):
             continue
         if name.startswith("intercode_"):
             return None  # the user's, which replaces ours

@@ -69,13 +69,15 @@ def _name_group(item: pytest.Item) -> str | None:
     if value is None:
         return None
     if isinstance(value, Task):
-        test: Any = value.env, value.suite, value.dataset, value.id, value.treatment
+        test: tuple[str, ...] = (value.env, value.suite, value.dataset, value.id, value.treatment)
+        agent = parameters.get("intercode_agent")  # where there are several
     else:  # of a project test, whose task is not known before it runs
-        test = replace(value, repeat=1, id="")
-    label = getattr(parameters.get("intercode_agent"), "label", "")  # where there are several
+        test = (str(getattr(value.treatment, "name", "")),)
+        agent = value.agent
+    label = getattr(agent, "label", None)
     spec: Any = vars(item)["callspec"]
     # The place of a pair of ours is another one for each try; the user's own parameters have one.
-    own_names = (argument, "intercode_agent") if label else (argument,)
+    own_names = (argument, "intercode_agent") if label is not None else (argument,)
     indices = sorted(pair for pair in spec.indices.items() if pair[0] not in own_names)
     return repr((item.nodeid.partition("[")[0], test, label, indices))
 

@@ -24,7 +24,7 @@ from pytest_intercode.gateway.exchange import Price, price_of
 from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED_PRICES
 from pytest_intercode.plugin.pass_rates import has_pass_rate
 from pytest_intercode.plugin.project_tests import ProjectCell, name_test
-from pytest_intercode.plugin.run import Run, task_of
+from pytest_intercode.plugin.run import Run, agent_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.comparison import read_run
 from pytest_intercode.results.expectations import EarlierUsage, Expectation
@@ -137,7 +137,9 @@ class Plan:
         key = _key_of(item)
         assert key is not None
         settings = self._settings
-        agent, arguments = settings.agent or "", settings.agent_arguments
+        choice = agent_of(item)
+        agent = choice.name if choice is not None else ""
+        arguments = choice.arguments if choice is not None else {}
         model = arguments.get("model", "")
         row = _Row(agent or "(none)", model or "-", _treatment_of(item) or "-")
         share = _Sum({key}, tries=1)

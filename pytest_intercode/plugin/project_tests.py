@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.task import ImageSource, Limits, Task
 from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
@@ -22,6 +23,7 @@ from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.marks import make_agent_marks
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
@@ -71,6 +73,7 @@ class ProjectCell:
     """Which try of a project test an item is.
 
     Attributes:
+        agent: the agent that plays it.
         treatment: what is laid over the project; None where the test has no treatments.
         repeat: the number of the try, from 1.
         id: the item's id, or the part of it that is ours.
@@ -78,6 +81,7 @@ class ProjectCell:
         pass_rate: the share of them that must pass; None where each counts for itself.
     """
 
+    agent: AgentChoice
     treatment: Treatment | None
     repeat: int
     id: str
@@ -96,28 +100,30 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     except ConfigurationError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     if cells:
-        ids = [cell.id for cell in cells]
-        metafunc.parametrize("intercode_project", cells, ids=ids, indirect=True)
+        parameters = [
+            pytest.param(cell, id=cell.id, marks=make_agent_marks(metafunc.config, cell.agent))
+            for cell in cells
+        ]
+        metafunc.parametrize("intercode_project", parameters, indirect=True)
 
 
 def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
     settings = run_of(metafunc.config).settings
     definition = metafunc.definition
     arguments = _mark_arguments(definition)
-    agents = [settings.agent] if settings.agent else []
     folder = arguments.get("treatments")
     count, rate = settings.repetition(f"{definition.nodeid}: @pytest.mark.intercode", arguments)
     cells = []
-    for agent in agents:
+    for agent in settings.agents:
         treatments: Sequence[Treatment | None] = (None,)
         if folder is not None:
-            treatments = find_treatments(definition.path.parent / folder, [agent])
+            treatments = find_treatments(definition.path.parent / folder, {agent.name, agent.label})
         for treatment in treatments:
             for number in range(1, count + 1):
-                words = [agent, *([treatment.name] if treatment else [])]
+                words = [agent.label, *([treatment.name] if treatment else [])]
                 words += [str(number)] if count > 1 else []
                 tries = count if count > 1 else None
-                cells.append(ProjectCell(treatment, number, "-".join(words), tries, rate))
+                cells.append(ProjectCell(agent, treatment, number, "-".join(words), tries, rate))
     return cells
 
 

@@ -26,6 +26,7 @@ from pytest_intercode.plugin.summary import (
     write_statistics,
     write_step_summary,
 )
+from pytest_intercode.results.cells import by_cell
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line, with_item
 from pytest_intercode.results.predictions import prediction_line
@@ -292,8 +293,12 @@ class Reporter:
 
     def _name_run(self, tries: Iterable[EpisodeRecord]) -> str:
         """Return what the run is called."""
+        tries = list(tries)
+        agents = list(dict.fromkeys(cell.agent_label for cell in by_cell(tries)))
+        if len(agents) < 2:
+            agents = [agent.name for agent in self._settings.agents]
         suites = (record.task.suite for record in tries)
-        return self._settings.run_name or name_run(self._settings.agent, suites)
+        return self._settings.run_name or name_run(agents, suites)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

@@ -6,14 +6,16 @@ the profile, and what the sandbox is made of. Only reads the file; the reporter 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.pass_rates import attach_try
-from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, is_own_test, spec_of, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.records import sandbox_of
 from pytest_intercode.system.digest import digest
@@ -29,6 +31,28 @@ def resumed_of(config: pytest.Config) -> Resumed | None:
     return config.stash.get(_RESUMED, None)
 
 
+class _Key(NamedTuple):
+    """What an item and its record have in common.
+
+    An agent is called otherwise, and the ids of its items are others, where the run has got or lost
+    other agents since.
+    """
+
+    function: str
+    task: str
+    repeat: int
+    agent: str
+    arguments: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, node_id: str, task: str, repeat: int, agent: str, arguments: Mapping[str, str]
+    ) -> _Key:
+        """Return the key of an episode; arguments are as results show them."""
+        pairs = tuple(sorted(shown_arguments(arguments).items()))
+        return cls(node_id.partition("[")[0], task, repeat, agent, pairs)
+
+
 class Resumed:
     """The results of a run that was begun before; also a pytest plugin.
 
@@ -41,7 +65,12 @@ class Resumed:
         self._run = run
         run.config.stash[_RESUMED] = self
         self._records = {
-            record.node_id: record for record in records if record.node_id and record.graded
+            _Key.of(
+                *(record.node_id, record.task.id, record.task.repeat),
+                *(record.agent, record.agent_arguments),
+            ): record
+            for record in records
+            if record.node_id and record.graded
         }
 
     @property
@@ -64,18 +93,17 @@ class Resumed:
 
     def _find_unchanged(self, item: pytest.Item) -> EpisodeRecord | None:
         """Return the result of an item, if all but the sandbox is as it was."""
-        record, task = self._records.get(item.nodeid), task_of(item)
+        task, agent = task_of(item), agent_of(item)
         # A test of the user's own may ask more than that the task be solved.
-        if record is None or task is None or is_own_test(item):
+        if task is None or agent is None or is_own_test(item):
             return None
-        settings = self._run.settings
-        is_same = (
-            record.task.digest == digest(task)
-            and record.agent == settings.agent
-            and record.agent_arguments == shown_arguments(settings.agent_arguments)
-            and record.profile == settings.profile
-        )
-        return record if is_same else None
+        key = _Key.of(item.nodeid, task.id, task.repeat, agent.name, agent.arguments)
+        record = self._records.get(key)
+        if record is None or record.profile != self._run.settings.profile:
+            return None
+        if record.task.digest != digest(task):
+            return None
+        return replace(record, node_id=item.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
@@ -27,11 +28,20 @@ from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import Workers
-from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["SUITE_TASKS", "Run", "is_own_test", "run_of", "spec_of", "task_of"]
+__all__ = [
+    "SUITE_TASKS",
+    "Run",
+    "agent_choices",
+    "agent_of",
+    "is_own_test",
+    "run_of",
+    "spec_of",
+    "task_of",
+]
 
 SUITE_TASKS = pytest.StashKey[Sequence[Task]]()
 """The tasks of a suite, on its collector."""
@@ -149,7 +159,7 @@ class Run:
             warning_message.category = UserWarning
 
     def pytest_unconfigure(self) -> None:
-        """End every sandbox and what the agent holds open, however the run ended."""
+        """End every sandbox and what the agents hold open, however the run ended."""
         self._stack.close()
         self.composition.close()
 
@@ -171,8 +181,35 @@ def spec_of(item: pytest.Item, task: Task) -> RolloutSpec:
     """
     spec = item.stash.get(_SPEC, None)
     if spec is None or spec.task is not task:
-        spec = item.stash[_SPEC] = run_of(item.config).composition.spec(task, item.nodeid)
+        composition = run_of(item.config).composition
+        spec = item.stash[_SPEC] = composition.spec(task, item.nodeid, agent_of(item))
     return spec
+
+
+def agent_choices(config: pytest.Config) -> tuple[AgentChoice, ...]:
+    """Return the agents of the run, in the order in which they were named.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    return run_of(config).settings.agents
+
+
+def agent_of(item: pytest.Item) -> AgentChoice | None:
+    """Return the agent of an item; None where a fixture or hook of the user's makes it.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params if callspec is not None else {}
+    agent = parameters.get("intercode_agent")
+    if agent is None:  # that of a project test is a part of its cell
+        agent = getattr(parameters.get("intercode_project"), "agent", None)
+    if isinstance(agent, AgentChoice):
+        return agent
+    agents = agent_choices(item.config)
+    return agents[0] if len(agents) == 1 else None
 
 
 def is_own_test(item: pytest.Item) -> bool:

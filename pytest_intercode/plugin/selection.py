@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -45,6 +46,8 @@ class Selection:
         self._modify = modify
         self.whole_suites = True
         self._pasted: dict[str, set[str] | None] = {}
+        # The labels of the agents that a pasted try is asked for with; empty for all of them.
+        self._pasted_labels: dict[tuple[str, str, int], set[str]] = {}
         self._suites: dict[str, list[Task]] | None = None
 
     def paste(self, env: str, task_id: str | None) -> None:
@@ -103,30 +106,39 @@ class Selection:
     def _pasted_tasks(self, env: str, ids: set[str] | None, tasks: list[Task]) -> list[Task]:
         if ids is None:
             return tasks or self.suite(env)
-        tasks_by_name: dict[str, list[Task]] = {}
+        candidates: list[Task] = []
+        tries_by_name: dict[str, list[tuple[Task, str]]] = {}  # with the label of an agent
+        agents = self.settings.agents if len(self.settings.agents) > 1 else ()
 
         def add_tasks(tasks: Iterable[Task]) -> None:
             for task in tasks:
-                for name in {task.id, self.item_id(task)}:
-                    tasks_by_name.setdefault(name, []).append(task)
+                candidates.append(task)
+                names = {task.id: "", self.item_id(task): ""}
+                names |= {self.item_id(task, agent): agent.label for agent in agents}
+                for name, label in names.items():
+                    tries_by_name.setdefault(name, []).append((task, label))
 
         add_tasks(tasks or self.suite(env))
         for name in dataset_names():
-            if any(task_id.startswith(f"{name}-") for task_id in ids - tasks_by_name.keys()):
+            if any(task_id.startswith(f"{name}-") for task_id in ids - tries_by_name.keys()):
                 add_tasks(self.dataset(name))
         for task_id in sorted(ids):
-            if task_id not in tasks_by_name:
+            if task_id not in tries_by_name:
                 raise ConfigurationError(
                     f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
-                    f"this task.{suggestion(task_id, tasks_by_name)}"
+                    f"this task.{suggestion(task_id, tries_by_name)}"
                 )
-        task_keys = {(task.id, task.repeat) for task_id in ids for task in tasks_by_name[task_id]}
+            for task, label in tries_by_name[task_id]:
+                key = task.env, task.id, task.repeat
+                self._pasted_labels.setdefault(key, set()).add(label)
         return [
-            task
-            for name, tasks in tasks_by_name.items()
-            for task in tasks
-            if name == task.id and (task.id, task.repeat) in task_keys
+            task for task in candidates if (task.env, task.id, task.repeat) in self._pasted_labels
         ]
+
+    def is_played(self, task: Task, agent: AgentChoice) -> bool:
+        """Whether an agent plays a task of a bundled suite: its pasted id may name another one."""
+        labels = self._pasted_labels.get((task.env, task.id, task.repeat))
+        return labels is None or not labels.isdisjoint(("", agent.label))
 
     def suite(self, env: str) -> list[Task]:
         """Return the tasks of the bundled suite of an environment."""
@@ -182,9 +194,15 @@ class Selection:
             task = replace(task, tries=count, pass_rate=rate)
         return [replace(task, repeat=n) if n > 1 else task for n in range(1, tries + 1)]
 
-    def item_id(self, task: Task) -> str:
-        """Return the id of an item: the task's id, and the number of the try if there are more."""
-        return task.id if task.tries is None else f"{task.id}-{task.repeat}"
+    def item_id(self, task: Task, agent: AgentChoice | None = None) -> str:
+        """Return the id of an item: the task's id, and the number of the try if there are more.
+
+        Args:
+            task: the task.
+            agent: one of several agents; its label is the end of the id.
+        """
+        name = task.id if task.tries is None else f"{task.id}-{task.repeat}"
+        return name if agent is None else f"{name}-{agent.label}"
 
     def _repeat_marked(
         self, location: str, tasks: Iterable[Task], arguments: Mapping[str, Any]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice, choose_agents
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.rates import check_repetition
 from pytest_intercode.core.record import ShardRecord
@@ -61,9 +62,15 @@ class Settings(Options):
             f"{name}_forced": on_command_line(config, name) for name in ("repeat", "pass_rate")
         }
         settings = cls(read_options(config) | folders | forced)
-        _ = settings.gateway, settings.durations, settings.data  # what is wrong is reported now
+        # What is wrong is reported now.
+        _ = settings.agents, settings.gateway, settings.durations, settings.data
         config.stash[_SETTINGS] = settings
         return settings
+
+    @cached_property
+    def agents(self) -> tuple[AgentChoice, ...]:
+        """The agents of the run, each with its arguments; none where no agent is named."""
+        return choose_agents(self.requested_agents, self.agent_arguments)
 
     @cached_property
     def environments(self) -> tuple[str, ...]:
@@ -234,6 +241,8 @@ class Settings(Options):
         if self.shard is None:
             return None
         values = vars(self) | {
+            # Records name their agents; which others play each task, they do not say.
+            "requested_agents": [choice.label for choice in self.agents[1:] and self.agents],
             "requested_environments": self.environments,
             "datasets": [Path(name).name for name in self.datasets],
             "requested_repeat": self.repeat,

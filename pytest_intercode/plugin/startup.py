@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
@@ -28,7 +29,7 @@ from pytest_intercode.plugin.gate import Gate
 from pytest_intercode.plugin.order import in_order
 from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.resume import Resumed, resumed_of
-from pytest_intercode.plugin.run import Run, run_of, task_of
+from pytest_intercode.plugin.run import Run, agent_of, run_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import (
@@ -99,11 +100,11 @@ class Startup:
         if not HAS_SANDBOXES:
             return []
         run, settings = self._run, self._run.settings
-        words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
+        words = [_describe_agents(settings.agents), f"profile {settings.profile}"]
         if settings.audit:
             words = ["audit of the tasks, profile strict"]
-        if not _runs_nothing(run) and run.composition.feedback == "reward":
-            words.append("rewards as feedback")
+        if not _runs_nothing(run):
+            words += _describe_feedback(run)
         if settings.network:
             words.append("with network")
         if settings.allow_host:
@@ -156,8 +157,11 @@ class Startup:
                 check_platform()
             except ConfigurationError as error:
                 raise pytest.UsageError(str(error)) from None
-        if settings.agent and not settings.audit:
-            _check_environments(self._run.composition.factory(), session.items)
+        if len(settings.agents) > 1 and any(map(in_order, session.items)):
+            raise pytest.UsageError(_several_in_order(settings.agents))
+        for agent in settings.agents:
+            factory = self._run.composition.factory(agent)
+            _check_environments(factory, [i for i in session.items if agent_of(i) == agent])
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
@@ -212,11 +216,42 @@ def _check(run: Run) -> None:
         from pytest_intercode.plugin.cluster import check_cluster
 
         check_cluster(run)
+    environments = run.tasks.bundled()
+    if len(settings.agents) > 1 and any(
+        environment_class(env, settings.profile).in_order for env in environments
+    ):
+        raise ConfigurationError(_several_in_order(settings.agents))
     run.composition.provider.check(settings.checked_sandbox_options)
     if run.baseline is not None:
         _protect(settings, run.baseline.path, "the baseline")
-    if settings.agent:
-        _check_agent(run.composition.factory(), settings, run.config)
+    for agent in settings.agents:
+        _check_agent(run.composition.factory(agent), settings, run.config)
+
+
+def _describe_agents(agents: Sequence[AgentChoice]) -> str:
+    """Return the run's agents for the header."""
+    if len(agents) > 1:
+        return f"agents {', '.join(agent.label for agent in agents)}"
+    return f"agent {agents[0].name if agents else '(none)'}"
+
+
+def _describe_feedback(run: Run) -> list[str]:
+    """Return which of the run's agents see rewards, for the header."""
+    agents = run.settings.agents
+    labels = [agent.label for agent in agents if run.composition.feedback(agent) == "reward"]
+    if 0 < len(labels) < len(agents):
+        return [f"rewards as feedback for {', '.join(labels)}"]
+    is_for_all = labels or run.composition.feedback(None) == "reward"
+    return ["rewards as feedback"] if is_for_all else []
+
+
+def _several_in_order(agents: Sequence[AgentChoice]) -> str:
+    """Return why several agents cannot play tasks that depend on their order."""
+    return (
+        "--intercode-profile=paper: bash episodes depend on those before them, and each of "
+        f"{', '.join(agent.label for agent in agents)} would find what the others left; name one "
+        "--intercode-agent for each run"
+    )
 
 
 def _protect(settings: Settings, path: Path, label: str) -> None:
@@ -235,6 +270,11 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         path = settings.agent_folder / Path(played.strip()).expanduser()
         _protect(settings, path, "the run that is replayed")
     if factory.terminal:
+        if len(settings.agents) > 1:
+            raise ConfigurationError(
+                f"--intercode-agent={factory.name}: it talks to your terminal, one episode at a "
+                "time; name no other agent with it"
+            )
         check_terminal(config, factory.name)
         if settings.concurrency > 1:
             raise ConfigurationError(

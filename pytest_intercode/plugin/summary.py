@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -17,6 +15,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import markdown_text, one_line
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.results.cells import by_cell, program_of
+from pytest_intercode.results.differences import differences
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import markdown, summaries
 from pytest_intercode.system.files import write_file
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["name_run", "warn_of_limits", "write_page", "write_statistics", "write_step_summary"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-_MAX_NAMED_SUITES = 3
+_MAX_NAMED = 3  # agents or suites
 _MAX_AGENT_LENGTH = 60  # characters
-_STARTERS = re.compile(
-    r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
-)
 
 
 def warn_of_limits(
@@ -79,6 +76,13 @@ def write_statistics(
     statistics: dict[str, Any] = {"all": asdict(summarise(tries))}
     for column, groups in summaries(tries).items():
         statistics[column] = {value: asdict(summary) for value, summary in groups}
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) > 1:
+        statistics["cell"] = {
+            str(cell): asdict(summarise(tries_of_cell))
+            for cell, tries_of_cell in tries_by_cell.items()
+        }
+        statistics["differences"] = [pair.data() for pair in differences(tries_by_cell)]
     path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
     try:
         write_file(path, json.dumps(statistics, indent=1) + "\n")
@@ -133,39 +137,26 @@ def write_page(
     return is_written
 
 
-def name_run(agent: str | None, suites: Iterable[str]) -> str:
-    """Return what a run is called that nobody named: the agent and the suites, in a few words.
+def name_run(agents: Sequence[str], suites: Iterable[str]) -> str:
+    """Return what a run is called that nobody named: its agents and suites, in a few words.
 
     Args:
-        agent: the agent as the user named it; of a command line its program is taken.
+        agents: the agents as the user named them; of a command line its program is taken.
         suites: the suites of its tasks, with repetitions.
     """
-    suite_names = list(dict.fromkeys(filter(None, suites)))
-    suites_text = (
-        ", ".join(suite_names[:_MAX_NAMED_SUITES])
-        if len(suite_names) <= _MAX_NAMED_SUITES
-        else f"{len(suite_names)} suites"
-    )
-    short = _shorten(agent or "pytest-intercode")
-    return f"{short} on {suites_text}" if suites_text else short
+    agents_text = _join_few([_shorten(agent) for agent in agents] or ["pytest-intercode"], "agents")
+    suites_text = _join_few(list(dict.fromkeys(filter(None, suites))), "suites")
+    return f"{agents_text} on {suites_text}" if suites_text else agents_text
+
+
+def _join_few(names: Sequence[str], noun: str) -> str:
+    return ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} {noun}"
 
 
 def _shorten(agent: str) -> str:
     style, colon, rest = agent.partition(":")
     if colon and style in ("command", "mcp"):
-        agent = f"{style}:{_program(rest)}"
+        agent = f"{style}:{program_of(rest)}"
     elif colon and ("/" in rest or "/" in style):
         agent = ":".join(PurePosixPath(part).name for part in (style, rest))
     return agent if len(agent) <= _MAX_AGENT_LENGTH else f"{agent[: _MAX_AGENT_LENGTH - 3]}..."
-
-
-def _program(line: str) -> str:
-    """Return the name of the program that a command line starts, behind what starts it."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    names = [PurePosixPath(word).name for word in words if word]
-    return next(
-        (name for name in names if not _STARTERS.fullmatch(name)), names[0] if names else ""
-    )

@@ -1,25 +1,24 @@
 """Two runs compared: what became of each task, the statistics of both, the verdict.
 
-:class:`Compared` is what ``pytest-intercode compare`` and the page show; :class:`Baseline` is what
-the gate goes by. Reads results files, and nothing else.
+:class:`Compared` is for runs of one cell each; ``results/cell_comparison.py`` compares runs of
+several. Reads results files, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import read_records
-from pytest_intercode.results.recorded import comparable_query, is_ours
+from pytest_intercode.results.recorded import comparable_query
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
@@ -33,13 +32,11 @@ from pytest_intercode.results.tries import (
     counted_tries,
     key_of,
     solved,
-    task_key,
 )
 from pytest_intercode.statistics.paired import Verdict, fisher_exact, paired_test
 
 __all__ = [
     "KINDS",
-    "Baseline",
     "Change",
     "Compared",
     "Difference",
@@ -50,6 +47,8 @@ __all__ = [
     "changes",
     "first_difference",
     "read_run",
+    "run_data",
+    "verdict_data",
 ]
 
 # -- what became of a task
@@ -269,13 +268,14 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
 
 
 class Compared:
-    """Two runs, compared.
+    """Two runs of one cell each, compared.
 
     Args:
         before: the older run.
         after: the newer run.
         level: the p-value up to which a difference is significant.
         smallest: the drop that matters, as a share.
+        verdict: the verdict, where it is one of several comparisons.
 
     Attributes:
         before: the older run.
@@ -284,11 +284,19 @@ class Compared:
         verdict: what it says of the whole.
     """
 
-    def __init__(self, before: Run, after: Run, *, level: float, smallest: float) -> None:
+    def __init__(
+        self,
+        before: Run,
+        after: Run,
+        *,
+        level: float,
+        smallest: float,
+        verdict: Verdict | None = None,
+    ) -> None:
         self.before = before
         self.after = after
         self.changes: list[Change] = changes(before.tries, after.tries)
-        self.verdict: Verdict = paired_test(
+        self.verdict: Verdict = verdict or paired_test(
             solved(before.tries), solved(after.tries), level=level, smallest=smallest
         )
 
@@ -356,10 +364,10 @@ class Compared:
     def data(self) -> dict[str, Any]:
         """Return all of it as builtins, ready for JSON."""
         return {
-            "before": _run_data(self.before),
-            "after": _run_data(self.after),
+            "before": run_data(self.before),
+            "after": run_data(self.after),
             "warnings": self.warnings(),
-            "verdict": {**asdict(self.verdict), "sentence": self.verdict.sentence},
+            "verdict": verdict_data(self.verdict),
             "groups": [asdict(group) for group in self.groups()],
             "changes": [
                 {
@@ -375,7 +383,18 @@ class Compared:
         }
 
 
-def _run_data(run: Run) -> dict[str, Any]:
+def verdict_data(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as builtins; with what is about several comparisons, where it is of some."""
+    data = {**asdict(verdict), "sentence": verdict.sentence}
+    return {
+        name: value
+        for name, value in data.items()
+        if name not in ("corrected", "comparisons", "symmetric") or verdict.comparisons > 1
+    }
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """Return a run's settings and statistics as builtins."""
     return {"file": str(run.path), "settings": run.settings(), **asdict(summarise(run.tries))}
 
 
@@ -387,63 +406,3 @@ def _join_values(values: Iterable[Any]) -> str:
 
 def _task_list(keys: Sequence[TaskKey]) -> str:
     return f"{pluralize(len(keys), 'task')} ({first_names(keys)})"
-
-
-# -- what the gate compares with
-
-
-class Baseline:
-    """An earlier run's tries, by task.
-
-    Args:
-        path: its results file (``--intercode-baseline``).
-        warn: called with one line if the last line is truncated; that line is left out.
-        option: the option that names the file, for messages.
-
-    Raises:
-        ConfigurationError: it is not a results file of pytest-intercode, or has no graded episode.
-    """
-
-    def __init__(
-        self, path: Path, warn: Callable[[str], None], option: str = "--intercode-baseline"
-    ) -> None:
-        self.path = path
-        records = read_records(path, warn)
-        if not all(map(is_ours, records)):
-            raise ConfigurationError(
-                f"{option}={path}: has rows without an outcome, as InterCode writes "
-                "them; a file that --intercode-results wrote is needed"
-            )
-        self._solved: Mapping[TaskKey, list[bool]] = solved(counted_tries(records))
-        if not self._solved:
-            raise ConfigurationError(
-                f"{option}={path}: holds no graded episode; write one with --intercode-results"
-            )
-
-    def may_fail(self, task: Task, function: str) -> str | None:
-        """Return why a task may fail: the earlier run did not always solve it. None if it did.
-
-        Args:
-            task: the task.
-            function: the node id of the test function that is run with it.
-        """
-        return self._explain(task_key(task.env, task.suite, task.id, function))
-
-    def reason_to_fail(self, record: EpisodeRecord) -> str | None:
-        """Return the same for the task of an episode."""
-        return self._explain(key_of(record))
-
-    def _explain(self, key: TaskKey) -> str | None:
-        tries = self._solved.get(key, [])
-        if all(tries):
-            return None
-        return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"
-
-    def verdict(self, tries: Iterable[EpisodeRecord]) -> Verdict | None:
-        """Compare a run's tries; None if the two have no graded task in common."""
-        verdict = paired_test(self._solved, solved(tries))
-        return verdict if verdict.tasks else None
-
-    def unknown(self, tries: Iterable[EpisodeRecord]) -> int:
-        """Return how many tasks of a run the earlier one did not have."""
-        return len({key_of(record) for record in tries} - self._solved.keys())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_intercode.core.text import format_columns, one_line, pluralize
+from pytest_intercode.results.cell_comparison import ComparedCells
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, format_number, summarise
 
-__all__ = ["lines"]
+__all__ = ["cell_lines", "lines"]
 
 _MAX_SHOWN = 10  # tasks of each kind of change
 _MAX_NAMED = 5  # tasks that only one run has
@@ -28,8 +29,37 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
         compared: the comparison.
         everything: name every task that changed.
     """
+    return [
+        f"before: {_run(compared.before)}",
+        f"after:  {_run(compared.after)}",
+        *_body(compared, everything),
+    ]
+
+
+def cell_lines(compared: ComparedCells, *, everything: bool = False) -> list[str]:
+    """Return the same of two runs with several cells: of each cell, and then of the whole.
+
+    Args:
+        compared: the comparison.
+        everything: name every task that changed.
+    """
+    if compared.single is not None:
+        return lines(compared.single, everything=everything)
     output = [f"before: {_run(compared.before)}", f"after:  {_run(compared.after)}"]
-    output += _changes(compared.changes, everything)
+    for cell, comparison in compared.cells.items():
+        output += ["", one_line(f"== {cell} =="), *_body(comparison, everything)]
+    for title, cells in (
+        ("only before", compared.only_before),
+        ("only after", compared.only_after),
+    ):
+        if cells:
+            output += ["", one_line(f"cells {title}: {', '.join(map(str, cells))}")]
+    return [*output, "", one_line(compared.sentence)]
+
+
+def _body(compared: Compared, everything: bool) -> list[str]:
+    """Return what changed, the tables and the verdict, without the names of the runs."""
+    output = _changes(compared.changes, everything)
     ungraded = compared.before.ungraded, compared.after.ungraded
     if any(ungraded):
         output += [

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from pytest_intercode.core.rates import FailUnder, PassRule
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, pluralize
-from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.baseline import Baseline
+from pytest_intercode.results.cells import CONTROL, by_cell, cell_of
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import key_of
 
@@ -85,8 +86,10 @@ def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> li
     failures: list[str] = []
     broken: list[str] = []
     groups: dict[Hashable, list[EpisodeRecord]] = {}
+    several = len({cell_of(record) for record in tries}) > 1
     for record in tries:
-        if record.task.xfail is not None or (baseline and baseline.reason_to_fail(record)):
+        cell = cell_of(record) if several else None
+        if record.task.xfail is not None or (baseline and baseline.excuse(record, cell)):
             continue
         if record.outcome == "task-error":
             broken.append(str(key_of(record)))
@@ -119,8 +122,7 @@ def _failure(tests: Collection[str], one: str, several: str, details: str) -> Ju
 
 def _group_of(record: EpisodeRecord) -> Hashable:
     """Return what the tries of one test have in common."""
-    arguments = tuple(sorted(record.agent_arguments.items()))
-    return key_of(record), record.agent, arguments, record.task.treatment
+    return cell_of(record), key_of(record)
 
 
 def _describe_miss(group: Sequence[EpisodeRecord]) -> str:
@@ -154,29 +156,51 @@ def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
 
 def _judge_baseline(baseline: Baseline, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
     name = baseline.path.name
-    verdict = baseline.verdict(tries)
-    if verdict is None:
+    verdicts = baseline.verdicts(tries)
+    if not verdicts:
         yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
         return
-    unknown = baseline.unknown(tries)
-    verb = "is" if unknown == 1 else "are"
-    new = f" ({pluralize(unknown, 'task')} {verb} not in it)" if unknown else ""
-    line = f"compared with {name}{new}: {verdict.sentence}"
-    yield Judgement(verdict.kind != "regressed", line, compares=True)
+    facts = []
+    if unknown := baseline.unknown(tries):
+        verb = "is" if unknown == 1 else "are"
+        facts.append(f"{pluralize(unknown, 'task')} {verb} not in it")
+    if cells := baseline.unknown_cells(tries):
+        facts.append(
+            f"{first_names(map(str, cells))} {'is' if len(cells) == 1 else 'are'} not in it"
+        )
+    new = f" ({', '.join(facts)})" if facts else ""
+    has_one_cell = len(verdicts) == 1 and not cells
+    for cell, verdict in verdicts.items():
+        subject = "" if has_one_cell else f"{cell} "
+        line = f"{subject}compared with {name}{new}: {verdict.sentence}"
+        yield Judgement(verdict.kind != "regressed", line, compares=True)
+        new = ""  # it is said once
 
 
 def _judge_rate(required: FailUnder, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) < 2:
+        yield _judge_rate_of(required, tries, "")
+        return
+    # What is shipped has to reach the rate, and not the project without it.
+    treated = [cell for cell in tries_by_cell if cell.treatment != CONTROL]
+    for cell in treated or tries_by_cell:
+        yield _judge_rate_of(required, tries_by_cell[cell], f"{cell}: ")
+
+
+def _judge_rate_of(required: FailUnder, tries: Sequence[EpisodeRecord], subject: str) -> Judgement:
     summary = summarise(tries)
     if summary.rate is None or summary.rate_interval is None:
-        yield Judgement(False, "inconclusive: no episode was graded, so there is no rate")
-        return
+        return Judgement(
+            False, f"{subject}inconclusive: no episode was graded, so there is no rate"
+        )
     low, high = summary.rate_interval
     reached = low if required.lower else summary.rate
     quantity = "the rate's lower bound" if required.lower else "the rate"
     passed = reached >= required.rate
     verb = "reaches" if passed else "is under"
-    yield Judgement(
+    return Judgement(
         passed,
-        f"{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
+        f"{subject}{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
         f"({summary.solved} of {summary.graded} solved, 95 % interval {low:.1%} to {high:.1%})",
     )

@@ -1,7 +1,8 @@
 """Several results files as one: which record of a try counts. Pure: records in, records out.
 
 The records of all files are kept, in order. Of a try that is in one file more than once, as it was
-run again, the last record counts. Of a try that is in several files:
+run again, the last record counts. Tries of one task by two agents, or with two treatments, are two
+tries. Of a try that is in several files:
 
 - the very same record is kept once;
 - a record that was not graded gives way to one that was;
@@ -17,15 +18,16 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.cells import cell_of
 from pytest_intercode.results.format import shown_arguments
-from pytest_intercode.results.tries import TaskKey, counted_tries, key_of
+from pytest_intercode.results.tries import TryKey, counted_tries, key_of, try_key_of
 
 __all__ = ["Merged", "check_shards", "merge"]
 
@@ -67,10 +69,10 @@ def merge(files: _Files, *, last_counts: bool = False) -> Merged:
     Raises:
         ConfigurationError: files hold different episodes of the same try.
     """
-    tries: dict[tuple[TaskKey, int], list[_Placed]] = defaultdict(list)
+    tries: dict[TryKey, list[_Placed]] = defaultdict(list)
     for file, (_, records) in enumerate(files):
         for record in counted_tries(records):
-            tries[key_of(record), record.task.repeat].append(_Placed(file, record))
+            tries[try_key_of(record)].append(_Placed(file, record))
     # Records are known by their identity; one that counts may move behind those that give way.
     moved: dict[int, int] = {}
     dropped, superseded = set(), set()
@@ -105,14 +107,15 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
         ConfigurationError: they are of different runs.
     """
     first: dict[object, tuple[str, Path]] = {}
-    tries: dict[int, set[tuple[TaskKey, int]]] = defaultdict(set)
+    tries: dict[int, set[TryKey]] = defaultdict(set)
     items: dict[int, int] = {}
     shards = [record.shard for _, records in files for record in records if record.shard]
     # A shard names the options that were given; another one may have been given others.
     not_given = dict.fromkeys(itertools.chain.from_iterable(shard.options for shard in shards), "")
+    has_one_agent = not any(_has_several_agents(records) for _, records in files)
     for path, records in files:
         for record in records:
-            for option, value in _of_run(record, not_given).items():
+            for option, value in _of_run(record, not_given, has_one_agent).items():
                 first_value, first_path = first.setdefault(option, (value, path))
                 if first_value != value:
                     raise ConfigurationError(
@@ -120,7 +123,7 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
                         f"{value or 'not given'} here and {first_value or 'not given'} there"
                     )
             if record.shard is not None:
-                tries[record.shard.part].add((key_of(record), record.task.repeat))
+                tries[record.shard.part].add(try_key_of(record))
                 if record.shard.items is not None:
                     items[record.shard.part] = record.shard.items
     if not shards:
@@ -141,24 +144,35 @@ def check_shards(files: _Files) -> tuple[str, list[str]]:
     return problem, short
 
 
-def _of_run(record: EpisodeRecord, not_given: Mapping[str, str]) -> dict[str, str]:
+def _has_several_agents(records: Iterable[EpisodeRecord]) -> bool:
+    """Whether a shard is of a run of several agents, so that another shard may have others."""
+    return len({cell_of(record)._replace(treatment="") for record in records}) > 1
+
+
+def _of_run(
+    record: EpisodeRecord, not_given: Mapping[str, str], has_one_agent: bool
+) -> dict[str, str]:
     """Return what is the same in all shards of a run, by what the user calls it.
 
     Args:
         record: a record of a shard.
         not_given: all options that shards name, each with an empty value.
+        has_one_agent: the agent is the same in all of them, too.
     """
     shard = record.shard
     if shard is None:
         return {"the number of shards": ""}
     options = {**not_given, **shard.options}
-    return {
-        "the number of shards": str(shard.parts),
-        "the digest of --intercode-durations": shard.durations,
+    agent = {
         "--intercode-agent": record.agent,
         "--intercode-agent-arg": ", ".join(
             f"{name}={value}" for name, value in shown_arguments(record.agent_arguments).items()
         ),
+    }
+    return {
+        "the number of shards": str(shard.parts),
+        "the digest of --intercode-durations": shard.durations,
+        **(agent if has_one_agent and "agent" not in options else {}),
         "--intercode-profile": record.profile,
         **{f"--intercode-{name}": value for name, value in options.items()},
     }

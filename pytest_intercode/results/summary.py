@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.cells import group_by_cell, has_one_cell
 from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.results.tries import by_task, key_of
 from pytest_intercode.statistics.rates import (
@@ -52,7 +53,8 @@ class Summary:
         rate_interval: its 95 % interval, Wilson's, with tasks as clusters.
         reward: the mean reward.
         reward_interval: its 95 % interval, the bootstrap's, with tasks as clusters.
-        pass_at: pass@k, the mean over tasks, for k from 1 to the fewest graded tries of a task.
+        pass_at: pass@k, the mean over tasks, for k from 1 to the fewest graded tries of a task. A
+            task in two cells counts as two.
         pass_hat: pass^k, the same way.
         turns: the mean number of turns.
         seconds: the mean duration; None in InterCode's results, which do not hold any.
@@ -88,7 +90,13 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     solved = sum(record.succeeded for record in graded)
     costs = [record.usage.cost for record in tries if record.usage.cost is not None]
     outcomes = Counter(record.outcome for record in tries)
-    counts = Counter((len(task), sum(record.succeeded for record in task)) for task in tasks)
+    # Of a task in two cells, such as of two agents, pass@k is not about both together.
+    task_groups = tasks
+    if not has_one_cell(graded):
+        task_groups = [
+            tries_of_cell for task in tasks for tries_of_cell in group_by_cell(task).values()
+        ]
+    counts = Counter((len(task), sum(record.succeeded for record in task)) for task in task_groups)
     return Summary(
         tasks=len({key_of(record) for record in tries}),
         tries=len(tries),

@@ -1,13 +1,19 @@
-"""The tables at the end of a run, in lines of text and in Markdown. Pure: tries in, lines out."""
+"""The tables at the end of a run, in lines of text and in Markdown. Pure: tries in, lines out.
+
+A run with several cells, such as of two agents, has a table of its cells, one with a column for
+each of them, and says which of them differ.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import format_columns, markdown_text
+from pytest_intercode.core.text import format_columns, markdown_text, one_line
 from pytest_intercode.core.usage import UNSPENT
+from pytest_intercode.results.cell_tables import cell_labels, difference_lines, result_rows
+from pytest_intercode.results.cells import Cell, by_cell
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
@@ -33,10 +39,26 @@ _GROUPINGS: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 def table(tries: list[EpisodeRecord]) -> list[str]:
     """Return the table's lines: one for each environment, dataset and hardness, and a total.
 
+    With several cells there is a line for each of them instead, and then one for each task, or
+    each environment, dataset and hardness, with a column for each cell.
+
     Rates and means leave out episodes that failed by a fault of the task or of the infrastructure;
     they are named below.
     """
-    lines = format_columns(_rows(tries), labels=len(_LABELS))
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) > 1:
+        rows, label_count = _cell_rows(tries_by_cell)
+        results, result_label_count = result_rows(tries_by_cell)
+        lines = [
+            *format_columns(rows, labels=label_count),
+            "",
+            *format_columns(results, labels=result_label_count),
+            "",
+        ]
+        if compared := [one_line(line) for line in difference_lines(tries_by_cell)]:
+            lines += [*compared, ""]
+    else:
+        lines = format_columns(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
     verdicts = Counter(record.test_passed for record in tries if record.test_passed is not None)
@@ -52,10 +74,26 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
 
 
 def markdown(tries: list[EpisodeRecord]) -> list[str]:
-    """Return the same table in Markdown, as GitHub shows it in a job's summary."""
-    heading, *rows = _rows(tries)
-    rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
-    return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *rows)]
+    """Return the same tables in Markdown, as GitHub shows them in a job's summary."""
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) < 2:
+        return _markdown_table(_rows(tries), len(_LABELS))
+    lines = [
+        *_markdown_table(*_cell_rows(tries_by_cell)),
+        "",
+        *_markdown_table(*result_rows(tries_by_cell)),
+    ]
+    heading, *compared = difference_lines(tries_by_cell) or [""]
+    if heading:
+        lines += ["", markdown_text(heading), ""]
+        lines += [f"- {markdown_text(line.strip())}" for line in compared]
+    return lines
+
+
+def _markdown_table(rows: Sequence[Sequence[str]], label_count: int) -> list[str]:
+    heading, *body = rows
+    rule = ["---"] * label_count + ["---:"] * (len(heading) - label_count)
+    return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *body)]
 
 
 def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
@@ -64,29 +102,29 @@ def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
     With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
     likely all of k do.
     """
-    sections = [("all", "", summarise(tries))]
-    for grouping, values in summaries(tries).items():
-        sections += [(grouping, value, summary) for value, summary in values]
+    tries_by_cell = by_cell(tries)
+    sections = []
+    for cell, tries_of_cell in tries_by_cell.items():
+        label = str(cell) if len(tries_by_cell) > 1 else ""
+        sections.append((label, "all", "", summarise(tries_of_cell)))
+        for grouping, values in summaries(tries_of_cell).items():
+            sections += [(label, grouping, value, summary) for value, summary in values]
     max_k = max((max(summary.pass_at, default=1) for *_, summary in sections), default=1)
     shown_ks = sorted({1, max_k}) if max_k > 1 else []
-    heading = ["by", "value", "tasks", "tries", "rate", "95% interval"]
+    heading = ["cell", "by", "value", "tasks", "tries", "rate", "95% interval"]
     heading += [f"pass@{k}" for k in shown_ks] + [f"pass^{k}" for k in shown_ks if k > 1]
     heading += ["reward", "95% interval"]
     rows: list[Sequence[str]] = [heading]
-    for grouping, value, summary in sections:
-        row = [
-            grouping,
-            value,
-            str(summary.tasks),
-            str(summary.graded),
-            format_percent(summary.rate),
-        ]
+    for *labels, summary in sections:
+        row = [*labels, str(summary.tasks), str(summary.graded), format_percent(summary.rate)]
         row.append(_range(summary.rate_interval))
         row += [format_percent(summary.pass_at.get(k)) for k in shown_ks]
         row += [format_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
         row += [format_number(summary.reward), _range(summary.reward_interval, percent=False)]
         rows.append(row)
-    return format_columns(rows, labels=2)
+    if len(tries_by_cell) > 1:
+        return format_columns(rows, labels=3)
+    return format_columns([row[1:] for row in rows], labels=2)
 
 
 def summaries(tries: list[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
@@ -107,14 +145,33 @@ def _rows(tries: list[EpisodeRecord]) -> list[Sequence[str]]:
     rows = [_row(labels, parts[labels]) for labels in sorted(parts, key=_order)]
     if len(rows) > 1:
         rows.append(_row(("all", "", ""), tries))
+    return _without_empty_columns(
+        [(*_LABELS, *_NUMBERS, *_USAGE_COLUMNS), *rows], tries, len(_LABELS)
+    )
+
+
+def _cell_rows(
+    tries_by_cell: Mapping[Cell, list[EpisodeRecord]],
+) -> tuple[list[Sequence[str]], int]:
+    """Return a heading and a row for each cell, and how many columns are labels."""
+    label_headings, labels = cell_labels(list(tries_by_cell))
+    rows = [_row(tuple(labels[cell]), tries) for cell, tries in tries_by_cell.items()]
+    heading = (*label_headings, *_NUMBERS, *_USAGE_COLUMNS)
+    all_tries = [record for tries in tries_by_cell.values() for record in tries]
+    label_count = len(label_headings)
+    return _without_empty_columns([heading, *rows], all_tries, label_count), label_count
+
+
+def _without_empty_columns(
+    rows: Sequence[Sequence[str]], tries: Sequence[EpisodeRecord], label_count: int
+) -> list[Sequence[str]]:
+    """Return rows without usage that no agent reports, and without the one try of each task."""
     tokens, cost = _reports_usage(tries)
-    column_count = len(_LABELS) + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
+    column_count = label_count + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
     repeated = any(record.task.repeat > 1 for record in tries)
-    # The number of tries is left out where each task has one.
-    tries_column = len(_LABELS) + 1
+    tries_column = label_count + 1
     return [
-        (*row[: tries_column + repeated], *row[tries_column + 1 : column_count])
-        for row in [(*_LABELS, *_NUMBERS, *_USAGE_COLUMNS), *rows]
+        (*row[: tries_column + repeated], *row[tries_column + 1 : column_count]) for row in rows
     ]
 
 
@@ -154,7 +211,7 @@ def _by_gold_alone(tries: list[EpisodeRecord]) -> list[str]:
     return [f"by gold alone, without its alternatives: {solved} solved, {solved / len(graded):.1%}"]
 
 
-def _reports_usage(tries: list[EpisodeRecord]) -> tuple[bool, bool]:
+def _reports_usage(tries: Sequence[EpisodeRecord]) -> tuple[bool, bool]:
     return any(record.usage.tokens for record in tries), any(record.usage.cost for record in tries)
 
 

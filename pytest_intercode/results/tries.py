@@ -1,6 +1,7 @@
 """Which episodes of a run count, and of which task each is a try. Pure: records in, records out.
 
-A try is the record that counts of one episode: of those that were run again, the last.
+A try is the record that counts of one episode: of those that were run again, the last. Tries of one
+task in two cells, such as of two agents, are two tries.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.cells import Cell, cell_of, has_one_cell
 
 __all__ = [
     "TaskKey",
+    "TryKey",
     "by_task",
     "counted_tries",
     "in_order_of_items",
     "key_of",
     "solved",
     "task_key",
+    "try_key_of",
 ]
 
 _BUNDLED_TEST_SUFFIX = "::test_solves"
@@ -41,6 +45,20 @@ class TaskKey(NamedTuple):
         return f"{self.suite}/{self.task}" if self.suite else self.task
 
 
+class TryKey(NamedTuple):
+    """What is the same for all records of a try.
+
+    Attributes:
+        cell: the agent and the treatment.
+        task: the task.
+        repeat: which try at the task it is, from 1.
+    """
+
+    cell: Cell
+    task: TaskKey
+    repeat: int
+
+
 def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
     """Return the key of a task.
 
@@ -52,7 +70,10 @@ def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
     """
     function = node_id.partition("[")[0]
     user_defined = bool(function) and not function.endswith(_BUNDLED_TEST_SUFFIX)
-    return TaskKey(env, suite, f"{task} ({function})" if user_defined else task)
+    # A project test is its own task: the suite is its module, and the id its function, with the
+    # number of its run.
+    is_named = function == f"{suite}::{task.partition('[')[0].partition(' #')[0]}"
+    return TaskKey(env, suite, f"{task} ({function})" if user_defined and not is_named else task)
 
 
 def key_of(record: EpisodeRecord) -> TaskKey:
@@ -61,11 +82,18 @@ def key_of(record: EpisodeRecord) -> TaskKey:
     return task_key(task.env, task.suite or task.dataset, task.id, record.node_id)
 
 
+def try_key_of(record: EpisodeRecord) -> TryKey:
+    """Return the key of the try that an episode is a record of."""
+    return TryKey(cell_of(record), key_of(record), record.task.repeat)
+
+
 def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
     """Return the tries, in the order of the records that count."""
-    last: dict[tuple[TaskKey, int], EpisodeRecord] = {}
+    records = list(records)
+    one_cell = has_one_cell(records)
+    last: dict[tuple[object, ...], EpisodeRecord] = {}
     for record in records:
-        key = key_of(record), record.task.repeat
+        key = (key_of(record), record.task.repeat) if one_cell else try_key_of(record)
         last.pop(key, None)
         last[key] = record
     return list(last.values())
@@ -102,7 +130,7 @@ def _place(record: EpisodeRecord) -> float:
 
 
 def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]]:
-    """Return the tries of each task, in order of their numbers."""
+    """Return the tries of each task, in order of their numbers, those of all cells together."""
     tries_by_task: dict[TaskKey, list[EpisodeRecord]] = {}
     for record in tries:
         tries_by_task.setdefault(key_of(record), []).append(record)
@@ -113,6 +141,10 @@ def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]
 
 
 def solved(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[bool]]:
-    """Return, for each task with graded tries, whether each of these was solved."""
+    """Return, for each task with graded tries, whether each of these was solved.
+
+    Args:
+        tries: tries of one cell.
+    """
     graded = by_task(record for record in tries if record.graded)
     return {key: [record.succeeded for record in task] for key, task in graded.items()}

@@ -35,15 +35,16 @@ class LookAhead:
 
     Args:
         provider: returns where sandboxes come from.
-        upcoming: returns the tasks that come next, or None to leave what is expected as it is;
-            called on that thread.
+        upcoming: returns the tasks that come next, each with the provider or the view of it that
+            its sandboxes are from, or None to leave what is expected as it is; called on that
+            thread.
         profile: the profile that they are played under.
     """
 
     def __init__(
         self,
         provider: Callable[[], SandboxProvider],
-        upcoming: Callable[[], Iterable[Task] | None],
+        upcoming: Callable[[], Iterable[tuple[Task, SandboxProvider]] | None],
         profile: Profile,
     ) -> None:
         self._provider = provider
@@ -54,7 +55,7 @@ class LookAhead:
     def look(self, environment: Environment) -> None:
         """Start what comes next, if this environment has its sandboxes from the provider."""
         provider = self._provider()
-        if getattr(environment, "provider", None) is not provider:
+        if not provider.provides_for(environment):
             return
         if self._looking.acquire(blocking=False):
             try:

@@ -32,7 +32,9 @@ from pytest_intercode.rollouts.threads import ThreadsExecutor
 from pytest_intercode.system.forks import MakingProcess
 
 if TYPE_CHECKING:
+    from pytest_intercode.core.task import Task
     from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
+    from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["Playback"]
 
@@ -87,12 +89,13 @@ class Playback(Observer):
         self._tries = tries
         self._concurrency = concurrency
         self._buffer = buffer
-        self._look_ahead = LookAhead(
-            lambda: self._services.sandboxes,
-            # Once it is over: to expect nothing would take what another stream expects.
-            lambda: None if self.records.closed else tries.upcoming(),
-            profile,
-        )
+
+        def upcoming() -> list[tuple[Task, SandboxProvider]] | None:
+            if self.records.closed:  # to expect nothing would take what another stream expects
+                return None
+            return [(task, self._services.sandboxes) for task in tries.upcoming()]
+
+        self._look_ahead = LookAhead(lambda: self._services.sandboxes, upcoming, profile)
 
     # -- what the consumer asks
 

@@ -257,21 +257,26 @@ def fresh_agent(factory: AgentFactory, spec: RolloutSpec) -> Agent:
     return agent
 
 
-def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile: Profile) -> None:
+def expect_sandboxes(
+    sandboxes: SandboxProvider,
+    upcoming: Iterable[tuple[Task, SandboxProvider]],
+    profile: Profile,
+) -> None:
     """Have sandboxes started for the episodes of these tasks, as many as the pool holds.
 
     Args:
         sandboxes: the provider.
-        tasks: what will be played next, in order.
+        upcoming: what will be played next, in order: the task, and the provider or the view of it
+            that the agent has its sandboxes from.
         profile: the profile that it is played under.
     """
 
     def specs() -> Iterator[SandboxSpec]:
-        for task in tasks:
+        for task, view in upcoming:
             # Nobody waits for the image of a task that is yet to come.
             with contextlib.suppress(ImageNotReady):
                 with without_waiting(task.id):
-                    orders = environment_class(task.env, profile).sandboxes(task, sandboxes)
+                    orders = environment_class(task.env, profile).sandboxes(task, view)
                 yield from orders
 
     with contextlib.suppress(InfrastructureError):

@@ -28,7 +28,8 @@
 #   B NONCE SIZE    take on a builtin, the lister (see lister.c), before the agent acts
 #   L NONCE SIZE    have it answer a request
 exec 201>&2 2>/dev/null
-unset INTERCODE_SANDBOX # which an engine may have named us by
+path=$INTERCODE_PATH # what comes first on the shell's, and not on that of our own commands
+unset INTERCODE_SANDBOX INTERCODE_PATH # by the first of which an engine may have named us
 [ -z "$offline" ] || # the engine writes this file only for a container with a network
   printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
 set -m # else what is started here would ignore SIGINT
@@ -49,6 +50,7 @@ lower() { # by the lister, as the agent may have replaced a program that does it
 worker() {
   # Short of memory, the kernel shall end what the agent runs, and not us.
   echo 1000 >/proc/self/oom_score_adj
+  [ -z "$path" ] || export PATH="$path:$PATH"
   [ -z "$user" ] || as_user "$@"
   lower "$@"
 }

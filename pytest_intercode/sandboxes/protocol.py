@@ -15,6 +15,7 @@ __all__ = [
     "PYTHON_WORKER",
     "SCRATCH_SIZE",
     "SHELL_WORKER",
+    "SHIMS_FOLDER",
     "STAMP",
     "Changes",
     "Entry",
@@ -30,6 +31,11 @@ OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
 
 SCRATCH_SIZE = 1024**3
 """Bytes that a scratch folder may hold, where the sandbox's memory is not less."""
+
+SHIMS_FOLDER = "/opt/intercode/shims"
+"""Where a sandbox has programs that stand for others, if it has any. They are in ``bin``, which is
+first on the PATH of what acts there, as the variable ``INTERCODE_PATH`` says to the keeper, and not
+on that of our own commands."""
 
 HOST = "host"
 """The image of a sandbox that sees this machine's own programs; there is none, then."""

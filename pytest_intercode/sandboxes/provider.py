@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pytest_intercode.core.task import ImageSource
@@ -38,6 +40,18 @@ _LACKS = {
 }
 
 
+class _State:
+    """What changes of a provider; its views have the same."""
+
+    def __init__(self) -> None:
+        self.chosen: tuple[Backend, Choice] | None = None
+        self.ready: ReadyImages  # this and the pool are there once it has started
+        self.pool: Pool
+        self.started = False
+        self.closed = False
+        self.background: ThreadPoolExecutor | None = None
+
+
 class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
@@ -65,26 +79,22 @@ class SandboxProvider:
         self.settings = settings or SandboxSettings()
         self._progress = progress
         self._lock = threading.Lock()
-        self._chosen: tuple[Backend, Choice] | None = None
+        self._state = _State()
         self._choosing = threading.Lock()
-        self._ready: ReadyImages
         self._lines: deque[str] = deque()  # of images that are made in other threads
-        self._started = False
-        self._closed = False
         self._token = secrets.token_hex(8)
         self._shared: dict[str, Any] = {}
         self._shared_locks: dict[str, threading.RLock] = {}  # each is held while its value is made
-        self._background: ThreadPoolExecutor | None = None
-        # Guards these, for a moment. The other lock is held while the backend starts.
+        # Guards what is shared, for a moment. The other lock is held while the backend starts.
         self._sharing = threading.Lock()
         if self.settings.backend != AUTO:
             self._choose()
 
     def _choose(self) -> tuple[Backend, Choice]:
         with self._choosing:
-            if self._chosen is None:
-                self._chosen = choose(self.settings)
-            return self._chosen
+            if self._state.chosen is None:
+                self._state.chosen = choose(self.settings)
+            return self._state.chosen
 
     @property
     def backend(self) -> Backend:
@@ -106,26 +116,46 @@ class SandboxProvider:
         """Their folders in memory; see the settings."""
         return tuple(self.settings.scratch)
 
+    def with_folders(
+        self, readonly: Sequence[tuple[str, str]], scratch: Sequence[str]
+    ) -> SandboxProvider:
+        """Return a view of it, whose sandboxes of agents have other folders.
+
+        Backend, images, pool and what environments share are the same, and so is their end.
+
+        Args:
+            readonly: folders of this machine that they may read; see the settings.
+            scratch: their folders in memory.
+        """
+        view = copy.copy(self)  # all that changes is in objects that both have
+        view.settings = replace(self.settings, readonly=readonly, scratch=scratch)
+        return view
+
+    def provides_for(self, environment: object) -> bool:
+        """Whether an environment has its sandboxes from here, or from a view of it."""
+        provider = getattr(environment, "provider", None)
+        return isinstance(provider, SandboxProvider) and provider._state is self._state
+
     def _start(self) -> None:
         self._process.check()
-        if self._started:
+        if self._state.started:
             return
         with self._lock:
-            if self._started:
+            if self._state.started:
                 return
-            if self._closed:
+            if self._state.closed:
                 raise SandboxError(RUN_IS_OVER)
             settings, backend = self.settings, self.backend
             try:
                 backend.start(BackendEvents(self._report, self._report_building, self._drop))
                 slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
-                self._ready = ReadyImages(backend.images, self._lines, self._progress)
+                self._state.ready = ReadyImages(backend.images, self._lines, self._progress)
                 pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
-                self._pool = Pool(backend, pool_size, slots=slots)
+                self._state.pool = Pool(backend, pool_size, slots=slots)
             except BaseException:
                 backend.close()
                 raise
-            self._started = True
+            self._state.started = True
 
     def check(self, options: Mapping[str, str]) -> None:
         """See that the backend can have what the settings ask for.
@@ -176,21 +206,21 @@ class SandboxProvider:
             ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """
         self._start()
-        return self._ready.name(source)
+        return self._state.ready.name(source)
 
     def _report(self, line: str) -> None:
         if self._progress is not None:
             self._progress(line)
 
     def _drop(self, is_lost: Callable[[Sandbox], bool]) -> None:
-        if self._started:
-            self._pool.drop(is_lost)
+        if self._state.started:
+            self._state.pool.drop(is_lost)
 
     def _report_building(self, line: str) -> None:
         """Keep a line for a thread that waits for an image, as only that one may print."""
         self._lines.append(line)
-        if self._started:
-            self._ready.wake()
+        if self._state.started:
+            self._state.ready.wake()
 
     def pinned_image(self, name: str) -> str:
         """Return what names an image in its registry permanently (``NAME@sha256:...``), or nothing.
@@ -198,7 +228,7 @@ class SandboxProvider:
         Args:
             name: what :meth:`image` returned.
         """
-        return self.backend.images.pinned(name) if self._started else ""
+        return self.backend.images.pinned(name) if self._state.started else ""
 
     def identity(self, image: str) -> str:
         """Return what identifies the content of an image, as far as that is known.
@@ -217,19 +247,19 @@ class SandboxProvider:
         """
         coming = _until_error(specs)
         first = list(itertools.islice(coming, 1))
-        if first or self._started:  # what needs no sandbox needs no engine
+        if first or self._state.started:  # what needs no sandbox needs no engine
             self._start()
-            self._pool.expect(itertools.chain(first, coming))
+            self._state.pool.expect(itertools.chain(first, coming))
 
     @property
     def lacks(self) -> bool:
         """Whether it is time to say what will be asked for; see :meth:`expect`."""
-        return not self._started or self._pool.lacks
+        return not self._state.started or self._state.pool.lacks
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
         """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`."""
         self._start()
-        return self._pool.order(spec, urgent=urgent)
+        return self._state.pool.order(spec, urgent=urgent)
 
     def acquire(self, spec: SandboxSpec) -> Sandbox:
         """Return a fresh sandbox."""
@@ -241,12 +271,12 @@ class SandboxProvider:
         """Run work in a thread of its own, at once."""
         self._process.check()
         with self._sharing:
-            if self._closed:
+            if self._state.closed:
                 raise SandboxError(RUN_IS_OVER)
-            if self._background is None:
+            if self._state.background is None:
                 name = "intercode-gold"
-                self._background = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
-            return self._background.submit(work)
+                self._state.background = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
+            return self._state.background.submit(work)
 
     def share(self, name: str, make: Callable[[], Result]) -> Result:
         """Return what environments of one process share; ``close`` closes it, if it can be closed.
@@ -262,7 +292,7 @@ class SandboxProvider:
             if name not in self._shared:
                 value = make()
                 with self._sharing:
-                    closed = self._closed
+                    closed = self._state.closed
                     if not closed:
                         self._shared[name] = value
                 if closed:
@@ -278,17 +308,17 @@ class SandboxProvider:
         if not self._process.is_this:
             return
         with self._lock, self._sharing:
-            if self._closed:
+            if self._state.closed:
                 return
-            self._closed = True
-        if self._started:
-            self._ready.close()
-            self._pool.close()
-        if self._background is not None:
-            self._background.shutdown(wait=True, cancel_futures=True)
+            self._state.closed = True
+        if self._state.started:
+            self._state.ready.close()
+            self._state.pool.close()
+        if self._state.background is not None:
+            self._state.background.shutdown(wait=True, cancel_futures=True)
         for value in reversed(self._shared.values()):  # the last that was made is the first to go
             _close(value)
-        if self._started:
+        if self._state.started:
             self.backend.close()
 
 

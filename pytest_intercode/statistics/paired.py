@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, comb, fsum, lcm, sqrt
 from random import Random
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
+from pytest_intercode.statistics.corrections import holm
 from pytest_intercode.statistics.rates import Interval, quantile_of_normal
 
-__all__ = ["Kind", "Verdict", "fisher_exact", "mcnemar_exact", "paired_test", "sign_flip"]
+__all__ = [
+    *("Kind", "Verdict", "fisher_exact", "mcnemar_exact", "paired_test", "paired_tests"),
+    "sign_flip",
+]
 
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
 Key = TypeVar("Key")
@@ -25,6 +29,7 @@ _POWER = 0.8  # the share of runs in which a drop is to be found
 _MAX_ADDITIONS = 1_000_000  # that an exact distribution may take
 _DRAWS = 20_000  # of signs, where counting them all is more work
 _SEED = 0  # always the same draws
+_SYMMETRIC_WORDS: Mapping[Kind, str] = {"improved": "better", "regressed": "worse"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Verdict:
         kind: ``regressed`` or ``improved`` where the test is significant; else ``no difference``
             where the interval excludes the drop that was asked about, and ``too few samples``
             where it does not.
-        p: the test's p-value, two-sided.
+        p: the test's p-value, two-sided, without a correction.
         difference: the newer success rate minus the older, the mean over common tasks.
         interval: its confidence interval.
         tasks: how many tasks both runs have.
@@ -45,6 +50,10 @@ class Verdict:
         method: the test, in words.
         level: the p-value up to which a difference is significant.
         smallest: the drop that was asked about.
+        corrected: the p-value with Holm's correction, which decides; None for a single comparison.
+        comparisons: how many comparisons it is one of.
+        symmetric: neither side is the older one, so that ``no difference`` excludes a gain of
+            ``smallest``, too.
     """
 
     kind: Kind
@@ -58,20 +67,30 @@ class Verdict:
     method: str
     level: float = 0.05
     smallest: float = 0.10
+    corrected: float | None = None
+    comparisons: int = 1
+    symmetric: bool = False
+
+    @property
+    def word(self) -> str:
+        """The kind as a word; of two sides of which neither is older, ``better`` or ``worse``."""
+        return _SYMMETRIC_WORDS.get(self.kind, self.kind) if self.symmetric else self.kind
 
     @property
     def sentence(self) -> str:
         """The verdict for people, in one line."""
         if self.tasks == 0:
-            return "too few samples: no task has a graded try in both runs"
+            sides = "both" if self.symmetric else "both runs"
+            return f"too few samples: no task has a graded try in {sides}"
         low, high = self.interval
         tasks = "1 common task" if self.tasks == 1 else f"{self.tasks} common tasks"
         numbers = (
             f"{_points(self.difference)} points ({100 * (1 - self.level):.4g}% interval "
             f"{_points(low)} to {_points(high)}) over {tasks}, {self.lost} worse and "
-            f"{self.won} better, p {_p(self.p)}, {self.method}"
+            f"{self.won} better, p {_p(self.p)}{self._correction}, {self.method}"
         )
-        drop = f"a drop of {100 * self.smallest:.4g} points"
+        noun = "difference" if self.symmetric else "drop"
+        drop = f"a {noun} of {100 * self.smallest:.4g} points"
         if self.kind == "no difference":
             return f"no difference: {drop} is excluded; {numbers}"
         if self.kind == "too few samples":
@@ -79,7 +98,13 @@ class Verdict:
                 f"too few samples: {drop} is not excluded; about {self.needed} tasks are needed; "
                 f"{numbers}"
             )
-        return f"{self.kind}: {numbers}"
+        return f"{self.word}: {numbers}"
+
+    @property
+    def _correction(self) -> str:
+        if self.corrected is None:
+            return ""
+        return f" ({_p(self.corrected)} by Holm's correction)"
 
 
 def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:
@@ -196,31 +221,115 @@ def paired_test(
     Raises:
         ValueError: the level or the drop is not between 0 and 1.
     """
+    return paired_tests([(before, after)], level=level, smallest=smallest)[0]
+
+
+def paired_tests(
+    pairs: Sequence[tuple[Mapping[Key, Sequence[bool]], Mapping[Key, Sequence[bool]]]],
+    *,
+    level: float = 0.05,
+    smallest: float = 0.10,
+    symmetric: bool = False,
+) -> list[Verdict]:
+    """Make several comparisons, each task by task, with Holm's correction for their number.
+
+    A pair without a common task is not compared, and does not count.
+
+    Args:
+        pairs: for each comparison the two sides, as for :func:`paired_test`.
+        level: the p-value, with the correction, up to which a difference is significant.
+        smallest: the difference of the success rate that matters, as a share.
+        symmetric: neither side is the older one: see :class:`Verdict`.
+
+    Raises:
+        ValueError: the level or the difference is not between 0 and 1.
+    """
     for name, value in (("level", level), ("smallest", smallest)):
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value}, and has to be between 0 and 1")
+    measured = [_measure(*pair) for pair in pairs]
+    compared = [pair for pair in measured if pair.changes]
+    if len(compared) < 2:
+        return [_decide(pair, None, 1, level, smallest, symmetric) for pair in measured]
+    corrected = iter(holm([pair.p for pair in compared]))
+    return [
+        _decide(
+            pair,
+            next(corrected) if pair.changes else None,
+            len(compared),
+            level,
+            smallest,
+            symmetric,
+        )
+        for pair in measured
+    ]
+
+
+class _Measured(NamedTuple):
+    """The common tasks of two sides: the change of each, and the test of all."""
+
+    changes: list[Fraction]
+    p: float
+    method: str
+
+
+def _measure(
+    before: Mapping[Key, Sequence[bool]], after: Mapping[Key, Sequence[bool]]
+) -> _Measured:
     common = [key for key, tries in before.items() if tries and after.get(key)]
     changes = [_share(after[key]) - _share(before[key]) for key in common]
-    losses, wins = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
     if all(len(before[key]) == 1 == len(after[key]) for key in common):
-        p, method = mcnemar_exact(losses, wins), "McNemar's exact test"
-    else:
-        p, exact = sign_flip(changes)
-        method = "paired permutation test" + ("" if exact else f" ({_DRAWS:,} draws)")
-    tasks = len(common)
+        losses, wins = sum(change < 0 for change in changes), sum(change > 0 for change in changes)
+        return _Measured(changes, mcnemar_exact(losses, wins), "McNemar's exact test")
+    p, exact = sign_flip(changes)
+    method = "paired permutation test" + ("" if exact else f" ({_DRAWS:,} draws)")
+    return _Measured(changes, p, method)
+
+
+def _decide(
+    measured: _Measured,
+    corrected: float | None,
+    comparisons: int,
+    level: float,
+    smallest: float,
+    symmetric: bool,
+) -> Verdict:
+    changes, p, method = measured
+    tasks = len(changes)
     difference = float(sum(changes) / tasks) if tasks else 0.0
     interval, spread = _interval([float(change) for change in changes], level)
+    excludes_drop = interval.low > -smallest and (interval.high < smallest or not symmetric)
     kind: Kind
     tasks_needed = None
-    if p <= level and difference != 0:
+    if (p if corrected is None else corrected) <= level and difference != 0:
         kind = "regressed" if difference < 0 else "improved"
-    elif tasks and interval.low > -smallest:
+    elif tasks and excludes_drop:
         kind = "no difference"
     else:
         kind = "too few samples"
-        tasks_needed = _tasks_needed(tasks, difference, spread, level, smallest)
+        # The smallest p-value of several has to reach a part of the level.
+        tasks_needed = _tasks_needed(
+            tasks,
+            -abs(difference) if symmetric else difference,
+            spread,
+            level / comparisons,
+            smallest,
+        )
     return Verdict(
-        kind, p, difference, interval, tasks, losses, wins, tasks_needed, method, level, smallest
+        kind,
+        p,
+        difference,
+        interval,
+        tasks,
+        lost=sum(change < 0 for change in changes),
+        won=sum(change > 0 for change in changes),
+        needed=tasks_needed,
+        method=method,
+        level=level,
+        smallest=smallest,
+        corrected=corrected,
+        comparisons=comparisons,
+        symmetric=symmetric,
     )
 
 

@@ -26,10 +26,15 @@ BLOCKS = {
     )
 }
 ONE_JOB = BLOCKS[".github/workflows/agent-tests.yml"]
-SHARDED = (DOCS / "workflows" / "agent-tests.yml").read_text(encoding="utf-8")
+SHARDED, PROJECT_TESTS, NIGHTLY = (
+    (DOCS / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
+    for name in ("agent-tests", "project-tests", "nightly")
+)
 WORKFLOWS = {
     "one job": ONE_JOB,
     "many jobs": SHARDED,
+    "project tests": PROJECT_TESTS,
+    "nightly": NIGHTLY,
     "docker": yaml.safe_dump(
         {
             "on": ["push"],
@@ -65,25 +70,27 @@ def test_it_is_a_workflow(name: str) -> None:
         for step in job["steps"]:
             assert set(step) <= {"name", "id", "if", "uses", "with", "env", "run"}
             assert ("uses" in step) != ("run" in step)
-            assert re.fullmatch(r"actions/[a-z-]+@v\d+", step.get("uses", "actions/x@v1"))
+            assert re.fullmatch(r"actions/[a-z/-]+@v\d+", step.get("uses", "actions/x@v1"))
+            assert "${{" not in step.get("run", "")
             assert set(re.findall(r"steps\.(\w+)\.", str(step))) <= ids
             if "run" in step:
                 assert step["name"]
                 subprocess.run(["bash", "-nc", filled(step["run"], {})], check=True)
     for expression in re.findall(r"\$\{\{(.*?)\}\}", WORKFLOWS[name]):
-        known = r"(matrix\.shard|strategy\.job-total|github\.ref|secrets\.[A-Z_]+|steps\..*|"
-        known += r"!cancelled\(\).*|hashFiles\(.*\))"
+        known = r"(matrix\.(shard|agent)|strategy\.job-total|github\.(ref|run_id|token)|"
+        known += r"secrets\.[A-Z_]+|steps\..*|!cancelled\(\).*|hashFiles\(.*\)|"
+        known += r"github\.event_name == '(push|pull_request)')"
         assert re.fullmatch(known, expression.strip()), expression
 
 
 def test_every_option_and_command_is_known(pytester: pytest.Pytester) -> None:
     known = pytester.runpytest("--help").stdout.str()
-    for option in set(re.findall(r"--intercode-[a-z-]+", TEXT + SHARDED)):
+    for option in set(re.findall(r"--intercode-[a-z-]+", TEXT + "".join(WORKFLOWS.values()))):
         assert f"{option}=" in known or f"{option} " in known or f"{option}\n" in known, option
     told = subprocess.run(
         [sys.executable, "-m", "pytest_intercode", "--help"], capture_output=True, text=True
     ).stdout
-    for command in set(re.findall(r"pytest-intercode (merge|view|compare)\b", TEXT + SHARDED)):
+    for command in set(re.findall(r"pytest-intercode (merge|view|compare|comment)\b", TEXT)):
         assert re.search(rf"^ +{command} ", told, re.MULTILINE), f"no command {command}: {told}"
 
 
@@ -120,6 +127,7 @@ class Runner:
         self._environment = {
             **os.environ,
             "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "GITHUB_OUTPUT": str(folder / "output"),
             "GITHUB_STEP_SUMMARY": str(self.summary),
             "CALLS": str(self.calls),
             "CI": "true",
@@ -141,10 +149,13 @@ class Runner:
         self, job: Any, workspace: Path, values: dict[str, str], shell: dict[str, str]
     ) -> bool:
         passed = True
+        output = Path(self._environment["GITHUB_OUTPUT"])
         for step in job["steps"]:
+            output.write_text("")
             if not passed and "cancelled" not in step.get("if", ""):
                 continue
             with_ = {k: filled(str(v), values) for k, v in step.get("with", {}).items()}
+            variables = {k: filled(str(v), values) for k, v in step.get("env", {}).items()}
             used = step.get("uses", "").partition("@")[0]
             if used == "actions/checkout":
                 shutil.copytree(self._project, workspace)
@@ -162,12 +173,14 @@ class Runner:
                 ran = subprocess.run(
                     [*BASH, filled(step["run"], values)],
                     cwd=workspace,
-                    env={**self._environment, **shell, **step.get("env", {})},
+                    env={**self._environment, **shell, **variables},
                     capture_output=True,
                     text=True,
                 )
                 self.said += f"== {step['name']}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
                 passed = passed and ran.returncode == 0
+                for name, value in re.findall(r"^(\w+)=(.*)$", output.read_text(), re.MULTILINE):
+                    values[f"steps.{step['id']}.outputs.{name}"] = value
         return passed
 
 
@@ -293,6 +306,44 @@ def test_an_agent_that_got_worse_fails_the_last_job(runner: Runner) -> None:
     assert WORSE.startswith("regressed: ")
     assert WORSE in runner.summary.read_text()
     assert (runner.artefacts / "report" / "report.html").is_file()  # all the same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["hello", "hallo"])
+def test_project_tests(
+    tmp_path: Path, quick_sandbox: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comment stands in the summary, as there is no pull request; then the job fails or not."""
+    if quick_sandbox != "--intercode-sandbox=bubblewrap":
+        pytest.skip("the workflows take bubblewrap, which makes no sandboxes here")
+    folder = tmp_path / "project"
+    tests = folder / "tests" / "agents"
+    tests.mkdir(parents=True)
+    (tests / "test_rules.py").write_text(
+        "def test_greets(intercode_project):\n"
+        "    run = intercode_project.run('Write hello.')\n"
+        "    assert run.created('hello')\n"
+    )
+    (folder / "pytest.ini").write_text("[pytest]\nintercode_agent = my_agent.py:Agent\n")
+    (folder / "my_agent.py").write_text(
+        "class Agent:\n"
+        "    def reset(self, task):\n"
+        f"        self.plan = ['touch {word}', 'submit']\n\n"
+        "    def act(self, observation):\n"
+        "        return self.plan.pop(0)\n"
+    )
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+    for name in ("GITHUB_REPOSITORY", "GITHUB_EVENT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    runner = Runner(folder, tmp_path / "runner")
+    done = runner.run(read(PROJECT_TESTS))
+    print(runner.said)  # shown where the test fails
+    assert done == {"agents": word == "hello"}
+    files = {path.name for path in (runner.artefacts / "agents").iterdir()}
+    assert files == {"agents.jsonl", "agents.html", "agents.xml"}
+    summary = runner.summary.read_text()
+    assert f"### {int(word == 'hello')} of 1 solved" in summary
+    assert "The comment is not posted, and stands here: " in summary
 
 
 @pytest.mark.slow

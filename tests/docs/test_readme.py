@@ -48,8 +48,9 @@ def test_its_configuration_file_is_read(pytester: pytest.Pytester) -> None:
     [block] = re.findall(r"^```toml pyproject.toml\n(.*?)^```$", README, re.M | re.S)
     pytester.makepyprojecttoml(block)
     settings = Settings.of(pytester.parseconfig("--strict-config"))
-    assert settings.agent == "my_agent.py:Agent"
-    assert settings.agent_arguments == {"model": "MODEL", "temperature": "0"}
+    [agent] = settings.agents
+    assert (agent.name, agent.label) == ("my_agent.py:Agent", "Agent")
+    assert agent.arguments == {"model": "MODEL", "temperature": "0"}
     assert (settings.concurrency, settings.timeout, settings.network) == (8, 120.0, False)
 
 

@@ -38,7 +38,7 @@ def way() -> str:
 def sql_provider(way: str) -> Iterator[SandboxProvider]:
     provider = SandboxProvider()
     yield provider
-    assert not provider._started  # nothing here may have started the Docker engine
+    assert not provider._state.started  # nothing here may have started the Docker engine
     provider.close()
 
 

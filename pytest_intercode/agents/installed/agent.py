@@ -8,6 +8,7 @@ through the gateway.
 
 from __future__ import annotations
 
+import posixpath
 import secrets
 import shlex
 import shutil
@@ -39,6 +40,7 @@ from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
+from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.private_folder import PrivateFolder
 
@@ -61,11 +63,14 @@ _TEMPLATE = "template"  # the argument that every recipe has
 _MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
 _MAX_MESSAGE_CHARACTERS = 400  # of it in the message of an error
 
-# Run by a shell in the task's directory. Its last output is the program's.
+# Run by a shell in the task's directory. Its last output is the program's. What else it runs is not
+# the agent's doing, so none of it is a shim, which may be first on PATH.
 _SCRIPT = """\
+shims={shims}/bin:
+case $PATH in "$shims"*) PATH=${{PATH#"$shims"}} ;; *) shims= ;; esac
 mkdir -p {home}/tmp || exit {status}
 {start_forwarder}
-{variables} {words} </dev/null >{home}/.output 2>&1
+PATH=$shims{node}$PATH {variables} {words} </dev/null >{home}/.output 2>&1
 status=$?
 {end_forwarder}
 case $status in {not_started}) {describe} >>{home}/.output ;; esac
@@ -124,6 +129,7 @@ def make_factory(
         readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
         scratch=(_HOME,),
         needs_shell=True,
+        programs=frozenset((posixpath.basename(program), *_find_bare_name(recipe.command[0]))),
     )
 
 
@@ -149,6 +155,11 @@ def read_recipe(
         raise AgentLoadError(f"{option}: --intercode-agent-arg {missing[0]}=... is needed")
     recipe_values = {key: str(value) for key, value in values.items()}
     return short_name, recipe, recipe_folder, recipe_values, template
+
+
+def _find_bare_name(word: str) -> list[str]:
+    """Return the word of a command line if it is a program that is looked for on PATH."""
+    return [] if "/" in word or "{" in word else [word]
 
 
 def _report(line: str) -> None:
@@ -278,11 +289,11 @@ class _Episode:
         variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
         variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
         command = [fill(word, values) for word in self.recipe.command]
-        node = [f"PATH={BUNDLE_FOLDER}/node/bin:$PATH"] if self.recipe.node else []
         start = _START_FORWARDER.format(
             gateway=_GATEWAY_FOLDER, socket=socket, port=port, status=_CANNOT_RUN
         )
         script = _SCRIPT.format(
+            shims=SHIMS_FOLDER,
             home=_HOME,
             start_forwarder=start if socket else "",
             end_forwarder=_END_FORWARDER if socket else "",
@@ -290,9 +301,8 @@ class _Episode:
             not_started="|".join(map(str, _NOT_STARTED)),
             describe=":" if self.platform is None else _DESCRIBE.format(platform=self.platform),
             max_bytes=_MAX_OUTPUT_BYTES,
-            variables=" ".join(
-                [*node, *(f"{key}={shlex.quote(value)}" for key, value in variables.items())]
-            ),
+            node=f"{BUNDLE_FOLDER}/node/bin:" if self.recipe.node else "",
+            variables=" ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items()),
             words=shlex.join(command),
         )
         staged = self.shared.make_folder()
@@ -348,5 +358,5 @@ class _Episode:
         """Return what is graded instead of the last output."""
         if not kind_of(task.env).reads_answer:
             return ""
-        status, output = env.exec(f"cat {_ANSWER} 2>/dev/null")
+        status, output = env.exec(f"command -p cat {_ANSWER} 2>/dev/null")  # not a shim
         return output if status == 0 else final_message(session.exchanges)

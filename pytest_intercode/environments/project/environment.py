@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
@@ -105,17 +105,43 @@ class ProjectState:
         )
 
 
+class ProgramRecorder(Protocol):
+    """Answers for programs in the agent's sandbox, or records their calls."""
+
+    @property
+    def readonly(self) -> tuple[tuple[str, str], ...]:
+        """Folders that the sandbox needs, as ``SandboxSpec.readonly`` takes them."""
+
+    def open(self, sandbox: Sandbox) -> None:
+        """Have the programs of a fresh sandbox answered for; the last one's calls are forgotten."""
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+
+
 class ProjectEnvironment(ShellEnvironment):
-    """A shell as it is, in the copy of a project."""
+    """A shell as it is, in the copy of a project.
+
+    Attributes:
+        state: what the agent left; empty until the episode is over.
+        message: what the agent said at the end.
+    """
 
     name = "project"
     profile: Profile = "strict"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._recorder: ProgramRecorder | None = None
         self.state = ProjectState()
-        self.message = ""  # what the agent said at the end
+        self.message = ""
         self._changes: Changes | None = None
+
+    def equip(self, recorder: ProgramRecorder) -> None:
+        """Have a recorder in each sandbox of the agent's; before the first reset."""
+        self._recorder = recorder
+        folders = (*self.provider.readonly, *recorder.readonly)
+        self.provider = self.provider.with_folders(folders, self.provider.scratch)
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox."""
@@ -125,6 +151,8 @@ class ProjectEnvironment(ShellEnvironment):
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
         super().prepare(sandbox, task)
+        if self._recorder is not None:
+            self._recorder.open(sandbox)
         try:
             sandbox.mark()
         except UngradableState as error:
@@ -147,6 +175,12 @@ class ProjectEnvironment(ShellEnvironment):
         except UngradableState as error:
             self.state = ProjectState(unread=str(error))
         return Reward(0.0)
+
+    def stop(self) -> None:
+        """End the agent's sandbox, and what is recorded of it."""
+        if self._recorder is not None:
+            self._recorder.close()
+        super().stop()
 
     def end_state(self) -> dict[str, Any]:
         """Return what the agent left, and what it said at the end."""

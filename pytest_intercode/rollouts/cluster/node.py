@@ -385,10 +385,11 @@ class Node(Observer):
         """Notify the driver, and have sandboxes started for a rollout like this one."""
         self._note_turns(0)
         provider = self._provider
-        if getattr(environment, "provider", None) is provider:
-            tasks = [handle.spec.task]
+        if provider.provides_for(environment):
+            upcoming = [(handle.spec.task, provider)]
             with contextlib.suppress(InfrastructureError):  # the run is over
-                provider.background(partial(expect_sandboxes, provider, tasks, handle.spec.profile))
+                expect = partial(expect_sandboxes, provider, upcoming, handle.spec.profile)
+                provider.background(expect)
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Answer with the record."""

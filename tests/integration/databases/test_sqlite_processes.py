@@ -175,7 +175,7 @@ def test_what_python_3_10_lacks_is_not_needed(
             assert reward_of(environment, gold) == 1.0
             environment.close()
     provider.close()
-    assert not provider._started
+    assert not provider._state.started
 
 
 CLIENT = """

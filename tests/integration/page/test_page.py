@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.page import write
+from pytest_intercode.results.cells import Cell
+from pytest_intercode.results.comment import Links
 from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tries import key_of
 from tests.support import page_rows
 from tests.support.browser import Browser, chromium
 
@@ -78,6 +82,26 @@ def open_in_dialog(browser: Browser, *keys: str) -> None:
     browser.wait(f"{DIALOG}.open")
 
 
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of two agents with and without a skill; and its page next to one without a cell."""
+    folder = tmp_path_factory.mktemp("page")
+    before = [
+        replace(record, agent=agent, task=replace(record.task, treatment=treatment))
+        for seed, agent in enumerate(("codex", "claude"))
+        for skill, treatment in ((0.2, "control"), (1.4, "skill"))
+        for record in map(from_row, page_rows.run(20, seed=seed, skill=skill, repeats=2))
+    ]
+    after = [
+        replace(record, outcome="failed") if record.agent == "claude" else record
+        for record in before
+        if (record.agent, record.task.treatment) != ("codex", "control")
+    ]
+    write(before, folder / "one.html", "One")
+    write(before, folder / "two.html", "Two", other=after, names=("old", "new"))
+    return folder / "one.html", folder / "two.html"
+
+
 # -- ten thousand episodes
 
 
@@ -109,6 +133,82 @@ def test_the_table_shows_what_is_scrolled_to(browser: Browser, large: Path) -> N
         ".getAttribute('aria-activedescendant')).textContent"
     )
     assert active.startswith("ctf-09999")
+
+
+# -- several cells
+
+HEADS = "[...document.querySelectorAll('#head th')].map(head => head.textContent)"
+
+
+def choose(browser: Browser, name: str, value: str) -> None:
+    browser.evaluate(
+        f"document.getElementById('choose-{name}').value = '{value}';"
+        f"document.getElementById('choose-{name}').dispatchEvent(new Event('change'))"
+    )
+
+
+def test_cells_are_columns_and_can_be_filtered(browser: Browser, cells: tuple[Path, Path]) -> None:
+    browser.open(cells[0])
+    names = ["codex-control", "codex-skill", "claude-control", "claude-skill"]
+    assert [head for head in browser.evaluate(HEADS) if "-" in head] == names
+    assert browser.evaluate(COUNT) == "20 tasks"
+    differences = "[...document.querySelectorAll('.cells .change')].map(node => node.textContent)"
+    assert browser.evaluate(differences)[:2] == ["better", "better"]
+    choose(browser, "agent", "claude")
+    choose(browser, "treatment", "skill")
+    assert [head for head in browser.evaluate(HEADS) if "-" in head] == ["claude-skill"]
+    chips = "[...document.querySelectorAll('.chip[data-kind=outcome] .count')]"
+    assert browser.evaluate(f"{chips}[0].textContent") == "20"  # solved by that cell
+    browser.wait("/agent=claude&treatment=skill/.test(location.hash)")
+
+
+def test_a_trajectory_offers_the_tries_of_all_cells(
+    browser: Browser, cells: tuple[Path, Path]
+) -> None:
+    browser.open(cells[0])
+    open_in_dialog(browser)
+    groups = f"[...{DIALOG}.querySelectorAll('.tries')].map(group => group.textContent)"
+    assert [text.split("1")[0] for text in browser.evaluate(groups)] == [
+        *("codex-control", "codex-skill", "claude-control", "claude-skill")
+    ]
+    browser.evaluate(
+        f"{DIALOG}.querySelectorAll('.tries')[3].querySelectorAll('button')[1].click()"
+    )
+    browser.wait("/try=2&cell=claude-skill/.test(location.hash)")
+    pressed = f"[...{DIALOG}.querySelectorAll('[aria-pressed=true]')].length"
+    assert browser.evaluate(pressed) == 1
+    browser.wait(f"{DIALOG}.querySelector('.facts-of').textContent.includes('solved')")
+
+
+def test_two_runs_have_a_row_for_each_task_and_cell(
+    browser: Browser, cells: tuple[Path, Path]
+) -> None:
+    browser.open(cells[1])
+    assert browser.evaluate(COUNT) == "80 rows"
+    verdict = browser.evaluate("document.querySelector('.verdict').textContent")
+    assert verdict.startswith("regressed of 3 cells, with Holm's correction")
+    choose(browser, "agent", "codex")
+    choose(browser, "treatment", "control")
+    assert browser.evaluate(COUNT) == "20 of 80 rows"
+    only = "[...document.querySelectorAll('#body .change')].map(node => node.textContent)"
+    assert set(browser.evaluate(only)) == {"only before"}
+    open_in_dialog(browser)
+    assert "not played in this run" in browser.evaluate(f"{DIALOG}.textContent")
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_link_of_a_comment_names_task_and_cell(
+    browser: Browser, cells: tuple[Path, Path], page: int
+) -> None:
+    """It does not depend on whether the page is of one run, or of two."""
+    key = key_of(from_row(page_rows.run(20)[0]))
+    links = Links(page="https://pages.example/report.html")
+    address = links.task(key, Cell("claude", "skill"))
+    browser.open(cells[page], address.removeprefix(links.page))
+    browser.wait(f"{DIALOG}.open")
+    text = browser.evaluate(f"{DIALOG}.textContent")
+    assert key.task in text
+    assert re.search("claude-?skill", text)
 
 
 # -- a thousand

@@ -141,9 +141,9 @@ def test_what_an_item_is_to_do_is_written_down_once(
     specs: list[str] = []
     spec = Composition.spec
 
-    def counted(self: Composition, task: Task, node_id: str = "") -> RolloutSpec:
+    def counted(self: Composition, task: Task, *arguments: Any) -> RolloutSpec:
         specs.append(task.id)
-        return spec(self, task, node_id)
+        return spec(self, task, *arguments)
 
     monkeypatch.setattr(Composition, "spec", counted)
     project.makeconftest(

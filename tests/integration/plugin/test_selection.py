@@ -351,7 +351,7 @@ def test_two_suite_files(pytester: pytest.Pytester, small_suite: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "ini", "of"),
     [
-        ("--intercode-agent=oracle", "intercode_agent = oracle", lambda s: s.agent),
+        ("--intercode-agent=oracle", "intercode_agent = oracle", lambda s: s.agents),
         (
             "--intercode-agent-arg=key=value",
             "intercode_agent_arg = key=value",

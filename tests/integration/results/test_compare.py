@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.results.files import to_text
+from tests.support.cell_records import tries_of
 
 _SUITE = "env: bash\ntasks:\n" + "".join(
     f"  - {{id: print-{n}, query: Print {n}., gold: echo {n}}}\n" for n in range(12)
@@ -105,6 +107,27 @@ def test_nothing_in_common_does_not_pass_a_gate(
     assert main(arguments) == 0
     assert main([*arguments, "--fail-on-regression"]) == 1
     assert "no task has a graded try in both runs" in capsys.readouterr().out
+
+
+def test_one_of_several_agents_got_worse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = [f"t{number}" for number in range(10)]
+    for name, claude in (("before", tasks), ("after", [])):
+        lost = [task for task in tasks if task not in claude]
+        records = [*tries_of(tasks), *tries_of(claude, lost, agent="claude")]
+        (tmp_path / f"{name}.jsonl").write_text(to_text(records), encoding="utf-8")
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+    output = tmp_path / "out.json"
+    assert main(["compare", *files, "--fail-on-regression", f"--output={output}"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("==")] == ["== codex ==", "== claude =="]
+    assert lines[-2].startswith(
+        "regressed: of 2 cells, with Holm's correction: 1 regressed (claude)"
+    )
+    data = json.loads(output.read_text(encoding="utf-8"))
+    assert [cell["verdict"]["kind"] for cell in data["cells"]] == ["too few samples", "regressed"]
+    assert main(["compare", *reversed(files), "--fail-on-regression"]) == 0
 
 
 @pytest.mark.parametrize(

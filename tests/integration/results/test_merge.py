@@ -136,3 +136,17 @@ def test_the_last_file_may_count() -> None:
     a, b = _file("a.jsonl", _row("t")), _file("b.jsonl", _row("t", "failed"))
     assert main(["merge", "--last", "out.jsonl", a, b]) == 0
     assert [row.get("superseded") for row in results(Path("out.jsonl"))] == [True, None]
+
+
+def test_jobs_of_two_agents_merge_into_two_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    one = _file("one.jsonl", _row("a", agent="codex"), _row("b", "failed", agent="codex"))
+    two = _file("two.jsonl", _row("a", "failed", agent="claude"), _row("b", agent="claude"))
+    assert main(["merge", "out.jsonl", one, two]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines() == [
+        "out.jsonl: 4 rows, 4 tries of 2 tasks",
+        "  2 from one.jsonl",
+        "  2 from two.jsonl",
+        "2 cells: codex, claude",
+    ]

@@ -190,6 +190,19 @@ def test_files_are_named_by_tasks_and_leave_the_folder_never(tmp_path: Path) -> 
     assert all(name[0].isalnum() or name[0] in "_[" for name in names)
 
 
+def test_every_cell_has_a_file_for_its_try(tmp_path: Path) -> None:
+    rows = [
+        row(task_id="a", agent=agent, agent_arguments={}, treatment=treatment)
+        for agent, treatment in (("codex", "control"), ("codex", "skill"), ("claude", "control"))
+    ]
+    export(write(tmp_path / "r.jsonl", *rows), "atif", tmp_path / "out")
+    names = {"a-codex-control.json", "a-codex-skill.json", "a-claude-control.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    documents = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
+    assert len({document["session_id"] for document in documents}) == 3
+    assert {document["extra"]["treatment"] for document in documents} == {"control", "skill"}
+
+
 # -- chat messages
 
 

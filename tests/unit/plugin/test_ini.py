@@ -46,6 +46,7 @@ FORMATS = [
 ]
 # What is a value of an option that takes neither any text nor a folder.
 SAMPLES: dict[str, Any] = {
+    "agent": ["react:model=x,seed=1", "command:python agent.py --names a,b"],
     "agent-arg": ["model=x", "greeting=good day"],
     "env": ["sql", "bash"],
     "shard": "2/8",
@@ -65,6 +66,7 @@ NEEDED: dict[IniType, str] = {
     "float": "a number",
     "string": "a string",
     "args": "a list of strings",
+    "linelist": "a list of strings",
 }
 
 
@@ -85,6 +87,14 @@ def in_format(value: Any, form: Format) -> str:
     return shlex.join(value) if isinstance(value, list) else str(value)
 
 
+def written_as(option: Option[Any], form: Format) -> str:
+    """Return a sample of an option as a file has it."""
+    value = sample(option)
+    if option.ini_type == "linelist" and not form.toml:
+        return "".join(f"\n    {line}" for line in value)
+    return in_format(value, form)
+
+
 def on_command_line(option: Option[Any]) -> list[str]:
     word, value = f"--intercode-{option.name}", sample(option)
     if value is True:
@@ -103,7 +113,7 @@ def test_each_option_is_what_it_is_on_the_command_line(
     words = [word for option in OPTIONS for word in on_command_line(option)]
     expected = read_each(pytester.parseconfig(*words))
     assert all(value not in (None, False, (), {}) for value in expected.values())
-    form.write({option.ini: in_format(sample(option), form) for option in OPTIONS})
+    form.write({option.ini: written_as(option, form) for option in OPTIONS})
     config = pytester.parseconfig("--strict-config")
     assert config.inipath == pytester.path / form.file
     assert read_each(config) == expected
@@ -114,7 +124,7 @@ def test_what_is_false_or_empty_is_not_given(pytester: pytest.Pytester, form: Fo
     expected = read_each(pytester.parseconfig())
     empty: dict[IniType, str] = {"bool": "false"}
     if form.toml:
-        empty |= {"args": "[]", "string": '""'}
+        empty |= {"args": "[]", "linelist": "[]", "string": '""'}
     lines = {
         option.ini: empty.get(option.ini_type, '""' if form.toml else "")
         for option in OPTIONS
@@ -133,19 +143,23 @@ def test_types_that_will_do(pytester: pytest.Pytester, form: Format) -> None:
             **{"env": '"sql, bash"', "agent_arg": '"model=x"', "dataset": '["a,b", "c"]'},
             **{"limit": '"3"', "max_cost": "2", "timeout": '"1.5"', "run_name": "2024"},
             **{"fail_under": '"80%"', "network": '"yes"', "audit": '"no"', "suites": '"*.yaml"'},
+            "agent": '"command:python a.py b, c"',
         }
     else:
         lines = {
             **{"env": "sql, bash", "agent_arg": "model=x", "dataset": "a,b c"},
             **{"limit": "3", "max_cost": "2", "timeout": "1.5", "run_name": "2024"},
             **{"fail_under": "80%", "network": "yes", "audit": "no", "suites": "*.yaml"},
+            "agent": "command:python a.py b, c",
         }
     form.write({f"intercode_{name}": written for name, written in lines.items()})
     config = pytester.parseconfig()
     settings = Settings.of(config)
     assert settings.environments == ("sql", "bash")
     assert settings.datasets == ("a", "b", "c")
-    assert settings.agent_arguments == {"model": "x"}
+    assert [(agent.name, agent.arguments) for agent in settings.agents] == [
+        ("command:python a.py b, c", {"model": "x"})
+    ]
     assert (settings.limit, settings.max_cost, settings.timeout) == (3, 2.0, 1.5)
     assert (settings.run_name, settings.fail_under) == ("2024", FailUnder(0.8, False))
     assert (settings.network, settings.audit) == (True, False)
@@ -158,9 +172,9 @@ def test_types_that_will_do(pytester: pytest.Pytester, form: Format) -> None:
     ("written", "kind", "fits"),
     [
         ("true", "not a boolean", ["bool"]),
-        ("3", "not a number", ["int", "float", "string", "args"]),
-        ("[]", "not a list", ["args"]),
-        ('["a"]', "not a list", ["args"]),
+        ("3", "not a number", ["int", "float", "string", "args", "linelist"]),
+        ("[]", "not a list", ["args", "linelist"]),
+        ('["a"]', "not a list", ["args", "linelist"]),
         ("[[]]", "and the list has a list", ["bool", "int", "float", "string"]),
         ('["a", false]', "and the list has a boolean", ["bool", "int", "float", "string"]),
         ("{model = 1}", "not a table", []),
@@ -235,7 +249,7 @@ def test_keys_that_are_no_options_are_refused_by_pytest(pytester: pytest.Pyteste
 def test_types_follow_from_what_parsers_return() -> None:
     types = {option.name: option.ini_type for option in OPTIONS}
     expected = {"limit": "int", "repeat": "int", "timeout": "float", "max-cost": "float"}
-    expected |= {"agent": "string", "fail-under": "string", "results": "string", "audit": "bool"}
+    expected |= {"agent": "linelist", "fail-under": "string", "results": "string", "audit": "bool"}
     expected |= {"env": "args", "agent-arg": "args", "profile": "string", "shard": "string"}
     assert {name: types[name] for name in expected} == expected
 

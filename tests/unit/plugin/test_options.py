@@ -119,7 +119,7 @@ def test_the_defaults(pytester: pytest.Pytester) -> None:
     settings = Settings.of(pytester.parseconfig())
     assert (settings.profile, settings.backend, settings.gate) == ("strict", "auto", "tasks")
     assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
-    assert (settings.agent, settings.timeout, settings.feedback) == (None, None, None)
+    assert (settings.agents, settings.timeout, settings.feedback) == ((), None, None)
     assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})
     several = Settings.of(pytester.parseconfig("--intercode-repeat=2"))
     assert several.gate == "verdict"

@@ -83,6 +83,20 @@ def test_a_test_of_ones_own_is_another_try() -> None:
     assert [key_of(each).task for each in _counted(rows)] == ["t", "t (test_mine.py::test_mine)"]
 
 
+@pytest.mark.parametrize(
+    ("node_id", "task"),
+    [
+        ("t/test_rules.py::test_uv[codex-control-2]", "test_uv"),
+        ("t/test_rules.py::test_uv[fast-codex]", "test_uv[fast]"),
+        ("t/test_rules.py::TestUv::test_uv[codex]", "TestUv::test_uv"),
+        ("t/test_rules.py::test_uv[codex]", "test_uv #2"),
+    ],
+)
+def test_a_project_test_is_its_own_task(node_id: str, task: str) -> None:
+    (record,) = _counted([_row(task, suite="t/test_rules.py", node_id=node_id)])
+    assert str(key_of(record)) == f"t/test_rules.py/{task}"
+
+
 def test_rows_of_intercode() -> None:
     rows = [
         {

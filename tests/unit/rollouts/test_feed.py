@@ -33,6 +33,9 @@ class Provider:
     def expect(self, specs: Iterator[object]) -> None:
         list(specs)
 
+    def provides_for(self, environment: Environment) -> bool:
+        return environment.provider is self
+
 
 class Environment:
     def __init__(self, provider: object) -> None:

@@ -75,3 +75,24 @@ def test_what_is_shared_is_made_once_and_waits_for_nothing_else() -> None:
 def test_a_backend_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="backend 'nosuch' is not installed; allowed are"):
         SandboxProvider(SandboxSettings("nosuch"))
+
+
+def test_a_view_has_other_folders_and_is_the_same_otherwise() -> None:
+    provider = SandboxProvider(SandboxSettings("bubblewrap", scratch=("/tmp/base",)))
+    view = provider.with_folders((("/usr/share", "/opt/a"),), ("/opt/home",))
+    assert (view.readonly, view.scratch) == ((("/usr/share", "/opt/a"),), ("/opt/home",))
+    assert (provider.readonly, provider.scratch) == ((), ("/tmp/base",))
+    assert view.backend is provider.backend
+    assert view.share("name", object) is provider.share("name", object)
+
+    class Environment:
+        def __init__(self, provider: object) -> None:
+            self.provider = provider
+
+    assert provider.provides_for(Environment(view))
+    assert view.provides_for(Environment(provider))
+    assert not provider.provides_for(Environment(SandboxProvider()))
+    assert not provider.provides_for(object())
+    provider.close()
+    with pytest.raises(SandboxError, match="the run is over"):
+        view.background(lambda: 1)

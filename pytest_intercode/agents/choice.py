@@ -1,0 +1,197 @@
+"""The agents of a run: how ``--intercode-agent`` is written, and what each agent is called.
+
+An agent may have arguments of its own: ``codex:model=gpt-x``, ``module:Attr:key=value,key2=value``.
+What takes a command line or a file cannot, as nothing tells them from the rest of it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from pytest_intercode.agents.loader import BUILT_IN
+from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.results.format import shown_arguments
+
+__all__ = ["AgentChoice", "choose_agents", "parse_agent"]
+
+_KEY = r"[A-Za-z_][\w.-]*"
+_ARGUMENTS = re.compile(rf":(?=\s*{_KEY}\s*=)")  # what separates a name from its arguments
+_ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
+_RECIPE = re.compile(r"installed:([\w-]+)")  # one of ours, which needs no prefix
+# What is behind the colon of these is a part of the name.
+_COMMAND_LINES, _FILES = ("command", "mcp"), ("replay", "installed")
+# Words of a command line that start a program and are not it.
+_STARTERS = re.compile(
+    r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
+)
+
+
+@dataclass(frozen=True)
+class AgentChoice:
+    """One of the agents that a run is asked for.
+
+    As text it is what the user may have written, without keys and passwords.
+
+    Attributes:
+        name: the agent without its arguments, as ``load_agent`` takes it.
+        arguments: what it is made with.
+        label: what it is called in this run, in node ids and tables; empty before the run's other
+            agents are known.
+    """
+
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    label: str = ""
+
+    def __str__(self) -> str:
+        arguments = ",".join(
+            f"{key}={value}" for key, value in shown_arguments(self.arguments).items()
+        )
+        return f"{self.name}:{arguments}" if arguments else self.name
+
+    def explain(self, message: str, shared: Mapping[str, str]) -> str:
+        """Return a message of loading it that says where each argument was given.
+
+        Args:
+            message: names every argument as ``--intercode-agent-arg`` does.
+            shared: the arguments of that option.
+        """
+        own_keys = [key for key, value in self.arguments.items() if value != shared.get(key)]
+        for key in own_keys:
+            option = f"--intercode-agent={self.name}:{key}="
+            message = message.replace(f"--intercode-agent-arg {key}=", option)
+        if own_keys:
+            message = message.replace(
+                "the arguments given by --intercode-agent-arg", "its arguments"
+            )
+        return message
+
+
+def parse_agent(text: str) -> AgentChoice:
+    """Read one value of ``--intercode-agent``; its label is yet to be found.
+
+    Raises:
+        AgentLoadError: an argument is not written as one, or given twice; or it names several.
+    """
+    head = text.partition(":")[0]
+    if head in (*_COMMAND_LINES, "replay"):
+        return AgentChoice(text)
+    heads = [word.partition(":")[0] for word in re.split(r"[,\s]+", text) if word]
+    if len(heads) > 1 and all(name in BUILT_IN for name in heads):
+        raise AgentLoadError(
+            f"--intercode-agent={heads[0]}...: names one agent at a time; give the option once for "
+            f"each of {', '.join(heads)}; in an ini file, each has a line of its own, and in TOML "
+            "they are a list"
+        )
+    name, colon, arguments = text, "", ""
+    if separator := _ARGUMENTS.search(text):
+        name, colon, arguments = text[: separator.start()], ":", text[separator.end() :]
+    elif head in BUILT_IN and ":" not in BUILT_IN[head][1]:
+        name, colon, arguments = text.partition(":")
+    elif attribute := re.match(rf"{_ATTRIBUTE.pattern}:", text):
+        name, colon, arguments = attribute[0][:-1], ":", text[attribute.end() :]
+    return AgentChoice(name, _read_arguments(name, arguments) if colon else {})
+
+
+def _read_arguments(name: str, text: str) -> dict[str, str]:
+    """Read ``KEY=VALUE,KEY=VALUE``. No message shows a value, which may be a key."""
+    arguments: dict[str, str] = {}
+    for number, part in enumerate(text.split(","), 1):
+        key, sign, value = map(str.strip, part.partition("="))
+        if not sign or not re.fullmatch(_KEY, key):
+            raise AgentLoadError(
+                f"--intercode-agent={name}:...: an argument has the form KEY=VALUE, and number "
+                f"{number} has not; a value with a comma is for --intercode-agent-arg KEY=VALUE"
+            )
+        if key in arguments:
+            raise AgentLoadError(
+                f"--intercode-agent={name}:...: the argument {key} is given twice; name the agent "
+                "once for each of its values"
+            )
+        arguments[key] = value
+    return arguments
+
+
+def choose_agents(
+    requested: Sequence[AgentChoice], shared: Mapping[str, str]
+) -> tuple[AgentChoice, ...]:
+    """Return the agents of a run, with all their arguments, and labels that are unique.
+
+    Args:
+        requested: the agents with arguments of their own.
+        shared: the arguments of all agents, where they have no own of these names.
+
+    Raises:
+        AgentLoadError: two are the same, or could not be told apart in records.
+    """
+    choices = [replace(choice, arguments={**shared, **choice.arguments}) for choice in requested]
+    for position, choice in enumerate(choices):
+        for earlier in choices[:position]:
+            if choice == earlier:
+                raise AgentLoadError(
+                    f"--intercode-agent={choice}: this agent is given twice; for several tries at "
+                    "each task there is --intercode-repeat"
+                )
+            if choice.name == earlier.name and _shown(choice) == _shown(earlier):
+                raise AgentLoadError(
+                    f"--intercode-agent={choice}: two agents differ in nothing but a key, which no "
+                    "result shows; play them in two runs"
+                )
+    return tuple(
+        replace(choice, label=label)
+        for choice, label in zip(choices, _labels(choices), strict=True)
+    )
+
+
+def _labels(choices: Sequence[AgentChoice]) -> list[str]:
+    """Return labels that are as short as tells agents apart.
+
+    Of ``module:Attr`` and ``path/to/file.py:Attr`` the attribute remains, and of a command line its
+    program, where no other agent is called so. Of the arguments those remain in which agents of one
+    name differ.
+    """
+    counts = Counter(map(_shorten, dict.fromkeys(choice.name for choice in choices)))
+    labels = []
+    for choice in choices:
+        short_name = _shorten(choice.name)
+        name = short_name if counts[short_name] == 1 else choice.name
+        same_name = [_shown(namesake) for namesake in choices if namesake.name == choice.name]
+        common = set.intersection(*same_name)
+        arguments = [f"{key}={value}" for key, value in sorted(_shown(choice) - common)]
+        labels.append(f"{name}:{','.join(arguments)}" if arguments else name)
+    return labels
+
+
+def _shown(choice: AgentChoice) -> set[tuple[str, str]]:
+    """Return the arguments of an agent as results have them."""
+    return set(shown_arguments(choice.arguments).items())
+
+
+def _shorten(name: str) -> str:
+    """Return the shortest name of an agent."""
+    head, _, rest = name.partition(":")
+    if head in _COMMAND_LINES:
+        return f"{head}:{_program(rest)}"
+    if recipe := _RECIPE.fullmatch(name):
+        return recipe[1]
+    if head in _FILES:
+        return f"{head}:{PurePosixPath(rest).name}"
+    attribute = _ATTRIBUTE.fullmatch(name)
+    return attribute[1] if attribute else name
+
+
+def _program(line: str) -> str:
+    """Return the name of the program that a command line starts, behind what starts it."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    names = [PurePosixPath(word).name for word in words if word]
+    return next(
+        (name for name in names if not _STARTERS.fullmatch(name)), names[0] if names else ""
+    )

@@ -1,0 +1,57 @@
+"""Plain marks of items, such as ``codex``, ``sql`` or a task's tag: ``-m`` selects by them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.environments.registry import is_environment
+
+__all__ = ["make_agent_marks", "make_mark", "may_be_mark"]
+
+# What pytest takes as the name of a mark; other tags and labels are not marks.
+_MARK_NAME = re.compile(r"[^\W_][\w-]*")
+# Marks by which pytest and its usual plugins do something: a tag of this name is not a mark.
+_RESERVED_MARKS = frozenset(
+    (
+        *("intercode", "skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings"),
+        *("tryfirst", "trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio"),
+        *("vcr", "repeat", "dependency", "order", "benchmark", "no_cover"),
+    )
+)
+_REGISTERED = pytest.StashKey[set[str]]()
+
+
+def may_be_mark(name: str) -> bool:
+    """Whether a tag or a label may be the name of a mark.
+
+    That of an environment selects its tasks alone, whatever tags others have.
+    """
+    return bool(
+        _MARK_NAME.fullmatch(name) and name not in _RESERVED_MARKS and not is_environment(name)
+    )
+
+
+def make_mark(config: pytest.Config, name: str, meaning: str) -> pytest.MarkDecorator:
+    """Return a plain mark, registered so that ``--strict-markers`` accepts it.
+
+    Args:
+        config: pytest's.
+        name: its name.
+        meaning: what ``--markers`` shows of it.
+    """
+    registered = config.stash.setdefault(_REGISTERED, set())
+    if name not in registered:
+        registered.add(name)
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    mark: pytest.MarkDecorator = getattr(pytest.mark, name)
+    return mark
+
+
+def make_agent_marks(config: pytest.Config, agent: AgentChoice) -> list[pytest.MarkDecorator]:
+    """Return the mark of an agent's items: its label, if that may be a mark."""
+    if not may_be_mark(agent.label):
+        return []
+    return [make_mark(config, agent.label, "items that this agent of intercode plays")]
