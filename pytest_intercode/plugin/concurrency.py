@@ -307,7 +307,6 @@ class ConcurrentExecution(Observer):
 
     def _begin_next(self) -> None:
         """Submit the next rollout, if there is one; called with the executor's lock held."""
-        # The one whose turn it is has been asked whether it is skipped, and is waited for.
         waiting = iter(()) if self._refused() else self._order.waiting()
         items = (i for i in waiting if i is self._order.current or self._pass_rates.needs(i))
         item = next(items, None)

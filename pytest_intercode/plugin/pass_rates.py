@@ -151,7 +151,11 @@ class PassRates:
                 self._known[group[0]][item.nodeid] = solved
 
     def needs(self, item: pytest.Item) -> bool:
-        """Whether an item is to be run, as far as pass rates go."""
+        """Whether an item is to be run, as far as pass rates go.
+
+        Not to be asked of the item whose turn it is: that was asked before its fixtures were made,
+        and is waited for, whatever the others have come to since.
+        """
         return self.reason_to_skip(item) is None
 
     def judge(self, report: pytest.TestReport) -> None:
