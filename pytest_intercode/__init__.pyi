@@ -35,8 +35,8 @@ from pytest_intercode.core.task import RewardOptions as RewardOptions
 from pytest_intercode.core.task import Step as Step
 from pytest_intercode.core.task import Task as Task
 from pytest_intercode.core.task import TaskFields as TaskFields
-from pytest_intercode.core.task import TaskView as TaskView
 from pytest_intercode.core.task import Verification as Verification
+from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.core.turn import Command as Command
 from pytest_intercode.core.turn import CommandResult as CommandResult
 from pytest_intercode.core.turn import Feedback as Feedback

@@ -26,6 +26,7 @@ _COMMANDS = {
     "doctor": "pytest_intercode.cli.doctor",
     "export": "pytest_intercode.cli.export",
     "fetch": "pytest_intercode.cli.fetch",
+    "gate": "pytest_intercode.cli.gate",
     "grade": "pytest_intercode.cli.grade",
     "init": "pytest_intercode.cli.init",
     "kit": "pytest_intercode.cli.kit",

@@ -75,6 +75,10 @@ class TaskRecord:
         repeat: which try at the task this is, from 1.
         treatment: what was laid over the project of a project test, ``control`` for nothing; empty
             where there is no choice.
+        tries: how many tries at the task its run has; None for one, or where it is not known.
+        pass_rate: the share of these tries that must be solved for its tests to pass; None where
+            each try counts for itself.
+        xfail: why its tries are known to fail, by its suite; None where they are not.
         digest: changes with anything that the agent gets or is graded by; empty if unknown.
     """
 
@@ -87,6 +91,9 @@ class TaskRecord:
     tags: tuple[str, ...] = ()
     repeat: int = 1
     treatment: str = field(default="", metadata=in_line(optional=True))
+    tries: int | None = None
+    pass_rate: float | None = None
+    xfail: str | None = None
     digest: str = field(default="", metadata=in_line("task_digest"))
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from pytest_intercode.core.platforms import Platform
+from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
@@ -315,39 +316,6 @@ class Step:
     timeout: float | None = None
 
 
-@dataclass(frozen=True)
-class TaskView:
-    """What an agent may see of a task: no gold, and no column of a row that could be an answer.
-
-    Attributes:
-        id: the task's id, unique in its suite.
-        query: the instruction in natural language.
-        env: the environment's name, which says what language an action is in.
-        suite: the suite's name.
-        dataset: the dataset's name; the suite's where there is none.
-        hardness: the suite's own grading, or the empty string.
-        tags: the suite's own labels.
-        workdir: the directory in which the first action runs.
-        max_turns: how many actions the agent has.
-        engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
-        database: the database that an sql task starts in, else the empty string.
-        mcp: MCP servers for the agent to start: command lines for the sandbox's sh, by name.
-    """
-
-    id: str
-    query: str
-    env: str
-    suite: str
-    dataset: str
-    hardness: str
-    tags: tuple[str, ...]
-    workdir: str
-    max_turns: int
-    engine: str = ""
-    database: str = ""
-    mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-
 _OWN_VIEW = frozenset({"engine", "database", "mcp"})  # what an environment's fields fill in
 
 
@@ -429,6 +397,8 @@ class Task:
         decoys: patterns of files that gold does not need, and that are there on purpose.
         metadata: further columns of the task's row.
         repeat: which try at the task this is, from 1 (``--intercode-repeat``).
+        tries: how many tries there are; None for one, and before a run has decided that.
+        pass_rate: the share of these tries that must be solved; None where each counts for itself.
         platform: the platform that its images are for; None for the run's, or the engine's own.
         treatment: the name of what is laid over its project; see ``TaskRecord``.
     """
@@ -468,6 +438,8 @@ class Task:
     repeat: int = 1
     platform: Platform | None = None
     treatment: str = ""
+    tries: int | None = None
+    pass_rate: float | None = None
 
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""

@@ -37,11 +37,13 @@ __all__ = [
     "optional",
     "pairs",
     "repeated",
+    "switch",
 ]
 
 Value = TypeVar("Value")
 Self = TypeVar("Self", bound="Values")
 IniType = Literal["bool", "int", "float", "string", "args", "linelist"]
+_INI_TYPES: Mapping[str | None, IniType] = {"bool": "bool", "int": "int", "float": "float"}
 
 
 class Option(Generic[Value]):
@@ -155,7 +157,7 @@ class Option(Generic[Value]):
             return "bool"
         # A parser's annotations are texts here, and say what it returns.
         result = getattr(self.parse, "__annotations__", {}).get("return")
-        return "int" if result == "int" else "float" if result == "float" else "string"
+        return _INI_TYPES.get(result, "string")
 
     @property
     def description(self) -> str:
@@ -214,6 +216,11 @@ class Values:
 def flag(name: str, help: str, **rules: Unpack[Rules]) -> Option[bool]:
     """Return an option without a value."""
     return Option(name, help, **rules)
+
+
+def switch(form: str, help: str, *, default: str, **rules: Unpack[Rules]) -> Option[bool]:
+    """Return an option that is ``true`` or ``false``, and need not be false by default."""
+    return Option(form, help, _flag, default=default, **rules)
 
 
 def optional(

@@ -6,9 +6,9 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.values import amount, choice, text, whole
+from pytest_intercode.core.values import amount, text, whole
 from pytest_intercode.options.option import (
     Option,
     Values,
@@ -19,106 +19,27 @@ from pytest_intercode.options.option import (
     optional,
     pairs,
     repeated,
+    switch,
+)
+from pytest_intercode.options.parsers import (
+    parse_agent,
+    parse_backend,
+    parse_cluster,
+    parse_docker_host,
+    parse_environment,
+    parse_fail_under,
+    parse_host,
+    parse_platform,
+    parse_price,
+    parse_rate,
+    parse_registry,
+    parse_shard,
 )
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.choice import AgentChoice
     from pytest_intercode.core.turn import Feedback, Profile
-    from pytest_intercode.gateway.exchange import Price
-    from pytest_intercode.sandboxes.settings import DockerHost
 
-__all__ = ["OPTIONS", "FailUnder", "Options"]
-
-
-class FailUnder(NamedTuple):
-    """The share of tries, in (0, 1], that must be solved for a run to pass."""
-
-    rate: float
-    lower: bool
-    """It is the lower bound of the rate's interval that must reach it."""
-
-
-# -- parsers
-
-
-def _agent(value: str) -> AgentChoice:
-    from pytest_intercode.agents.choice import parse_agent
-
-    return parse_agent(value)
-
-
-def _environment(value: str) -> str:
-    from pytest_intercode.environments.registry import environment_names, is_environment
-
-    return value if is_environment(value) else choice(*environment_names(), "all")(value)
-
-
-def _cluster(value: str) -> str:
-    head, _, nodes = value.partition(":")
-    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
-        raise ValueError("local:N is needed, with N from 1 to 64")
-    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
-        raise ValueError("auto, HOST:PORT or local:N is needed")
-    return value
-
-
-def _host(value: str) -> str:
-    from pytest_intercode.core.hosts import parse_host
-
-    return str(parse_host(value))
-
-
-def _backend(value: str) -> str:
-    from pytest_intercode.sandboxes.choice import backend_names
-
-    return choice(*backend_names())(value)
-
-
-def _docker_host(value: str) -> DockerHost:
-    from pytest_intercode.sandboxes.settings import parse_host
-
-    return parse_host(value)
-
-
-def _registry(value: str) -> str:
-    from pytest_intercode.sandboxes.settings import parse_registry
-
-    return parse_registry(value)
-
-
-def _platform(value: str) -> str:
-    from pytest_intercode.core.platforms import parse_platform
-
-    return str(parse_platform(value))
-
-
-def _price(value: str) -> Price:
-    from pytest_intercode.gateway.exchange import parse_price
-
-    return parse_price(value)
-
-
-def _shard(value: str) -> tuple[int, int]:
-    part, _, parts = value.partition("/")
-    try:
-        shard = int(part), int(parts)
-    except ValueError:
-        shard = 0, 0
-    if not 1 <= shard[0] <= shard[1]:
-        raise ValueError("the form I/N is needed, with I from 1 to N, such as 2/8")
-    return shard
-
-
-def _fail_under(value: str) -> FailUnder:
-    head, colon, number = value.rpartition(":")
-    number = number.strip()
-    try:
-        rate = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate <= 1 or (colon and head.strip() != "lower"):
-        raise ValueError("a rate above 0 and up to 1 is needed, such as 0.8, 80% or lower:0.8")
-    return FailUnder(rate, bool(colon))
+__all__ = ["OPTIONS", "Options"]
 
 
 _count = whole("a whole number above 0", 1)
@@ -139,7 +60,7 @@ class _RunOptions(Values):
         "that speaks MCP), `tools`, `react`, `plan-solve`, `try-again` or `single-turn` (a model "
         "behind an OpenAI-compatible API), `human`, `replay:FILE` (a recorded run) or `oracle` "
         "(gold); with arguments of its own, `react:model=NAME` (docs/agents.md)",
-        _agent,
+        parse_agent,
         same_in_parts=True,
     )
     agent_arguments = pairs(
@@ -149,7 +70,7 @@ class _RunOptions(Values):
         "env=ENV",
         "bundled suites to run: `bash`, `sql`, `python`, `ctf`, `swe` or `all`, or an "
         "environment of your own",
-        _environment,
+        parse_environment,
         starts=True,
         same_in_parts=True,
     )
@@ -235,7 +156,7 @@ class _RunOptions(Values):
         "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this machine, "
         "the one at this address, or one of N nodes that is started here (docs/cluster.md); extra "
         "`ray`",
-        _cluster,
+        parse_cluster,
         starts=True,
     )
     cluster_env = listed(
@@ -260,7 +181,7 @@ class _RunOptions(Values):
         "shard=I/N",
         "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on, "
         "unless `--intercode-durations` is given",
-        _shard,
+        parse_shard,
     )
     durations_path = optional(
         "durations=FILE.jsonl",
@@ -275,6 +196,31 @@ class _RunOptions(Values):
         _count,
         default="1",
         same_in_parts=True,
+    )
+    requested_pass_rate = optional(
+        "pass-rate=RATE",
+        "the share of the tries at a task that must be solved, such as `0.8`: the others may miss, "
+        "and are then reported as expected failures (docs/results.md)",
+        parse_rate,
+        same_in_parts=True,
+    )
+    stop_early = switch(
+        "stop-early=true|false",
+        "leave out the tries of a task that can no longer change whether it reaches its pass rate",
+        default="true",
+    )
+    plan = flag(
+        "plan",
+        "say what would be run, how often, and about how many tokens and how much money it would "
+        "take, and run nothing",
+        starts=True,
+    )
+    plan_from = optional(
+        "plan-from=FILE.jsonl",
+        "the earlier results whose tokens and money the plan goes by",
+        Path,
+        fallback="`--intercode-baseline`, else `--intercode-results`",
+        needs=("plan", "which it is for"),
     )
     results = optional(
         "results=FILE.jsonl", "write one line of JSON for each episode, as it ends", Path
@@ -308,7 +254,7 @@ class _RunOptions(Values):
         "fail-under=RATE",
         "the share of tries that must be solved, such as `0.8`, or `lower:0.8` for the lower bound "
         "of its 95-percent interval; then single tasks do not fail the run",
-        _fail_under,
+        parse_fail_under,
         starts=True,
     )
     html = optional(
@@ -340,7 +286,7 @@ class Options(_RunOptions):
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
         "which needs no daemon and no root; the header says which and why. NAME is that of an "
         "installed package (docs/backends.md)",
-        _backend,
+        parse_backend,
         default="auto",
     )
     rootfs = optional(
@@ -364,7 +310,7 @@ class Options(_RunOptions):
         "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, `unix://PATH` "
         "or the name of a Docker context; several share them out by their slots, which by default "
         "come from their processors and memory (docs/hosts.md)",
-        _docker_host,
+        parse_docker_host,
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
     )
@@ -372,7 +318,7 @@ class Options(_RunOptions):
         "platform=PLATFORM",
         "the platform of images whose suite names none (`platform:`): `linux/amd64`, "
         "`linux/arm64`; another one than the engine's runs under emulation, and slower",
-        _platform,
+        parse_platform,
         fallback="the engine's own",
         same_in_parts=True,
     )
@@ -381,7 +327,7 @@ class Options(_RunOptions):
         "ask this registry for each image before it is built, and push there what was built, so "
         "that other hosts, nodes and jobs pull it; credentials are those of `docker login` "
         "(docs/hosts.md)",
-        _registry,
+        parse_registry,
         excludes=(
             "rootfs",
             "a registry has images of Docker's, and a root file system takes their place",
@@ -418,7 +364,7 @@ class Options(_RunOptions):
         "allow-host=HOST[:PORT]",
         "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "
         "such as `10.0.0.0/8`; without a port, 443 and 80",
-        _host,
+        parse_host,
         excludes=("network", "sandboxes reach every host with the whole network"),
         same_in_parts=True,
     )
@@ -444,8 +390,9 @@ class Options(_RunOptions):
     gateway_prices = pairs(
         "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",
         "what a model costs at the gateway, per million tokens, such as `gpt-5=1.25/10/0.125`; `*` "
-        "is for all others",
-        _price,
+        "is for all others; `MODEL=shipped` or `*=shipped` takes the dated list prices that are "
+        "shipped (docs/gateway.md)",
+        parse_price,
     )
     gateway_models = listed(
         "gateway-model=NAME", "only these models are served by the gateway", str

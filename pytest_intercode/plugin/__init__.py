@@ -48,11 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and start a run if the command line asks for one."""
     config.addinivalue_line(
         "markers",
-        "intercode(env, suite, dataset, hardness, tags, ids): on an item, its task; on a test "
-        "function that takes an intercode fixture, the tasks that it is run with.",
+        "intercode(env, suite, dataset, hardness, tags, ids, repeat, pass_rate): on an item, its "
+        "task; on a test function that takes an intercode fixture, the tasks that it is run with, "
+        "how often, and the share of the tries that must pass.",
     )
     if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
+    config.pluginmanager.register(_Judge(config), "intercode-judge")
     try:
         _start_run(config)
     except Exception as error:
@@ -106,6 +108,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         project_tests.parametrize(metafunc)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Find the tries that are judged together, once it is known which items are run."""
+    if session.config.pluginmanager.has_plugin("intercode-run"):
+        from pytest_intercode.plugin.pass_rates import count_tries
+
+        count_tries(session.items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out a try that can no longer change whether its test reaches its pass rate."""
+    if has_episodes(item):
+        from pytest_intercode.plugin.pass_rates import skip_decided
+
+        skip_decided(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -133,6 +152,22 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None
 
     set_timer(item, settings)
     return True
+
+
+class _Judge:
+    """Judges tries together that have a pass rate, before any other plugin sees their reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Judge a report, if it is of such a try."""
+        if hasattr(report, "intercode_try"):
+            from pytest_intercode.plugin.pass_rates import pass_rates_of
+
+            pass_rates_of(self._config).judge(report)
+        return (yield)
 
 
 class _Listener:

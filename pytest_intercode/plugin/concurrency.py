@@ -30,6 +30,7 @@ from pytest_intercode.plugin.execution import Equip, InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import Router, replay
+from pytest_intercode.plugin.pass_rates import pass_rates_of
 from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.run import Run, agent_of, is_own_test, spec_of, task_of
 from pytest_intercode.plugin.workarounds import (
@@ -95,6 +96,7 @@ class ConcurrentExecution(Observer):
         self._concurrency = concurrency
         self._config = run.config
         self._process = SharedProcess()
+        self._pass_rates = pass_rates_of(run.config)
         self._order = ItemOrder(run.config)
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
         # The same by their handles, for as long as their threads may notify of something.
@@ -305,7 +307,9 @@ class ConcurrentExecution(Observer):
 
     def _begin_next(self) -> None:
         """Submit the next rollout, if there is one; called with the executor's lock held."""
-        item = None if self._refused() else next(self._order.waiting(), None)
+        waiting = iter(()) if self._refused() else self._order.waiting()
+        items = (i for i in waiting if i is self._order.current or self._pass_rates.needs(i))
+        item = next(items, None)
         if item is None:
             return
         task = task_of(item)
@@ -355,8 +359,11 @@ class ConcurrentExecution(Observer):
         item = self._of[handle].item
         with self._executor.lock:
             retried = may_be_tried_again(item)
-            forgiven = retried or item.get_closest_marker("xfail")
+            forgiven = retried or item.get_closest_marker("xfail") is not None
             own_test = is_own_test(item)  # its verdict is known when it has run
+            if not (own_test or forgiven) and record.graded:
+                self._pass_rates.note(item, solved=record.solved)
+            forgiven = forgiven or record.task.pass_rate is not None  # it may be one that may miss
             if not (own_test or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
         if not retried:  # else the record may be superseded

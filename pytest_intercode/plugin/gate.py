@@ -11,35 +11,18 @@ is named and does not count: it says nothing about the agent, and would be there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
 
+from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import first_names, one_line, pluralize
-from pytest_intercode.options.table import FailUnder
+from pytest_intercode.core.text import one_line
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.baseline import Baseline
-from pytest_intercode.results.cells import CONTROL, by_cell
-from pytest_intercode.results.summary import summarise
-from pytest_intercode.results.tries import key_of
+from pytest_intercode.results.gate import Judgement, judge
 
-__all__ = ["Gate", "Judgement"]
-
-
-class Judgement(NamedTuple):
-    """One judgement of the gate.
-
-    Attributes:
-        passed: whether the run may pass.
-        line: a sentence for people.
-        compares: it is the verdict on this run and the baseline.
-    """
-
-    passed: bool
-    line: str
-    compares: bool = False
+__all__ = ["Gate"]
 
 
 class Gate:
@@ -84,20 +67,11 @@ class Gate:
         if session.exitstatus not in judged or session.shouldstop or session.shouldfail:
             self._complete = False
             return
-        self._judgements = self._judge()
+        self._judgements = judge(self._tries(), self._baseline, self._fail_under)
         if not all(judgement.passed for judgement in self._judgements):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif self._together and not self._hard_failures:
             session.exitstatus = pytest.ExitCode.OK
-
-    def _judge(self) -> list[Judgement]:
-        tries = self._tries()
-        return [
-            *_judge_infrastructure(tries),
-            *_judge_tasks(tries),
-            *(_judge_baseline(self._baseline, tries) if self._baseline else ()),
-            *(_judge_rate(self._fail_under, tries) if self._fail_under else ()),
-        ]
 
     def lines(self, *, verdict: bool = True) -> list[str]:
         """Return the judgements, in sentences.
@@ -128,73 +102,4 @@ def _is_judged_together(report: pytest.TestReport) -> bool:
         return False
     return record.outcome == "task-error" or (
         report.when == "call" and record.graded and not record.succeeded
-    )
-
-
-def _judge_infrastructure(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
-    failures = sum(record.outcome == "infrastructure-error" for record in tries)
-    if failures:
-        subject = "episodes were" if failures > 1 else "episode was"
-        yield Judgement(False, f"inconclusive: {failures} {subject} lost to infrastructure errors")
-
-
-def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
-    broken = dict.fromkeys(
-        str(key_of(record)) for record in tries if record.outcome == "task-error"
-    )
-    if broken:
-        verb = "has an error of its own" if len(broken) == 1 else "have errors of their own"
-        tasks = f"{pluralize(len(broken), 'task')} {verb} ({first_names(broken)})"
-        yield Judgement(True, f"not counted: {tasks}")
-
-
-def _judge_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
-    name = baseline.path.name
-    verdicts = baseline.verdicts(tries)
-    if not verdicts:
-        yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
-        return
-    facts = []
-    if unknown := baseline.unknown(tries):
-        verb = "is" if unknown == 1 else "are"
-        facts.append(f"{pluralize(unknown, 'task')} {verb} not in it")
-    if cells := baseline.unknown_cells(tries):
-        facts.append(
-            f"{first_names(map(str, cells))} {'is' if len(cells) == 1 else 'are'} not in it"
-        )
-    new = f" ({', '.join(facts)})" if facts else ""
-    has_one_cell = len(verdicts) == 1 and not cells
-    for cell, verdict in verdicts.items():
-        subject = "" if has_one_cell else f"{cell} "
-        line = f"{subject}compared with {name}{new}: {verdict.sentence}"
-        yield Judgement(verdict.kind != "regressed", line, compares=True)
-        new = ""  # it is said once
-
-
-def _judge_rate(required: FailUnder, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
-    tries_by_cell = by_cell(tries)
-    if len(tries_by_cell) < 2:
-        yield _judge_rate_of(required, tries, "")
-        return
-    # What is shipped has to reach the rate, and not the project without it.
-    treated = [cell for cell in tries_by_cell if cell.treatment != CONTROL]
-    for cell in treated or tries_by_cell:
-        yield _judge_rate_of(required, tries_by_cell[cell], f"{cell}: ")
-
-
-def _judge_rate_of(required: FailUnder, tries: list[EpisodeRecord], subject: str) -> Judgement:
-    summary = summarise(tries)
-    if summary.rate is None or summary.rate_interval is None:
-        return Judgement(
-            False, f"{subject}inconclusive: no episode was graded, so there is no rate"
-        )
-    low, high = summary.rate_interval
-    reached = low if required.lower else summary.rate
-    quantity = "the rate's lower bound" if required.lower else "the rate"
-    passed = reached >= required.rate
-    verb = "reaches" if passed else "is under"
-    return Judgement(
-        passed,
-        f"{subject}{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
-        f"({summary.solved} of {summary.graded} solved, 95 % interval {low:.1%} to {high:.1%})",
     )

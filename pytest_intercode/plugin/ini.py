@@ -17,6 +17,7 @@ SUITES = "intercode_suites"
 """The ini value with patterns of suite files, which no option of the command line has."""
 
 _TYPES: dict[str, IniType] = {**{option.ini: option.ini_type for option in OPTIONS}, SUITES: "args"}
+_TRUE_BY_DEFAULT = frozenset(option.ini for option in OPTIONS if option.default == "true")
 _NEEDED: dict[IniType, str] = {
     "bool": "true or false",
     "int": "a whole number",
@@ -45,6 +46,8 @@ def add_ini_values(parser: pytest.Parser) -> None:
 def ini_values(config: pytest.Config, name: str) -> list[str]:
     """Return the texts of an ini value; none if it is not given, and none for a flag that is false.
 
+    What is true by default says that it is false.
+
     Numbers and ``true`` are written as in TOML, whatever the format of the file is.
 
     Args:
@@ -59,7 +62,7 @@ def ini_values(config: pytest.Config, name: str) -> list[str]:
     if value is None:
         return []
     if isinstance(value, bool) and ini_type == "bool":
-        return ["true"] if value else []
+        return ["true"] if value else ["false"] if name in _TRUE_BY_DEFAULT else []
     lists = ("args", "linelist")
     values = value if isinstance(value, list) and ini_type in lists else [value]
     # A number will do where a text is needed, such as 0.8 for a rate, but not for a flag.

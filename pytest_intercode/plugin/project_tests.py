@@ -37,7 +37,7 @@ from pytest_intercode.system.files import bundled_folder
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Project", "ProjectCell", "parametrize", "skip_without_agent"]
+__all__ = ["Project", "ProjectCell", "name_test", "parametrize", "skip_without_agent"]
 
 _LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
 _MAX_TURNS = 50
@@ -69,7 +69,7 @@ class RunOptions(TypedDict, total=False):
 
 
 _RUN_OPTIONS = tuple(RunOptions.__annotations__)
-_MARK_ARGUMENTS = (*_RUN_OPTIONS, "treatments", "repeat")
+_MARK_ARGUMENTS = (*_RUN_OPTIONS, "treatments", "repeat", "pass_rate")
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,16 @@ class ProjectCell:
         treatment: what is laid over the project; None where the test has no treatments.
         repeat: the number of the try, from 1.
         id: the item's id, or the part of it that is ours.
+        tries: how many tries there are; None for one.
+        pass_rate: the share of them that must pass; None where each counts for itself.
     """
 
     agent: AgentChoice
     treatment: Treatment | None
     repeat: int
     id: str
+    tries: int | None = None
+    pass_rate: float | None = None
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -112,7 +116,7 @@ def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
     definition = metafunc.definition
     arguments = _mark_arguments(definition)
     folder = arguments.get("treatments")
-    count = int(arguments.get("repeat", settings.repeat))
+    count, rate = settings.repetition(f"{definition.nodeid}: @pytest.mark.intercode", arguments)
     cells = []
     for agent in settings.agents:
         treatments: Sequence[Treatment | None] = (None,)
@@ -122,7 +126,8 @@ def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
             for number in range(1, count + 1):
                 words = [agent.label, *([treatment.name] if treatment else [])]
                 words += [str(number)] if count > 1 else []
-                cells.append(ProjectCell(agent, treatment, number, "-".join(words)))
+                tries = count if count > 1 else None
+                cells.append(ProjectCell(agent, treatment, number, "-".join(words), tries, rate))
     return cells
 
 
@@ -227,8 +232,7 @@ class Project:
                 f"{suggestion(unknown, _RUN_OPTIONS)} Allowed: {', '.join(_RUN_OPTIONS)}"
             )
         self._count += 1
-        suite, _, function = self._item.nodeid.partition("::")
-        name = _without(function, self._cell.id)
+        suite, name = name_test(self._item, self._cell)
         treatment, folder = self._cell.treatment, self._item.path.parent
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
@@ -255,6 +259,8 @@ class Project:
             timeout=options.get("timeout"),
             source=self._item.nodeid,
             repeat=self._cell.repeat,
+            tries=self._cell.tries,
+            pass_rate=self._cell.pass_rate,
             treatment=treatment.name if treatment is not None else "",
         )
 
@@ -272,10 +278,14 @@ def _image(options: Mapping[str, Any], copy: ProjectCopy, folder: Path) -> Image
     return ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile", layers=(copy.layer,))
 
 
-def _without(function: str, cell_id: str) -> str:
-    """Return the name of an item's function with its own parameters, but without our id."""
+def name_test(item: pytest.Item, cell: ProjectCell) -> tuple[str, str]:
+    """Return the suite and the id of an item's tasks: its module, and its function.
+
+    The function is with parameters of its own, and without our part of the id.
+    """
+    suite, _, function = item.nodeid.partition("::")
     name, bracket, parameters = function.partition("[")
     if not bracket:
-        return name
-    others = f"-{parameters[:-1]}-".replace(f"-{cell_id}-", "-", 1).strip("-")
-    return f"{name}[{others}]" if others else name
+        return suite, name
+    own_parameters = f"-{parameters[:-1]}-".replace(f"-{cell.id}-", "-", 1).strip("-")
+    return suite, f"{name}[{own_parameters}]" if own_parameters else name

@@ -203,7 +203,7 @@ class Reporter:
         terminalreporter.section("intercode")
         for line in table(tries):
             terminalreporter.write_line(line)
-        if self._settings.repeat > 1 or self._config.get_verbosity() > 0:
+        if any(record.task.repeat > 1 for record in tries) or self._config.get_verbosity() > 0:
             terminalreporter.write_line("")
             for line in detailed_table(tries):
                 terminalreporter.write_line(line)

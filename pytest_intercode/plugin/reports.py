@@ -18,6 +18,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
+from pytest_intercode.plugin.pass_rates import attach_try
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder, with_result
@@ -124,6 +125,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
             for episode in episodes
         ]
     _attach_episodes(report, episodes)
+    attach_try(report, item, episodes)
     episode = episodes[-1]
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results

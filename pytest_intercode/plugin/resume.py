@@ -14,6 +14,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.plugin.pass_rates import attach_try
 from pytest_intercode.plugin.run import Run, agent_of, is_own_test, spec_of, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.records import sandbox_of
@@ -147,11 +148,12 @@ def _set_outcome(report: pytest.TestReport, item: pytest.Item, record: EpisodeRe
     expected = item.get_closest_marker("xfail")
     if expected is not None:
         vars(report)["wasxfail"] = one_line(str(expected.kwargs.get("reason", "")))
-    if record.solved:
-        return
-    report.outcome = "failed" if expected is None else "skipped"
-    reason = f": {record.reason}" if record.reason else ""
-    report.longrepr = one_line(
-        f"{record.outcome}, reward {record.reward:.2f} after {pluralize(len(record.turns), 'turn')}"
-        f"{reason} (reused from the resumed run)"
-    )
+    if not record.solved:
+        report.outcome = "failed" if expected is None else "skipped"
+        reason = f": {record.reason}" if record.reason else ""
+        turns = pluralize(len(record.turns), "turn")
+        report.longrepr = one_line(
+            f"{record.outcome}, reward {record.reward:.2f} after {turns}{reason} (reused from the "
+            "resumed run)"
+        )
+    attach_try(report, item, [record])

@@ -183,8 +183,16 @@ class Selection:
             part_tasks = part_tasks[part - 1 :: parts]
         else:
             part_tasks = split_by_time(part_tasks, parts, self.settings.durations.seconds)[part - 1]
-        repeats = range(1, self.settings.repeat + 1)
-        return [replace(task, repeat=n) if n > 1 else task for task in part_tasks for n in repeats]
+        return [item_task for task in part_tasks for item_task in self._repeat(task)]
+
+    def _repeat(self, task: Task) -> list[Task]:
+        """Return the tries at a task, which know how many they are and what is asked of them."""
+        tries = self.settings.tries_at(task.tries)
+        rate = self.settings.pass_rate_of(task.pass_rate)
+        count = tries if tries > 1 else None
+        if (count, rate) != (task.tries, task.pass_rate):
+            task = replace(task, tries=count, pass_rate=rate)
+        return [replace(task, repeat=n) if n > 1 else task for n in range(1, tries + 1)]
 
     def item_id(self, task: Task, agent: AgentChoice | None = None) -> str:
         """Return the id of an item: the task's id, and the number of the try if there are more.
@@ -193,8 +201,28 @@ class Selection:
             task: the task.
             agent: one of several agents; its label is the end of the id.
         """
-        name = task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
+        name = task.id if task.tries is None else f"{task.id}-{task.repeat}"
         return name if agent is None else f"{name}-{agent.label}"
+
+    def _repeat_marked(
+        self, location: str, tasks: Iterable[Task], arguments: Mapping[str, Any]
+    ) -> list[Task]:
+        """Return the tries at tasks as a mark asks for them.
+
+        Raises:
+            ConfigurationError: the number of tries or the rate is not one.
+        """
+        marked_tasks = []
+        for task in tasks:
+            if task.repeat == 1:  # it stands for all
+                tries, rate = self.settings.repetition(
+                    f"{location}: @pytest.mark.intercode",
+                    arguments,
+                    own_tries=task.tries or 1,
+                    own_rate=task.pass_rate,
+                )
+                marked_tasks += self._repeat(replace(task, tries=tries, pass_rate=rate))
+        return marked_tasks
 
     def select_marked(self, location: str, arguments: Mapping[str, Any]) -> list[Task]:
         """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
@@ -202,7 +230,9 @@ class Selection:
         Raises:
             ConfigurationError: the mark names something that is not there.
         """
-        argument_names = ("env", "suite", "dataset", "hardness", "tags", "ids")
+        argument_names = (
+            *("env", "suite", "dataset", "hardness", "tags", "ids", "repeat", "pass_rate"),
+        )
         for name in arguments:
             if name not in argument_names:
                 raise ConfigurationError(
@@ -221,6 +251,8 @@ class Selection:
                 f"{location}: takes an intercode fixture, so it needs to know the tasks: "
                 "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
             )
+        if {"repeat", "pass_rate"} & arguments.keys():
+            tasks = self._repeat_marked(location, tasks, arguments)
         tags, ids = (_as_set(arguments.get(name, ())) for name in ("tags", "ids"))
         task_ids = {task.id for task in tasks}
         for task_id in sorted(ids - task_ids):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_intercode.agents.choice import AgentChoice, choose_agents
 from pytest_intercode.core.permissions import Permissions
+from pytest_intercode.core.rates import check_repetition
 from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.prices import with_shipped_prices
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.options.table import OPTIONS, Options
-from pytest_intercode.plugin.options import folder_of, read_options
+from pytest_intercode.plugin.options import folder_of, on_command_line, read_options
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import DataFolder, data_folder
@@ -36,10 +39,14 @@ class Settings(Options):
     Attributes:
         agent_folder: where relative paths and modules of the agent are looked for.
         dataset_folder: where relative paths of datasets start.
+        repeat_forced: the number of tries is given on the command line.
+        pass_rate_forced: the pass rate is.
     """
 
     agent_folder: Path
     dataset_folder: Path
+    repeat_forced: bool
+    pass_rate_forced: bool
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
@@ -51,7 +58,10 @@ class Settings(Options):
         if _SETTINGS in config.stash:
             return config.stash[_SETTINGS]
         folders = {f"{name}_folder": folder_of(config, name) for name in ("agent", "dataset")}
-        settings = cls(read_options(config) | folders)
+        forced = {
+            f"{name}_forced": on_command_line(config, name) for name in ("repeat", "pass_rate")
+        }
+        settings = cls(read_options(config) | folders | forced)
         # What is wrong is reported now.
         _ = settings.agents, settings.gateway, settings.durations, settings.data
         config.stash[_SETTINGS] = settings
@@ -96,9 +106,13 @@ class Settings(Options):
     @cached_property
     def gateway(self) -> GatewaySettings:
         """How programs reach models."""
+        try:
+            prices = with_shipped_prices(self.gateway_prices)
+        except ValueError as error:
+            raise ConfigurationError(f"--intercode-gateway-price: {error}") from None
         return GatewaySettings.of_environment(
             models=self.gateway_models,
-            prices=self.gateway_prices,
+            prices=prices,
             hosted_tools=self.gateway_hosted_tools,
             allowed=self.gateway_allowed,
             record=self.gateway_record,
@@ -135,6 +149,54 @@ class Settings(Options):
     def repeat(self) -> int:
         """How many tries each task gets; an audit needs one."""
         return 1 if self.audit else self.requested_repeat
+
+    def tries_at(self, own: int | None) -> int:
+        """Return how many tries a task gets.
+
+        The command line comes first, then what its mark or its suite says, then the ini value.
+
+        Args:
+            own: what its mark or its suite says; None for nothing.
+        """
+        return self.repeat if self.audit or self.repeat_forced or own is None else own
+
+    def pass_rate_of(self, own: float | None) -> float | None:
+        """Return the share of a task's tries that must be solved; None where each counts alone.
+
+        Args:
+            own: what its mark or its suite says; None for nothing.
+        """
+        if self.audit:
+            return None
+        return self.requested_pass_rate if self.pass_rate_forced or own is None else own
+
+    def repetition(
+        self,
+        mark: str,
+        arguments: Mapping[str, Any],
+        *,
+        own_tries: int | None = None,
+        own_rate: float | None = None,
+    ) -> tuple[int, float | None]:
+        """Return how many tries a test with a mark gets, and the share that must pass, if any.
+
+        Args:
+            mark: the mark, for messages.
+            arguments: the mark's arguments; ``repeat`` and ``pass_rate`` count.
+            own_tries: what its suite says where the mark does not.
+            own_rate: likewise.
+
+        Raises:
+            ConfigurationError: an argument is not such a number.
+        """
+        check_repetition(mark, arguments.get("repeat"), arguments.get("pass_rate"))
+        tries = self.tries_at(arguments.get("repeat", own_tries))
+        if "pass_rate" in arguments and tries == 1 and not (self.repeat_forced or self.audit):
+            raise ConfigurationError(
+                f"{mark}(pass_rate={arguments['pass_rate']}): it is a share of several tries; give "
+                "their number, too, such as repeat=5"
+            )
+        return tries, self.pass_rate_of(arguments.get("pass_rate", own_rate))
 
     @property
     def concurrency(self) -> int:

@@ -20,6 +20,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import builtin_kinds, environment_class, kind_of
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED
 from pytest_intercode.plugin.arguments import take_arguments
 from pytest_intercode.plugin.collection import BundledSuites
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
@@ -58,6 +59,11 @@ def start(config: pytest.Config) -> None:
     register = config.pluginmanager.register
     register(Startup(run, notes), "intercode-startup")
     register(BundledSuites(run), "intercode-bundled")
+    if run.settings.plan:
+        from pytest_intercode.plugin.plan import Plan
+
+        config.option.dist = "no"  # there is nothing for xdist to share out
+        register(Plan(run), "intercode-plan")
 
 
 class Startup:
@@ -80,7 +86,7 @@ class Startup:
             return
         try:
             run.tasks.bundled()
-            if run.config.option.collectonly:
+            if _runs_nothing(run):
                 return
             _check(run)
             _open_reports(run)  # locks the results, so that nothing is added while they are read
@@ -97,7 +103,7 @@ class Startup:
         words = [_describe_agents(settings.agents), f"profile {settings.profile}"]
         if settings.audit:
             words = ["audit of the tasks, profile strict"]
-        if not run.config.option.collectonly:
+        if not _runs_nothing(run):
             words += _describe_feedback(run)
         if settings.network:
             words.append("with network")
@@ -108,6 +114,8 @@ class Startup:
             words.append(
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
+        if SHIPPED in settings.gateway_prices.values():
+            words.append(f"list prices of {PRICES_DATE}, shipped")
         if settings.cluster:
             limit = settings.requested_concurrency
             concurrency = f", concurrency {limit}" if limit else ""
@@ -119,9 +127,9 @@ class Startup:
         resumed = resumed_of(run.config)
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
-        lines = [
-            one_line(f"intercode: {', '.join(words)}, sandbox {run.composition.provider.choice}")
-        ]
+        if not settings.plan:  # which needs neither sandboxes nor the agent
+            words.append(f"sandbox {run.composition.provider.choice}")
+        lines = [one_line(f"intercode: {', '.join(words)}")]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
         if not is_distributed(run.config):
             return lines
@@ -141,15 +149,14 @@ class Startup:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuse tasks that the agent cannot play at all, once for all of them."""
         settings, config = self._run.settings, session.config
-        if is_worker(config):  # whose error would be a crash for the controller
+        # A worker's error would be a crash for the controller.
+        if is_worker(config) or _runs_nothing(self._run):
             return
-        if any(map(task_of, session.items)) and not config.option.collectonly:
+        if any(map(task_of, session.items)):
             try:
                 check_platform()
             except ConfigurationError as error:
                 raise pytest.UsageError(str(error)) from None
-        if config.option.collectonly:
-            return
         if len(settings.agents) > 1 and any(map(in_order, session.items)):
             raise pytest.UsageError(_several_in_order(settings.agents))
         for agent in settings.agents:
@@ -195,6 +202,11 @@ class Startup:
             for env in self._run.tasks.bundled()
             if environment_class(env, profile).in_order
         ]
+
+
+def _runs_nothing(run: Run) -> bool:
+    """Whether items are collected, and nothing more."""
+    return bool(run.config.option.collectonly or run.settings.plan)
 
 
 def _check(run: Run) -> None:

@@ -26,17 +26,20 @@ class Baseline:
     Args:
         path: its results file (``--intercode-baseline``).
         warn: called with one line if the last line is truncated; that line is left out.
+        option: the option that names the file, for messages.
 
     Raises:
         ConfigurationError: it is not a results file of pytest-intercode, or has no graded episode.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, warn: Callable[[str], None], option: str = "--intercode-baseline"
+    ) -> None:
         self.path = path
         records = read_records(path, warn)
         if not all(map(is_ours, records)):
             raise ConfigurationError(
-                f"--intercode-baseline={path}: has rows without an outcome, as InterCode writes "
+                f"{option}={path}: has rows without an outcome, as InterCode writes "
                 "them; a file that --intercode-results wrote is needed"
             )
         solved_by_cell = {
@@ -48,8 +51,7 @@ class Baseline:
         self._names = shorten(self._solved)
         if not self._solved:
             raise ConfigurationError(
-                f"--intercode-baseline={path}: holds no graded episode; write one with "
-                "--intercode-results"
+                f"{option}={path}: holds no graded episode; write one with --intercode-results"
             )
 
     def may_fail(self, task: Task, function: str, cell: Cell | None = None) -> str | None:
@@ -63,7 +65,14 @@ class Baseline:
                 one had.
         """
         key = task_key(task.env, task.suite, task.id, function)
-        cells = self._find(cell) if cell else self._find_treated(task.treatment)
+        return self._explain(key, task.treatment, cell)
+
+    def excuse(self, record: EpisodeRecord, cell: Cell | None) -> str | None:
+        """Return the same for the task of an episode; ``cell`` is that of :meth:`may_fail`."""
+        return self._explain(key_of(record), record.task.treatment, cell)
+
+    def _explain(self, key: TaskKey, treatment: str, cell: Cell | None) -> str | None:
+        cells = self._find(cell) if cell else self._find_treated(treatment)
         tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
         if all(tries):
             return None

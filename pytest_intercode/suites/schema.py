@@ -380,6 +380,8 @@ class LayerModel(SuiteForm):
     network: Network | None = None
     reward: RewardModel | None = None
     max_turns: int | None = Field(None, ge=1, le=100000)
+    repeat: int | None = Field(None, ge=1, le=10000)
+    pass_rate: float | None = Field(None, gt=0, le=1)
     action_timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
     timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
     xfail: StrictStr | None = None

@@ -115,6 +115,7 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest_intercode.plugin.hookspecs",
         "pytest_intercode.options",
         "pytest_intercode.options.option",
+        "pytest_intercode.options.parsers",
         "pytest_intercode.options.table",
         "pytest_intercode.plugin.ini",
         "pytest_intercode.plugin.options",

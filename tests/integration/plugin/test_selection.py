@@ -526,7 +526,8 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
                 "pytest_intercode.plugin.ini",
                 "pytest_intercode.options",
                 "pytest_intercode.options.option",
-                "pytest_intercode.options.table",
+                "pytest_intercode.options.parsers",
+            "pytest_intercode.options.table",
                 "pytest_intercode.plugin.options",
             }
         """

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.option import IniType, Option
-from pytest_intercode.options.table import OPTIONS, FailUnder
+from pytest_intercode.options.table import OPTIONS
 from pytest_intercode.plugin.ini import ini_values
 from pytest_intercode.plugin.options import read_option, starts_run
 from pytest_intercode.plugin.settings import Settings
@@ -57,6 +58,7 @@ SAMPLES: dict[str, Any] = {
     "gateway-price": ["*=1.25/10"],
     "base-image": ["debian=mirror/debian"],
     "platform": "linux/amd64",
+    "pass-rate": 0.8,
 }
 NEEDED: dict[IniType, str] = {
     "bool": "true or false",
@@ -96,7 +98,7 @@ def written_as(option: Option[Any], form: Format) -> str:
 def on_command_line(option: Option[Any]) -> list[str]:
     word, value = f"--intercode-{option.name}", sample(option)
     if value is True:
-        return [word]
+        return [f"{word}=true" if option.metavar else word]
     return [f"{word}={each}" for each in (value if isinstance(value, list) else [value])]
 
 
@@ -124,7 +126,9 @@ def test_what_is_false_or_empty_is_not_given(pytester: pytest.Pytester, form: Fo
     if form.toml:
         empty |= {"args": "[]", "linelist": "[]", "string": '""'}
     lines = {
-        option.ini: empty.get(option.ini_type, '""' if form.toml else "") for option in OPTIONS
+        option.ini: empty.get(option.ini_type, '""' if form.toml else "")
+        for option in OPTIONS
+        if option.default != "true"
     }
     form.write(lines)
     config = pytester.parseconfig()
@@ -258,3 +262,12 @@ def test_help_gives_the_types(pytester: pytest.Pytester) -> None:
         if ini_type in ("int", "float") and not numbers:
             ini_type = "string"
         assert f" {option.ini} ({ini_type}): " in shown
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_true_by_default_can_be_false(pytester: pytest.Pytester, form: Format) -> None:
+    form.write({"intercode_stop_early": "false"})
+    config = pytester.parseconfig()
+    assert read_each(config)["intercode_stop_early"] is False
+    assert not starts_run(config)
+    assert read_each(pytester.parseconfig("--intercode-stop-early=yes"))["intercode_stop_early"]

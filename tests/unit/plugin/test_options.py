@@ -10,12 +10,13 @@ from typing import get_args
 import pytest
 
 from pytest_intercode.cli.arguments import add_option
+from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.registry import PROFILES
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.option import Option
-from pytest_intercode.options.table import OPTIONS, FailUnder, Options
+from pytest_intercode.options.table import OPTIONS, Options
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.choice import backend_names
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
-from pytest_intercode.options.table import FailUnder
-from pytest_intercode.plugin.gate import Gate
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.cell_comparison import ComparedCells
 from pytest_intercode.results.cells import Cell, cell_of
 from pytest_intercode.results.comparison import Run
 from pytest_intercode.results.comparison_text import cell_lines
 from pytest_intercode.results.files import to_text
+from pytest_intercode.results.gate import judge
 from tests.support.cell_records import episode, tries_of
 
 TASKS = [f"t{number:02}" for number in range(12)]
@@ -124,8 +124,7 @@ def test_what_may_fail_is_of_the_cell(
 def _judge(
     tries: list[EpisodeRecord], baseline: Baseline | None = None, rate: FailUnder | None = None
 ) -> list[tuple[bool, str]]:
-    gate = Gate(baseline, "verdict", rate, lambda: tries)
-    return [(judgement.passed, judgement.line) for judgement in gate._judge()]
+    return [(judgement.passed, judgement.line) for judgement in judge(tries, baseline, rate)]
 
 
 def test_the_gate_fails_if_a_cell_got_worse(baseline: Baseline) -> None:

@@ -1,0 +1,125 @@
+"""Parsers of the options' values that are more than a number or a word.
+
+Every pytest run where the plugin is installed loads them, so they import nothing large at the top.
+A parser returns the value of a text, or raises a ValueError that says what is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_intercode.core.values import choice
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.choice import AgentChoice
+    from pytest_intercode.core.rates import FailUnder
+    from pytest_intercode.gateway.exchange import Price
+    from pytest_intercode.sandboxes.settings import DockerHost
+
+__all__ = [
+    "parse_agent",
+    "parse_backend",
+    "parse_cluster",
+    "parse_docker_host",
+    "parse_environment",
+    "parse_fail_under",
+    "parse_host",
+    "parse_platform",
+    "parse_price",
+    "parse_rate",
+    "parse_registry",
+    "parse_shard",
+]
+
+
+def parse_agent(value: str) -> AgentChoice:
+    """Return an agent with arguments of its own."""
+    from pytest_intercode.agents.choice import parse_agent
+
+    return parse_agent(value)
+
+
+def parse_environment(value: str) -> str:
+    """Return the name of an environment, or ``all``."""
+    from pytest_intercode.environments.registry import environment_names, is_environment
+
+    return value if is_environment(value) else choice(*environment_names(), "all")(value)
+
+
+def parse_cluster(value: str) -> str:
+    """Return where a cluster is: ``auto``, ``HOST:PORT`` or ``local:N``."""
+    head, _, nodes = value.partition(":")
+    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
+        raise ValueError("local:N is needed, with N from 1 to 64")
+    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
+        raise ValueError("auto, HOST:PORT or local:N is needed")
+    return value
+
+
+def parse_host(value: str) -> str:
+    """Return a host that sandboxes may reach."""
+    from pytest_intercode.core.hosts import parse_host as parse
+
+    return str(parse(value))
+
+
+def parse_backend(value: str) -> str:
+    """Return the name of a backend, or ``auto``."""
+    from pytest_intercode.sandboxes.choice import backend_names
+
+    return choice(*backend_names())(value)
+
+
+def parse_docker_host(value: str) -> DockerHost:
+    """Return a Docker host with its slots."""
+    from pytest_intercode.sandboxes.settings import parse_host
+
+    return parse_host(value)
+
+
+def parse_registry(value: str) -> str:
+    """Return a registry's address."""
+    from pytest_intercode.sandboxes.settings import parse_registry
+
+    return parse_registry(value)
+
+
+def parse_platform(value: str) -> str:
+    """Return a platform."""
+    from pytest_intercode.core.platforms import parse_platform
+
+    return str(parse_platform(value))
+
+
+def parse_price(value: str) -> Price | str:
+    """Return what a model costs, or the word for what the table that is shipped has."""
+    from pytest_intercode.gateway.exchange import parse_price
+    from pytest_intercode.gateway.prices import SHIPPED
+
+    return value if value == SHIPPED else parse_price(value)
+
+
+def parse_shard(value: str) -> tuple[int, int]:
+    """Return a part and the number of parts."""
+    part, _, parts = value.partition("/")
+    try:
+        shard = int(part), int(parts)
+    except ValueError:
+        shard = 0, 0
+    if not 1 <= shard[0] <= shard[1]:
+        raise ValueError("the form I/N is needed, with I from 1 to N, such as 2/8")
+    return shard
+
+
+def parse_fail_under(value: str) -> FailUnder:
+    """Return a rate that all tries of a run together must reach."""
+    from pytest_intercode.core.rates import parse_fail_under
+
+    return parse_fail_under(value)
+
+
+def parse_rate(value: str) -> float:
+    """Return a share above 0 and up to 1."""
+    from pytest_intercode.core.rates import parse_rate
+
+    return parse_rate(value)

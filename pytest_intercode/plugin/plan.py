@@ -1,0 +1,301 @@
+"""``--intercode-plan``: what would be run, and what it would take. Runs nothing.
+
+Tokens and money come from an earlier results file. Where it says nothing of an agent, the limits of
+an episode are what it may take at most; without limits nothing is known, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+
+from pytest_intercode.core.text import format_columns, one_line, pluralize
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.environments.registry import PROJECT
+from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
+from pytest_intercode.gateway.exchange import Price, price_of
+from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED_PRICES
+from pytest_intercode.plugin.pass_rates import has_pass_rate
+from pytest_intercode.plugin.project_tests import ProjectCell, name_test
+from pytest_intercode.plugin.run import Run, agent_of, task_of
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.results.comparison import read_run
+from pytest_intercode.results.expectations import EarlierUsage, Expectation
+from pytest_intercode.results.tries import TaskKey, task_key
+
+__all__ = ["Plan"]
+
+_RECORDINGS = "pytest_intercode.projects.recordings"
+
+
+class _Row(NamedTuple):
+    """What tells the rows of the table apart."""
+
+    agent: str
+    model: str
+    treatment: str
+
+
+@dataclass
+class _Sum:
+    """What the items of a row come to.
+
+    Attributes:
+        tests: the tasks, or tests, by their keys.
+        tries: how many items there are.
+        recorded: how many of them are answered from a recording, and cost nothing.
+        tokens: expected, as far as it is known.
+        cost: likewise.
+        limited: of so many tries only the limits are known.
+        unknown_tokens: of so many tries no tokens are known.
+        unknown_cost: of so many tries no cost is.
+    """
+
+    tests: set[TaskKey] = field(default_factory=set)
+    tries: int = 0
+    recorded: int = 0
+    tokens: float = 0.0
+    cost: float = 0.0
+    limited: int = 0
+    unknown_tokens: int = 0
+    unknown_cost: int = 0
+
+    def add(self, other: _Sum) -> None:
+        """Add another row to this one."""
+        self.tests |= other.tests
+        for name in set(vars(self)) - {"tests"}:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Plan:
+    """Prints the plan in place of the run; a pytest plugin.
+
+    Args:
+        run: the run that is planned.
+
+    Raises:
+        ConfigurationError: the earlier results cannot be read.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._settings: Settings = run.settings
+        self._source = _find_source(run.settings)
+        tries = read_run(self._source, self._warn).tries if self._source else []
+        self._earlier = EarlierUsage(tries)
+        self._is_recorded = _find_recordings()
+        self._items: list[pytest.Item] = []
+        self._uses_shipped_prices = False
+        self._estimated = 0  # tries of which the earlier results say something
+        self._guessed = (
+            0  # those of them whose task is not in the earlier results, and whose agent is
+        )
+
+    def _warn(self, line: str) -> None:
+        self._run.config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run nothing; where something could not be collected, pytest says so."""
+        if session.testsfailed:
+            return None if not session.config.option.continue_on_collection_errors else True
+        self._items = session.items
+        return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the plan."""
+        terminalreporter.section("intercode plan")
+        for line in self._lines():
+            terminalreporter.write_line(one_line(line))
+
+    def _lines(self) -> Iterator[str]:
+        items = [item for item in self._items if _key_of(item) is not None]
+        skipped = [item for item in items if item.get_closest_marker("skip") is not None]
+        rows: dict[_Row, _Sum] = defaultdict(_Sum)
+        for item in items:
+            if item not in skipped:
+                row, share = self._plan(item)
+                rows[row].add(share)
+        if rows:
+            yield from _table(rows, recorded=self._is_recorded is not None)
+            yield from self._notes(rows)
+        if skipped:
+            yield f"{pluralize(len(skipped), 'item')} would be skipped"
+        test_count = len(self._items) - len(items)
+        if test_count:
+            yield f"{pluralize(test_count, 'other test')} without an agent would run as always"
+        yield "nothing was run"
+
+    def _plan(self, item: pytest.Item) -> tuple[_Row, _Sum]:
+        key = _key_of(item)
+        assert key is not None
+        settings = self._settings
+        choice = agent_of(item)
+        agent = choice.name if choice is not None else ""
+        arguments = choice.arguments if choice is not None else {}
+        model = arguments.get("model", "")
+        row = _Row(agent or "(none)", model or "-", _treatment_of(item) or "-")
+        share = _Sum({key}, tries=1)
+        if self._is_recorded is not None and self._is_recorded(item):
+            share.recorded = 1
+            return row, share
+        expected = self._earlier.expect(agent, arguments, key)
+        if expected is not None:
+            self._estimated += 1
+            self._guessed += not expected.same_task
+            share.tokens = expected.tokens
+            cost = self._cost(expected, model, arguments)
+        else:
+            budget = settings.budget
+            share.limited = int(bool(budget.tokens or budget.cost))
+            share.unknown_tokens = int(budget.tokens is None)
+            share.tokens = float(budget.tokens or 0)
+            cost = budget.cost
+        share.unknown_cost = int(cost is None)
+        share.cost = cost or 0.0
+        return row, share
+
+    def _cost(
+        self, expected: Expectation, model: str, arguments: Mapping[str, str]
+    ) -> float | None:
+        """Return what an episode costs: as before, else by the user's prices, else by ours."""
+        if expected.cost is not None:
+            return expected.cost
+        price = _own_price(arguments) or price_of(self._settings.gateway.prices, model)
+        if price is None:
+            price = price_of(SHIPPED_PRICES, model)
+            self._uses_shipped_prices |= price is not None
+        if price is None:
+            return None
+        usage = Usage(
+            input_tokens=round(expected.input_tokens),
+            output_tokens=round(expected.output_tokens),
+            cached_tokens=round(expected.cached_tokens),
+        )
+        return price.cost(usage)
+
+    def _notes(self, rows: Mapping[_Row, _Sum]) -> Iterator[str]:
+        """Yield where the numbers come from."""
+        total = _total(rows.values())
+        if self._estimated:
+            line = f"tokens and cost: means of {self._source}"
+            if self._guessed:
+                tries = pluralize(self._guessed, "try", "tries")
+                line += (
+                    f"; of {tries} at tasks that are not in it, the mean of their agent's others"
+                )
+            yield line
+        if self._uses_shipped_prices:
+            yield f"cost: by the list prices of {PRICES_DATE}, shipped, in US dollars"
+        if total.limited:
+            tries = pluralize(total.limited, "try", "tries")
+            yield f"of {tries} only the limits of an episode are known: at most so much"
+        if total.unknown_tokens or total.unknown_cost:
+            tries = pluralize(max(total.unknown_tokens, total.unknown_cost), "try", "tries")
+            yield (
+                f"unknown for {tries}: give --intercode-plan-from=FILE.jsonl, an earlier run of "
+                "the agent, or limit an episode with --intercode-max-tokens or --intercode-max-cost"
+            )
+        if self._settings.stop_early and any(map(has_pass_rate, self._items)):
+            yield "tries with a pass rate: at most so many; those that change nothing are left out"
+
+
+def _key_of(item: pytest.Item) -> TaskKey | None:
+    """Return the key that the records of an item will have; None for an item that has no agent."""
+    task = task_of(item)
+    if task is not None:
+        return task_key(task.env, task.suite or task.dataset, task.id, item.nodeid)
+    cell = _cell_of(item)
+    return task_key(PROJECT, *name_test(item, cell), item.nodeid) if cell is not None else None
+
+
+def _cell_of(item: pytest.Item) -> ProjectCell | None:
+    spec = getattr(item, "callspec", None)
+    cell = spec.params.get("intercode_project") if spec is not None else None
+    return cell if isinstance(cell, ProjectCell) else None
+
+
+def _treatment_of(item: pytest.Item) -> str:
+    cell = _cell_of(item)
+    return cell.treatment.name if cell is not None and cell.treatment is not None else ""
+
+
+def _table(rows: Mapping[_Row, _Sum], *, recorded: bool) -> list[str]:
+    heading = ("agent", "model", "treatment", "tests", "tries", "recorded", "tokens", "cost")
+    lines: list[Sequence[str]] = [heading]
+    lines += [(*row, *_cells(share)) for row, share in rows.items()]
+    if len(rows) > 1:
+        lines.append(("all", "", "", *_cells(_total(rows.values()))))
+    column = heading.index("recorded")
+    if not recorded:
+        lines = [(*line[:column], *line[column + 1 :]) for line in lines]
+    return format_columns(lines, labels=len(_Row._fields))
+
+
+def _cells(share: _Sum) -> tuple[str, ...]:
+    live_tries = share.tries - share.recorded
+    return (
+        str(len(share.tests)),
+        str(share.tries),
+        str(share.recorded),
+        _amount(f"{share.tokens:,.0f}", share.unknown_tokens, live_tries, share.limited),
+        _amount(f"{share.cost:,.2f}", share.unknown_cost, live_tries, share.limited),
+    )
+
+
+def _amount(number: str, unknown: int, tries: int, limited: int) -> str:
+    """Return an amount, and whether it is all of it."""
+    if unknown and unknown == tries:
+        return "unknown"
+    return f"{'<= ' if limited else ''}{number}{' + unknown' if unknown else ''}"
+
+
+def _total(shares: Iterable[_Sum]) -> _Sum:
+    total = _Sum()
+    for share in shares:
+        total.add(share)
+    return total
+
+
+def _own_price(arguments: Mapping[str, str]) -> Price | None:
+    """Return the price that the user gives an agent of ours with its arguments."""
+    try:
+        cached = arguments.get("cached_price")
+        return Price(
+            float(arguments["input_price"]),
+            float(arguments["output_price"]),
+            None if cached is None else float(cached),
+        )
+    except (KeyError, ValueError):  # the agent says what is wrong with it
+        return None
+
+
+def _find_source(settings: Settings) -> Path | None:
+    """Return the earlier results that the plan goes by; None where there are none.
+
+    Raises:
+        ConfigurationError: those that are named are not there.
+    """
+    if settings.plan_from is not None:
+        if not settings.plan_from.is_file():
+            raise ConfigurationError(
+                f"--intercode-plan-from={settings.plan_from}: there is no such file"
+            )
+        return settings.plan_from
+    candidates = (settings.baseline, settings.results)
+    return next((path for path in candidates if path is not None and path.is_file()), None)
+
+
+def _find_recordings() -> Callable[[pytest.Item], bool] | None:
+    """Return what says whether an item is recorded; None where nothing is ever recorded."""
+    if find_spec("pytest_intercode.projects") is None or find_spec(_RECORDINGS) is None:
+        return None
+    function = getattr(import_module(_RECORDINGS), "is_recorded", None)
+    return cast("Callable[[pytest.Item], bool] | None", function)

@@ -1,0 +1,82 @@
+"""What episodes will use up, by what they used up before. Pure: records in, numbers out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.results.tries import TaskKey, key_of
+
+__all__ = ["EarlierUsage", "Expectation"]
+
+
+class Expectation(NamedTuple):
+    """What one episode is expected to use up.
+
+    Attributes:
+        input_tokens: tokens that go in, those of caches included.
+        output_tokens: tokens that come out.
+        cached_tokens: those of the input that are read from a cache.
+        cost: in the currency of the earlier run; None where it knew no prices.
+        same_task: it is of the task itself, and not of the agent's other tasks.
+    """
+
+    input_tokens: float
+    output_tokens: float
+    cached_tokens: float
+    cost: float | None
+    same_task: bool
+
+    @property
+    def tokens(self) -> float:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+
+class EarlierUsage:
+    """What the items of earlier results used up; several episodes of one item are summed.
+
+    Args:
+        records: the records that count; those without usage say nothing.
+    """
+
+    def __init__(self, records: Iterable[EpisodeRecord]) -> None:
+        by_item: dict[object, list[EpisodeRecord]] = {}
+        for index, record in enumerate(records):
+            by_item.setdefault(record.node_id or index, []).append(record)
+        self._by_agent: dict[tuple[str, str], dict[TaskKey, list[Usage]]] = defaultdict(dict)
+        for episodes in by_item.values():
+            usage = sum((record.usage for record in episodes), UNSPENT)
+            if usage.tokens or usage.cost:
+                name = _name_agent(episodes[0].agent, episodes[0].agent_arguments)
+                self._by_agent[name].setdefault(key_of(episodes[0]), []).append(usage)
+
+    def expect(self, agent: str, arguments: Mapping[str, str], key: TaskKey) -> Expectation | None:
+        """Return what an agent will use up on a task; None where nothing is known of the agent.
+
+        It is the mean of this agent, with this model, on the same task; of a task that it has not
+        played, the mean of all those that it has, each of which counts once.
+        """
+        tasks = self._by_agent.get(_name_agent(agent, arguments), {})
+        if key in tasks:
+            return _mean([tasks[key]], same_task=True)
+        return _mean(list(tasks.values()), same_task=False) if tasks else None
+
+
+def _name_agent(agent: str, arguments: Mapping[str, str]) -> tuple[str, str]:
+    return agent, arguments.get("model", "")
+
+
+def _mean(tasks: Sequence[Sequence[Usage]], *, same_task: bool) -> Expectation:
+    sums = [(sum(usages, UNSPENT), len(usages)) for usages in tasks]
+    costs = [total.cost / count for total, count in sums if total.cost is not None]
+    return Expectation(
+        input_tokens=sum(total.input_tokens / count for total, count in sums) / len(sums),
+        output_tokens=sum(total.output_tokens / count for total, count in sums) / len(sums),
+        cached_tokens=sum(total.cached_tokens / count for total, count in sums) / len(sums),
+        cost=sum(costs) / len(costs) if costs else None,
+        same_task=same_task,
+    )

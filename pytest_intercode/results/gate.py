@@ -1,0 +1,206 @@
+"""The gate's judgements on the tries of a run, as it ends or of a file. Pure: tries in, lines out.
+
+A run that ends and ``pytest-intercode gate`` come here, so that both say the same. What pytest
+itself decides in a run, which single items fail, :func:`judge_tests` decides of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from pytest_intercode.core.rates import FailUnder, PassRule
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import first_names, pluralize
+from pytest_intercode.results.baseline import Baseline
+from pytest_intercode.results.cells import CONTROL, by_cell, cell_of
+from pytest_intercode.results.summary import summarise
+from pytest_intercode.results.tries import key_of
+
+__all__ = ["Judgement", "judge", "judge_file", "judge_tests"]
+
+_MAX_NAMED_RATES = 3  # tests whose misses are counted in a line
+
+
+class Judgement(NamedTuple):
+    """One judgement of the gate.
+
+    Attributes:
+        passed: whether the run may pass.
+        line: a sentence for people.
+        compares: it is the verdict on this run and the baseline.
+    """
+
+    passed: bool
+    line: str
+    compares: bool = False
+
+
+def judge(
+    tries: Sequence[EpisodeRecord], baseline: Baseline | None, fail_under: FailUnder | None
+) -> list[Judgement]:
+    """Return what is said of a run as a whole.
+
+    Args:
+        tries: its tries.
+        baseline: what to compare with, if there is something.
+        fail_under: the rate that is asked for, if one is.
+    """
+    return [
+        *_judge_infrastructure(tries),
+        *_judge_tasks(tries),
+        *(_judge_baseline(baseline, tries) if baseline else ()),
+        *(_judge_rate(fail_under, tries) if fail_under else ()),
+    ]
+
+
+def judge_file(
+    tries: Sequence[EpisodeRecord],
+    baseline: Baseline | None,
+    fail_under: FailUnder | None,
+    gate: str | None,
+) -> list[Judgement]:
+    """Return what is said of a finished run: of its tests, where they count, and of the whole.
+
+    Args:
+        tries: its tries.
+        baseline: what to compare with, if there is something.
+        fail_under: the rate that is asked for, if one is.
+        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for the latter where the
+            run has several tries at a task.
+    """
+    if gate is None:
+        gate = "verdict" if any(record.task.repeat > 1 for record in tries) else "tasks"
+    together = gate == "verdict" if baseline else fail_under is not None
+    single = [] if together else judge_tests(tries, baseline)
+    return [*single, *judge(tries, baseline, fail_under)]
+
+
+def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> list[Judgement]:
+    """Return what is said of a run's tests, each for itself, as pytest said it of their items.
+
+    Args:
+        tries: the run's tries.
+        baseline: tasks that it did not always solve may fail.
+    """
+    failures: list[str] = []
+    broken: list[str] = []
+    groups: dict[Hashable, list[EpisodeRecord]] = {}
+    several = len({cell_of(record) for record in tries}) > 1
+    for record in tries:
+        cell = cell_of(record) if several else None
+        if record.task.xfail is not None or (baseline and baseline.excuse(record, cell)):
+            continue
+        if record.outcome == "task-error":
+            broken.append(str(key_of(record)))
+        elif record.graded and record.task.pass_rate is not None:
+            groups.setdefault(_group_of(record), []).append(record)
+        elif record.graded and not record.succeeded:
+            failures.append(str(key_of(record)))
+    judgements = []
+    if failures:
+        tests = dict.fromkeys(failures)
+        judgements.append(_failure(tests, "was not solved", "were not solved", first_names(tests)))
+    if broken:
+        tests = dict.fromkeys(broken)
+        own_error = "has an error of its own", "have errors of their own"
+        judgements.append(_failure(tests, *own_error, first_names(tests)))
+    misses = [line for group in groups.values() if (line := _describe_miss(group))]
+    if misses:
+        details = misses[:_MAX_NAMED_RATES]
+        if len(misses) > len(details):
+            details.append(f"{len(misses) - len(details)} more")
+        own_rate = "misses its pass rate", "miss their pass rates"
+        judgements.append(_failure(misses, *own_rate, "; ".join(details)))
+    return judgements or [Judgement(True, "no task failed that has to be solved")]
+
+
+def _failure(tests: Collection[str], one: str, several: str, details: str) -> Judgement:
+    verb = one if len(tests) == 1 else several
+    return Judgement(False, f"failed: {pluralize(len(tests), 'task')} {verb} ({details})")
+
+
+def _group_of(record: EpisodeRecord) -> Hashable:
+    """Return what the tries of one test have in common."""
+    return cell_of(record), key_of(record)
+
+
+def _describe_miss(group: Sequence[EpisodeRecord]) -> str:
+    """Return how the tries of a test miss its pass rate; nothing where they do not."""
+    task = group[0].task
+    assert task.pass_rate is not None
+    rule = PassRule(task.tries or 1, task.pass_rate)
+    solved = sum(record.succeeded for record in group)
+    misses = len(group) - solved
+    if not rule.is_missed(misses):
+        return ""
+    return f"{key_of(group[0])}: {rule.describe_missed(misses, solved)}"
+
+
+def _judge_infrastructure(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
+    failures = sum(record.outcome == "infrastructure-error" for record in tries)
+    if failures:
+        subject = "episodes were" if failures > 1 else "episode was"
+        yield Judgement(False, f"inconclusive: {failures} {subject} lost to infrastructure errors")
+
+
+def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
+    broken = dict.fromkeys(
+        str(key_of(record)) for record in tries if record.outcome == "task-error"
+    )
+    if broken:
+        verb = "has an error of its own" if len(broken) == 1 else "have errors of their own"
+        tasks = f"{pluralize(len(broken), 'task')} {verb} ({first_names(broken)})"
+        yield Judgement(True, f"not counted: {tasks}")
+
+
+def _judge_baseline(baseline: Baseline, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
+    name = baseline.path.name
+    verdicts = baseline.verdicts(tries)
+    if not verdicts:
+        yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
+        return
+    facts = []
+    if unknown := baseline.unknown(tries):
+        verb = "is" if unknown == 1 else "are"
+        facts.append(f"{pluralize(unknown, 'task')} {verb} not in it")
+    if cells := baseline.unknown_cells(tries):
+        facts.append(
+            f"{first_names(map(str, cells))} {'is' if len(cells) == 1 else 'are'} not in it"
+        )
+    new = f" ({', '.join(facts)})" if facts else ""
+    has_one_cell = len(verdicts) == 1 and not cells
+    for cell, verdict in verdicts.items():
+        subject = "" if has_one_cell else f"{cell} "
+        line = f"{subject}compared with {name}{new}: {verdict.sentence}"
+        yield Judgement(verdict.kind != "regressed", line, compares=True)
+        new = ""  # it is said once
+
+
+def _judge_rate(required: FailUnder, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
+    tries_by_cell = by_cell(tries)
+    if len(tries_by_cell) < 2:
+        yield _judge_rate_of(required, tries, "")
+        return
+    # What is shipped has to reach the rate, and not the project without it.
+    treated = [cell for cell in tries_by_cell if cell.treatment != CONTROL]
+    for cell in treated or tries_by_cell:
+        yield _judge_rate_of(required, tries_by_cell[cell], f"{cell}: ")
+
+
+def _judge_rate_of(required: FailUnder, tries: Sequence[EpisodeRecord], subject: str) -> Judgement:
+    summary = summarise(tries)
+    if summary.rate is None or summary.rate_interval is None:
+        return Judgement(
+            False, f"{subject}inconclusive: no episode was graded, so there is no rate"
+        )
+    low, high = summary.rate_interval
+    reached = low if required.lower else summary.rate
+    quantity = "the rate's lower bound" if required.lower else "the rate"
+    passed = reached >= required.rate
+    verb = "reaches" if passed else "is under"
+    return Judgement(
+        passed,
+        f"{subject}{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
+        f"({summary.solved} of {summary.graded} solved, 95 % interval {low:.1%} to {high:.1%})",
+    )

@@ -1,0 +1,172 @@
+"""``--intercode-plan``: what would be run, and what it would take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_intercode.gateway.prices import PRICES_DATE
+
+SPENDING = """
+import pytest_intercode
+
+class Spending:
+    def __init__(self, model=""):
+        pass
+
+    def act(self, observation):
+        pytest_intercode.spend(input_tokens=900, output_tokens=100)
+        return "submit"
+"""
+
+
+@pytest.fixture
+def earlier(pytester: pytest.Pytester, pretend: object) -> str:
+    """An earlier run of an agent that takes 1,000 tokens for each of three tasks."""
+    with (pytester.path / "agents.py").open("a") as file:
+        file.write(SPENDING)
+    pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=agents.py:Spending", "--intercode-results=old.jsonl"),
+        "--intercode-agent-arg=model=claude-opus-5-5",
+    )
+    return "--intercode-plan-from=old.jsonl"
+
+
+def _plan(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    return pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=agents.py:Spending", "--intercode-plan"), *options
+    )
+
+
+def _change(pytester: pytest.Pytester, **usage: Any) -> None:
+    path = pytester.path / "old.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["usage"].update(usage)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_by_an_earlier_run(pytester: pytest.Pytester, earlier: str) -> None:
+    model = "--intercode-agent-arg=model=claude-opus-5-5"
+    result = _plan(
+        pytester, earlier, model, "--intercode-repeat=4", "--intercode-results=old.jsonl"
+    )
+    assert result.ret == pytest.ExitCode.OK
+    assert result.parseoutcomes() == {}
+    # 12 times 900 tokens at 4 and 100 at 20 dollars the million
+    result.stdout.fnmatch_lines(
+        [
+            "*= intercode plan =*",
+            "agent *model *treatment *tests *tries *tokens *cost",
+            "agents.py:Spending  claude-opus-5-5  - * 3 * 12 * 12,000 * 0.07",
+            "tokens and cost: means of *old.jsonl",
+            f"cost: by the list prices of {PRICES_DATE}, shipped, in US dollars",
+            "nothing was run",
+        ]
+    )
+    assert len((pytester.path / "old.jsonl").read_text().splitlines()) == 3
+
+
+def test_what_the_user_knows_comes_first(pytester: pytest.Pytester, earlier: str) -> None:
+    model = "--intercode-agent-arg=model=claude-opus-5-5"
+    own = _plan(pytester, earlier, model, "--intercode-gateway-price", "claude-opus-5-5=1000/1000")
+    own.stdout.fnmatch_lines(["agents.py:Spending *3,000 *3.00"])
+    own.stdout.no_fnmatch_line("*shipped*")
+    _change(pytester, cost=2.0)
+    recorded = _plan(pytester, earlier, model)
+    recorded.stdout.fnmatch_lines(["agents.py:Spending *3,000 *6.00"])
+
+
+def test_of_other_tasks_the_mean_is_taken(pytester: pytest.Pytester, earlier: str) -> None:
+    path = pytester.path / "old.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    model = "--intercode-agent-arg=model=claude-opus-5-5"
+    result = _plan(pytester, earlier, model)
+    result.stdout.fnmatch_lines(
+        [
+            "agents.py:Spending *3 *3 *3,000 *",
+            "*; of 2 tries at tasks that are not in it, the mean of their agent's others",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ((), ["agents.py:Spending *unknown *unknown", "unknown for 3 tries: *"]),
+        (
+            ("--intercode-max-tokens=5000", "--intercode-max-cost=0.5"),
+            ["agents.py:Spending *<= 15,000 *<= 1.50", "of 3 tries only the limits *"],
+        ),
+        (("--intercode-max-tokens=5000",), ["agents.py:Spending *<= 15,000 *unknown"]),
+        (("-k", "prints or writes"), ["agents.py:Spending *2 *2 *"]),
+        (("-n", "2"), ["agents.py:Spending *3 *3 *", "nothing was run"]),
+        (
+            ("--intercode-repeat=2", "--intercode-pass-rate=0.5"),
+            ["agents.py:Spending *3 *6 *", "tries with a pass rate: at most so many; *"],
+        ),
+    ],
+)
+def test_without_one(
+    pytester: pytest.Pytester, pretend: object, options: tuple[str, ...], lines: list[str]
+) -> None:
+    result = _plan(pytester, *options)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--intercode-plan --intercode-plan-from=none.jsonl", "*none.jsonl: there is no such file"),
+        ("--intercode-plan-from=none.jsonl", "*: needs --intercode-plan, which it is for"),
+        ("--intercode-gateway-price=gpt-1=shipped", "*has no model 'gpt-1'; give its price, or *"),
+    ],
+)
+def test_what_is_wrong(
+    pytester: pytest.Pytester, pretend: object, options: str, message: str
+) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", *options.split())
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+def test_other_tests_and_errors(pytester: pytest.Pytester, pretend: object) -> None:
+    pytester.makepyfile("def test_own(): assert False")
+    result = _plan(pytester, "test_other_tests_and_errors.py")
+    result.stdout.fnmatch_lines(["1 other test without an agent would run as always"])
+    assert result.ret == pytest.ExitCode.OK
+    pytester.makepyfile("import nothing_there")
+    broken = _plan(pytester, "test_other_tests_and_errors.py")
+    assert broken.ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_project_tests(pytester: pytest.Pytester, pretend: object) -> None:
+    pytester.makepyfile(
+        test_rule="""
+        import pytest
+
+        @pytest.mark.intercode(repeat=2, pass_rate=0.5)
+        @pytest.mark.parametrize("tool", ["uv", "pip"])
+        def test_tool(intercode_project, tool):
+            assert False
+        """
+    )
+    row = {
+        **{"environment": "ic_project", "suite": "test_rule.py", "agent": "agents.py:Spending"},
+        **{"query": "", "outcome": "failed", "reward": 0, "turn_history": {"actions": []}},
+        **{"node_id": "test_rule.py::test_tool[uv-agents.py:Spending-1]", "format_version": 2},
+        "usage": {"requests": 1, "input_tokens": 40, "output_tokens": 2, "cost": 0.5},
+    }
+    runs = [row | {"task_id": f"test_tool[uv]{number}"} for number in ("", " #2")]
+    (pytester.path / "old.jsonl").write_text("".join(f"{json.dumps(run)}\n" for run in runs))
+    plan = ("--intercode-plan", "--intercode-plan-from=old.jsonl")
+    result = pytester.runpytest("test_rule.py", "--intercode-agent=agents.py:Spending", *plan)
+    result.stdout.fnmatch_lines(
+        [
+            "agents.py:Spending *2 *4 *336 *4.00",
+            "*; of 2 tries at tasks that are not in it, *",
+        ]
+    )
