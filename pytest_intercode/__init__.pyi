@@ -64,10 +64,12 @@ from pytest_intercode.environments.shell import ShellEnvironment as ShellEnviron
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
 from pytest_intercode.errors import IntercodeError as IntercodeError
 from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
+from pytest_intercode.plugin.project_tests import Project as Project
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
 from pytest_intercode.projects.fakes import ShimCall as ShimCall
 from pytest_intercode.projects.fakes import refuse as refuse
+from pytest_intercode.projects.run import ProjectRun as ProjectRun
 from pytest_intercode.rescoring.function import RewardFunction as RewardFunction
 from pytest_intercode.rescoring.rescored import Change as Change
 from pytest_intercode.rescoring.rescored import Rescored as Rescored

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.shell import ShellEnvironment
-    from pytest_intercode.gateway.recording import Recorder, Replayer
+    from pytest_intercode.gateway.recording import EpisodeRecording
 
 __all__ = [
     "ActionKind",
@@ -36,13 +36,6 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
-
-
-class Recording(TypedDict):
-    """What records or replays an episode; None for what the run's settings say."""
-
-    recorder: Recorder | None
-    replayer: Replayer | None
 
 
 ActionKind: TypeAlias = Literal["turn", "command", "copy", "question"]
@@ -378,10 +371,9 @@ def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[]
         raise AgentError(f"no port of the sandbox can be listened at: {error}") from None
 
 
-def recording_of(env: AgentEnvironment) -> Recording:
-    """Return what records or replays this episode alone, as ``Gateway.open`` takes it."""
-    environment = env._episode.environment
-    return {"recorder": environment.recorder, "replayer": environment.replayer}
+def recording_of(env: AgentEnvironment) -> EpisodeRecording | None:
+    """Return what records or replays this episode alone; None for what the run's settings say."""
+    return env._episode.environment.recording
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:

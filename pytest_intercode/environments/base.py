@@ -27,7 +27,7 @@ from pytest_intercode.system.forks import MakingProcess
 from pytest_intercode.system.platform import check_platform
 
 if TYPE_CHECKING:
-    from pytest_intercode.gateway.recording import Recorder, Replayer
+    from pytest_intercode.gateway.recording import EpisodeRecording
 
 __all__ = ["Environment"]
 
@@ -50,7 +50,7 @@ class Environment(ActionSpace):
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
         cancelled: why the environment was cancelled; empty if it was not.
-        recorder, replayer: of what passes the gateway; None for what the run's settings say.
+        recording: of what passes the gateway; None for what the run's settings say.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class Environment(ActionSpace):
         self.turns_spent = 0
         self.phases = Phases()
         self.cancelled = ""
-        self.recorder: Recorder | None = None
-        self.replayer: Replayer | None = None
+        self.recording: EpisodeRecording | None = None
         self._acting = False  # an action runs, and nothing is graded
         self._lock = threading.RLock()
         self._process = MakingProcess("this environment belongs", "one")
@@ -127,8 +126,8 @@ class Environment(ActionSpace):
             self.task = task
             max_turns = (self._max_turns or task.max_turns) - self.turns_spent
             self.episode = Episode(max_turns, self.feedback)
-            for recording in filter(None, (self.recorder, self.replayer)):
-                recording.begin()
+            if self.recording is not None:
+                self.recording.begin()
             with waiting_for_images(self._orders.image_wait):
                 self.start(task)
             self._refuse_cancelled()  # meanwhile; what needs no sandbox has not met it

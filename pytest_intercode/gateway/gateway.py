@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks
-from pytest_intercode.gateway.recording import FolderRecorder, Recorder, Replayer, folder_replayer
+from pytest_intercode.gateway.recording import EpisodeRecording, FolderRecorder, folder_replayer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.system.extras import has_extra, need
@@ -56,8 +56,7 @@ class Gateway:
         spend: Callable[..., None],
         refused: Callable[[], str] = lambda: "",
         socket: Path | None = None,
-        recorder: Recorder | None = None,
-        replayer: Replayer | None = None,
+        recording: EpisodeRecording | None = None,
     ) -> Session:
         """Begin a session, for one episode.
 
@@ -71,9 +70,7 @@ class Gateway:
             socket: the path of a Unix socket for this session alone. What comes through it without
                 a token is noted in this session's refusals, other sessions' tokens are refused
                 there, and its connections are not counted with others'.
-            recorder: takes the exchanges of this session; by default a folder of the run's does, if
-                it is recorded.
-            replayer: answers this session; by default the run's folder does, if it is replayed.
+            recording: what records or replays this session; by default the run's folders do.
 
         Raises:
             ConfigurationError: it cannot listen, or the recording cannot be read or written.
@@ -81,11 +78,7 @@ class Gateway:
         self._process.check()
         settings = self.settings
         secrets = settings.secrets
-        if recorder is None and replayer is None:
-            if settings.record:
-                recorder = FolderRecorder(settings.record, key, Masks.of_machine(secrets))
-            elif settings.replay:
-                replayer = folder_replayer(settings.replay, key, Masks.of_machine(secrets))
+        recording = recording or self._recording_of_run(key)
         with self._lock:
             server, thread = self._start()
             session = Session(
@@ -93,8 +86,8 @@ class Gateway:
                 self._port,
                 spend=spend,
                 refused=refused,
-                recorder=recorder,
-                replayer=replayer,
+                recorder=recording.recorder,
+                replayer=recording.replayer,
                 close=self._end,
                 check=self._check_servers,
                 masked=secrets,
@@ -106,6 +99,17 @@ class Gateway:
                     f"the gateway cannot listen on {socket}: {error.strerror or error}"
                 ) from None
         return session
+
+    def _recording_of_run(self, key: str) -> EpisodeRecording:
+        """Return what the settings say: a folder to record to, one to replay, or neither."""
+        settings = self.settings
+        if settings.record:
+            masks = Masks.of_machine(settings.secrets)
+            return EpisodeRecording(recorder=FolderRecorder(settings.record, key, masks))
+        if settings.replay:
+            masks = Masks.of_machine(settings.secrets)
+            return EpisodeRecording(replayer=folder_replayer(settings.replay, key, masks))
+        return EpisodeRecording()
 
     def close(self) -> None:
         """End all sessions, and stop listening; may be called twice."""

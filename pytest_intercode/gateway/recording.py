@@ -34,6 +34,7 @@ from pytest_intercode.gateway.masking import Masks, has_mask, map_texts, matches
 from pytest_intercode.system.files import read_bounded
 
 __all__ = [
+    "EpisodeRecording",
     "FolderRecorder",
     "NotRecorded",
     "RecordedAnswer",
@@ -367,3 +368,18 @@ def read_row(row: Any, mask: Callable[[str], str] = mask_text) -> RecordedExchan
     return RecordedExchange(
         *(method, path, str(model or ""), digest(method, path, content), content, recorded)
     )
+
+
+@dataclass(frozen=True)
+class EpisodeRecording:
+    """What records or replays one episode; None for what the run's settings say."""
+
+    recorder: Recorder | None = None
+    replayer: Replayer | None = None
+
+    def begin(self) -> None:
+        """Begin with the first exchange, for the first time or again."""
+        if self.recorder is not None:
+            self.recorder.begin()
+        if self.replayer is not None:
+            self.replayer.begin()

@@ -18,7 +18,9 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.plugin.run import Run, agent_of
+from pytest_intercode.projects.answers import Exchange
 from pytest_intercode.projects.copying import WORKDIR
 from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
 from pytest_intercode.projects.recordings import (
@@ -114,10 +116,22 @@ class RunRecording:
             return None
         return recording.episode(self._task, self._node_id)
 
+    def questions(self) -> list[Exchange] | None:
+        """Return what the agent and the user said when this was recorded.
+
+        Returns:
+            None where it is not replayed.
+        """
+        recording = self._recording.recording
+        if recording is None:
+            return None
+        state = recording.episode(self._task, self._node_id).state
+        return [(str(message), reply) for message, reply in state.get("questions", ())]
+
     def attach(self, environment: Environment) -> None:
         """Have an environment's agent recorded, or answered from the recording."""
-        environment.recorder = self._recording.recorder
-        environment.replayer = self._recording.replayer
+        recording = self._recording
+        environment.recording = EpisodeRecording(recording.recorder, recording.replayer)
 
     def save(self, record: EpisodeRecord) -> None:
         """Write the recording, if this run records and its agent has come to its end.

@@ -6,6 +6,7 @@ A run is a rollout in its item's turn, like any other; its prompt is not known b
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,21 +16,29 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 
 from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.core.task import ImageSource, Limits, Task
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.mcp_servers import check_servers
 from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import make_agent_marks
 from pytest_intercode.plugin.project_recordings import Replay, RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
-from pytest_intercode.plugin.run import Run, run_of
+from pytest_intercode.plugin.run import Run, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
+from pytest_intercode.projects.answers import Answers, AnswerSource, Exchange
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
-from pytest_intercode.projects.run import ProjectRun
+from pytest_intercode.projects.fakes import Fake
+from pytest_intercode.projects.run import ProjectRun, RunSoFar
+from pytest_intercode.projects.shims import Shims
+from pytest_intercode.projects.simulated_user import SimulatedUser, choose_user_model
 from pytest_intercode.projects.treatments import Treatment, find_treatments
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.files import bundled_folder
@@ -55,6 +64,13 @@ class RunOptions(TypedDict, total=False):
         setup: commands that prepare the copy, as root, before the agent comes.
         max_turns: turns that the agent has.
         timeout: seconds that it has.
+        fake: programs that only answer, by their names: a ``Fake``, or the path of a script.
+        watch: programs whose calls are recorded.
+        answers: what the user says when the agent hands back: a list, a mapping from a text or a
+            pattern, or a function ``(message, run)``.
+        user: in place of answers, who the user is, for a model that plays them.
+        user_model: that model; by default the agent's.
+        mcp: command lines of MCP servers, by name.
         replay: what a recording is played with: the agent itself (``agent``), or the record of what
             it did (``observations``), where it is not installed.
     """
@@ -65,8 +81,16 @@ class RunOptions(TypedDict, total=False):
     setup: Sequence[str]
     max_turns: int
     timeout: float
+    fake: Mapping[str, Fake | str | os.PathLike[str]]
+    watch: Sequence[str]
+    answers: AnswerSource
+    user: str
+    user_model: str
+    mcp: Mapping[str, str]
     replay: Replay
 
+
+_INPUTS = ("watch", "answers", "user", "user_model")  # that a recording goes by, next to the task
 
 _RUN_OPTIONS = tuple(RunOptions.__annotations__)
 _MARK_ARGUMENTS = (*_RUN_OPTIONS, "treatments", "repeat", "pass_rate")
@@ -173,6 +197,7 @@ class Project:
         self._cell = cell
         self._count = 0
         self._handles: list[Handle] = []
+        self._stack = contextlib.ExitStack()
 
     def run(self, prompt: str, **options: Unpack[RunOptions]) -> ProjectRun:
         """Run the agent on a prompt, in a fresh sandbox with a copy of the project.
@@ -192,14 +217,32 @@ class Project:
         item = self._item
         with one_line_errors():
             arguments = {**_mark_arguments(item), **options}
-            task = self._task(prompt, arguments)
-            handle = new_handle(item, task)
+            factory = self._run.composition.factory(self._cell.agent)
+            shims = Shims(
+                arguments.get("fake"),
+                arguments.get("watch", ()),
+                folder=item.path.parent,
+                agent_programs=factory.programs,
+            )
+            task = self._task(prompt, arguments, shims.variables)
+            inputs = {name: arguments[name] for name in _INPUTS if name in arguments}
+            inputs |= {f"fake {name}": fake for name, fake in arguments.get("fake", {}).items()}
+            spec = spec_of(item, task)
             replay = arguments.get("replay", "agent")
-            recording = RunRecording(item, self._run, handle.spec, self._count, replay)
+            recording = RunRecording(item, self._run, spec, self._count, replay, inputs)
+            recorded_questions = recording.questions()
             played = recording.played()
             if played is not None:
                 keep_episode(item, played)
-                return ProjectRun(played, None)
+                return ProjectRun(played, None, questions=recorded_questions or ())
+            answers = self._answers(arguments, task, recorded_questions)
+
+            def equip(environment: Environment) -> None:
+                if isinstance(environment, ProjectEnvironment):  # a hook of the user's may make it
+                    environment.equip(shims, answers)
+                    answers.run = RunSoFar(environment, answers)
+
+            handle = new_handle(item, task, equip)
             self._handles.append(handle)
             agent = handle.agent()
             with cancel_on_timeout(item, handle, acting=False):
@@ -207,20 +250,50 @@ class Project:
             recording.attach(environment)
             with cancel_on_timeout(item, handle, acting=True):
                 record = handle.record(agent, environment)
+            if answers.questions:
+                questions = [list(exchange) for exchange in answers.questions]
+                record = replace(record, state={**record.state, "questions": questions})
             call_hook(item.config, "log_episode", task=task, episode=record)
             recording.save(record)
         keep_episode(item, record)
+        shims.check()
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
-        return ProjectRun(record, environment)
+        return ProjectRun(record, environment, shims.calls, answers.questions)
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
-        while self._handles:
-            self._handles.pop().close()
+        with self._stack:
+            while self._handles:
+                self._handles.pop().close()
 
-    def _task(self, prompt: str, options: Mapping[str, Any]) -> Task:
+    def _answers(
+        self, options: Mapping[str, Any], task: Task, recorded: Sequence[Exchange] | None
+    ) -> Answers:
+        """Return who answers the agent.
+
+        Args:
+            options: of the run.
+            task: its task.
+            recorded: what was said when it was recorded, where it is replayed: no model plays the
+                user then.
+        """
+        if "user" not in options or "answers" in options:
+            return Answers(options.get("answers"), options.get("user"))
+        if recorded is not None:
+            return Answers([reply for _, reply in recorded if reply is not None])
+        arguments = self._cell.agent.arguments
+        model = choose_user_model(str(options.get("user_model", "")), arguments)
+        gateway = Gateway(self._run.settings.gateway)
+        self._stack.callback(gateway.close)
+        user = SimulatedUser(options["user"], task.query, model, gateway, episode_key(task))
+        self._stack.callback(user.close)
+        return Answers(user=user)
+
+    def _task(
+        self, prompt: str, options: Mapping[str, Any], variables: Sequence[tuple[str, str]]
+    ) -> Task:
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigurationError(
                 f"intercode_project.run(): a prompt is a text, found {prompt!r:.60}"
@@ -249,10 +322,11 @@ class Project:
             env=PROJECT,
             suite=suite,
             dataset="",
-            fields=ProjectFields(commit=copy.commit),
+            fields=ProjectFields(commit=copy.commit, mcp=check_servers(options.get("mcp", {}))),
             image=_image(options, copy, folder),
             setup=tuple(options.get("setup", ())),
             workdir=WORKDIR,
+            variables=tuple(variables),
             limits=replace(_LIMITS, network=settings.network, hosts=settings.allow_host),
             max_turns=int(options.get("max_turns", _MAX_TURNS)),
             action_timeout=_ACTION_TIMEOUT,

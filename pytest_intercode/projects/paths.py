@@ -61,10 +61,14 @@ def ask_unchanged(state: ProjectState, path: str) -> Answer:
 
 def matches(name: str, path: str) -> bool:
     """Whether a file is at a path, in a folder of that path, or fits it as a pattern."""
-    wanted = posixpath.normpath(path)
-    if wanted == ".":
+    normal_path = posixpath.normpath(path)
+    if normal_path == ".":
         return True
-    return name == wanted or name.startswith(f"{wanted}/") or fnmatch.fnmatchcase(name, wanted)
+    return (
+        name == normal_path
+        or name.startswith(f"{normal_path}/")
+        or (fnmatch.fnmatchcase(name, normal_path))
+    )
 
 
 def _describe(state: ProjectState, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re as regular_expressions
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +18,13 @@ from pytest_intercode.environments.project.environment import (
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.answer import Answer
+from pytest_intercode.projects.answers import Answers, Exchange
 from pytest_intercode.projects.commands import Commands
+from pytest_intercode.projects.fakes import ShimCall
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
 from pytest_intercode.projects.tool_calls import ToolCalls, loaded_skill
 
-__all__ = ["ProjectRun"]
+__all__ = ["ProjectRun", "RunSoFar"]
 
 _CHECK_TIMEOUT = 600.0  # seconds that a command of a test's own has
 
@@ -32,13 +35,25 @@ class ProjectRun:
     Args:
         record: the record of the episode.
         environment: the environment with the agent's sandbox; None where a recording was played.
+        calls: the calls of programs that the test gives or watches.
+        questions: what the agent said to the user, with the replies.
 
     Attributes:
         record: the record; its outcome is set by the test's result, once that is known.
+        calls: see above, in the order in which they were made.
+        questions: see above, in order; the reply is None where nobody answered.
     """
 
-    def __init__(self, record: EpisodeRecord, environment: ProjectEnvironment | None) -> None:
+    def __init__(
+        self,
+        record: EpisodeRecord,
+        environment: ProjectEnvironment | None,
+        calls: Sequence[ShimCall] = (),
+        questions: Sequence[Exchange] = (),
+    ) -> None:
         self.record = record
+        self.calls = tuple(calls)
+        self.questions = tuple(questions)
         self._environment = environment
 
     def __repr__(self) -> str:
@@ -53,7 +68,7 @@ class ProjectRun:
         Raises:
             ConfigurationError: the extra ``project`` is not installed.
         """
-        return Commands.of(self.turns)
+        return Commands.of(self.turns, self.calls)
 
     def ran(
         self,
@@ -137,6 +152,16 @@ class ProjectRun:
     # -- words
 
     @property
+    def messages(self) -> tuple[str, ...]:
+        """What the agent said: next to what it did, to the user, and at the end."""
+        thoughts = (turn.thought for turn in self.turns)
+        questions = (message for message, _ in self.questions)
+        messages = list(filter(None, (*thoughts, *questions)))
+        if self.answer and self.answer not in messages[-1:]:
+            messages.append(self.answer)
+        return tuple(messages)
+
+    @property
     def answer(self) -> str:
         """What the agent said at the end."""
         return str(self.record.state.get("message", ""))
@@ -194,3 +219,25 @@ class ProjectRun:
                 "with the agent itself"
             )
         return self._environment
+
+
+class RunSoFar:
+    """What a function of ``answers=`` is given next to the agent's message.
+
+    Args:
+        environment: the environment, in which the agent is acting.
+        answers: what the user said so far.
+    """
+
+    def __init__(self, environment: ProjectEnvironment, answers: Answers) -> None:
+        self._environment, self._answers = environment, answers
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """What the agent did up to now."""
+        return tuple(self._environment.turns)
+
+    @property
+    def questions(self) -> tuple[Exchange, ...]:
+        """What the agent and the user said before."""
+        return tuple(self._answers.questions)

@@ -143,6 +143,7 @@ class Root:
 
         Raises:
             OutsideError: it leads out of the root.
+            OSError: its links lead to each other.
         """
         try:
             inner_path = relative_path(path)
@@ -155,10 +156,15 @@ class Root:
             with suppress(OSError):
                 self._status(inner_path)  # there is no link on the way, nor at its end
                 return inner_path
+        full_path = os.path.join(self._real, path)
         try:
-            real = os.path.realpath(os.path.join(self._real, path))
+            real = os.path.realpath(full_path, strict=True)
         except ValueError:  # a NUL
             raise self._outside(path) from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # else it would go on behind the loop, by the names
+                raise
+            real = os.path.realpath(full_path)
         prefix = self._real.rstrip(os.sep) + os.sep
         if real == self._real:
             return ""

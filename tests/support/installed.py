@@ -13,6 +13,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.recordings import ItemRecording
@@ -101,8 +102,7 @@ class World:
         def make_environment(spec: RolloutSpec) -> Environment:
             environment = default_environment(spec, self.provider)
             if recording is not None:
-                environment.recorder = recording.recorder
-                environment.replayer = recording.replayer
+                environment.recording = EpisodeRecording(recording.recorder, recording.replayer)
             return environment
 
         return self._play(task, make_environment, **spec)

@@ -245,7 +245,7 @@ class _Shared:
         path = self.folder / secrets.token_hex(8)
         opened.append(
             self._gateway.open(
-                key, spend=env.spend, refused=find_refusal, socket=path, **recording_of(env)
+                key, spend=env.spend, refused=find_refusal, socket=path, recording=recording_of(env)
             )
         )
         return opened[0], path

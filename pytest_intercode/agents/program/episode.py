@@ -128,7 +128,7 @@ class ProgramEpisode:
             variables |= self.workspace.variables
         if self.services.gateway is not None:
             session = self._session = self.services.gateway.open(
-                self.key, spend=env.spend, **recording_of(env)
+                self.key, spend=env.spend, recording=recording_of(env)
             )
             variables |= {**session.hidden(os.environ), **session.variables()}
         try:

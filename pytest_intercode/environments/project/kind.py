@@ -29,7 +29,7 @@ class ProjectKind(ShellKind):
     fields = "pytest_intercode.environments.project.fields:ProjectFields"
     has_verification = False
     example = "git log --oneline"
-    graded = "Nobody answers questions."
+    graded = "What counts is what you do in the project, and what you say at the end."
     submission = "MESSAGE"
     answer = "what you say to the user at the end"
     answer_instruction = "The answer is what you say to the user at the end."

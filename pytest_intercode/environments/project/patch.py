@@ -79,8 +79,8 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
             yield from map(_ended, (f" {line}" for line in old[position : replacement.old_begin]))
             removed = old[replacement.old_begin : replacement.old_end]
             yield from map(_ended, (f"-{line}" for line in removed))
-            added = new[replacement.new_begin : replacement.new_end]
-            yield from map(_ended, (f"+{line}" for line in added))
+            inserted = new[replacement.new_begin : replacement.new_end]
+            yield from map(_ended, (f"+{line}" for line in inserted))
             position = replacement.old_end
         yield from map(_ended, (f" {line}" for line in old[position:old_end]))
 

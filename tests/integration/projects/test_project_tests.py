@@ -195,3 +195,74 @@ def test_a_project_without_a_repository(pytester: pytest.Pytester) -> None:
     result = run(pytester, 'def test_it(intercode_project):\n    intercode_project.run("x")\n')
     result.stdout.fnmatch_lines(["*is in no git repository*project=FOLDER*"])
     result.assert_outcomes(failed=1)
+
+
+TALKATIVE = """\
+import subprocess
+
+class Talkative:
+    def run(self, task, env):
+        if task.query == "Release it.":
+            env.step("gh release create v1 --draft; git status >/dev/null; ls")
+            return "Shall I publish it?"
+        env.step(f"echo {task.query!r} >reply; cat reply; {' '.join(task.mcp)}")
+        return "Done."
+"""
+
+
+@pytest.mark.usefixtures("project")
+def test_fakes_watches_and_answers(pytester: pytest.Pytester) -> None:
+    (pytester.path / "agents.py").write_text(TALKATIVE)
+    test = """\
+from pytest_intercode import Fake, Project
+
+GH = Fake({"release create *": "https://example.org/1"})
+
+def test_it(intercode_project: Project):
+    seen = []
+
+    def answer(message, run):
+        seen.append((message, len(run.turns)))
+        return "No, keep it." if message.endswith("?") else None
+
+    run = intercode_project.run(
+        "Release it.", fake={"gh": GH}, watch=["git"], answers=answer
+    )
+    assert [(call.program, call.status) for call in run.calls] == [("gh", 0), ("git", 0)]
+    assert run.ran("gh release create v1 --draft", ok=True)
+    assert run.questions == (("Shall I publish it?", "No, keep it."), ("Done.", None))
+    assert seen == [("Shall I publish it?", 1), ("Done.", 2)]
+    assert run.messages == ("Shall I publish it?", "Done.")
+    assert run.answer == "Done."
+    assert run.turns[0].observation.startswith("https://example.org/1\\n")
+    assert run.read("reply") == "No, keep it.\\n"
+    assert run.created == ("reply",)
+    assert not run.ran("gh release publish")
+"""
+    result = run(pytester, test, agent="Talkative")
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("fake={'bin/gh': 'x'}", "*fake=*bin/gh*"),
+        ("fake={'gh': 'typo.sh'}", "*typo.sh*"),
+        ("answers='Yes'", "*answers=*"),
+        ("answers=['Yes'], user='a user'", "*answers= and user= are both given*"),
+        ("user='a user'", "*which model plays the user?*user_model=NAME*"),
+        ("mcp={'tickets': ''}", "*mcp={'tickets': ''}: a command line is needed*"),
+        ("mcp={'tickets': 'false'}", "*mcp: the server 'tickets' (false)*"),
+        ("replay='all'", "*replay='all' is not one of agent and observations*"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_one_line(
+    pytester: pytest.Pytester, options: str, message: str
+) -> None:
+    test = f"def test_it(intercode_project):\n    intercode_project.run('x', {options})\n"
+    result = run(pytester, test)
+    result.stdout.fnmatch_lines([message])
+    assert result.ret == 1
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")

@@ -337,6 +337,7 @@ def _pack(text: str) -> bytes:
         (_pack('{"intercode_recording": 1}\n'), "is damaged: its end is missing"),
         (_pack('{"intercode_recording": 1}\n{"end": "0"}\n'), "is damaged: its end is missing"),
     ],
+    ids=range(8),  # gzip has a time in it
 )
 def test_files_that_are_no_recordings(data: bytes, problem: str, path: Path) -> None:
     path.parent.mkdir(parents=True)

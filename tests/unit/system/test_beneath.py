@@ -267,6 +267,7 @@ def _is_loop(path: Path) -> bool:
 @settings(deadline=None)
 @given(_ENTRIES, st.lists(_TARGETS, min_size=1, max_size=6))
 @example([("a", "{place}/host"), ("b", "b")], ["b/../a"])
+@example([("a", "a/../c"), ("c", "")], ["a"])
 def test_what_is_read_is_what_is_there_and_below(
     entries: list[tuple[str, str | None]], paths: list[str]
 ) -> None:

@@ -42,7 +42,7 @@ _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", data
 _NO_PART = {
     *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
     *("xfail", "skip", "source", "audit", "decoys", "metadata", "repeat"),
-    *("needs_network", "gold_skip", "fields", "platform"),
+    *("needs_network", "gold_skip", "fields", "platform", "treatment"),
 }
 
 _CHANGES: dict[str, Any] = {
@@ -106,6 +106,7 @@ def test_no_other_field_changes_it() -> None:
             "decoys": ("*",),
         },
         **{"metadata": {"x": 1}, "repeat": 2, "platform": Platform("arm64")},
+        **{"treatment": "rules", "tries": 2, "pass_rate": 0.5},
     }
     assert set(changes) == _NO_PART
     other = replace(_TASK, **changes)
