@@ -4,6 +4,7 @@ Type checkers read it; at run time ``__init__.py`` does, when a name is first as
 """
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment as AgentEnvironment
+from pytest_intercode.agents.choice import AgentChoice as AgentChoice
 from pytest_intercode.agents.ledger import ModelUsage as ModelUsage
 from pytest_intercode.agents.ledger import log as log
 from pytest_intercode.agents.ledger import spend as spend
@@ -56,6 +57,12 @@ from pytest_intercode.environments.interpreter import (
 )
 from pytest_intercode.environments.kind import EnvironmentKind as EnvironmentKind
 from pytest_intercode.environments.kind import Tool as Tool
+from pytest_intercode.environments.project.environment import Commit as Commit
+from pytest_intercode.environments.project.environment import ProgramRecorder as ProgramRecorder
+from pytest_intercode.environments.project.environment import (
+    ProjectEnvironment as ProjectEnvironment,
+)
+from pytest_intercode.environments.project.environment import User as User
 from pytest_intercode.environments.recorded import NotRecorded as NotRecorded
 from pytest_intercode.environments.recorded import RecordedEpisode as RecordedEpisode
 from pytest_intercode.environments.registry import register_environment as register_environment
@@ -65,11 +72,15 @@ from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
 from pytest_intercode.errors import IntercodeError as IntercodeError
 from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
 from pytest_intercode.plugin.project_tests import Project as Project
+from pytest_intercode.plugin.project_tests import ProjectCell as ProjectCell
+from pytest_intercode.plugin.project_tests import RunOptions as RunOptions
+from pytest_intercode.projects.answers import Question as Question
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
 from pytest_intercode.projects.fakes import ShimCall as ShimCall
 from pytest_intercode.projects.fakes import refuse as refuse
 from pytest_intercode.projects.run import ProjectRun as ProjectRun
+from pytest_intercode.projects.treatments import Treatment as Treatment
 from pytest_intercode.rescoring.function import RewardFunction as RewardFunction
 from pytest_intercode.rescoring.rescored import Change as Change
 from pytest_intercode.rescoring.rescored import Rescored as Rescored

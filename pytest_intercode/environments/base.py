@@ -164,8 +164,7 @@ class Environment(ActionSpace):
             action = f"submit {answer}".rstrip()
             result = self.handle_submission(action, answer or None)
             if answer and self.submission(action) != answer:
-                # The text loses the white space around it.
-                self.episode.amend_turn(answer=answer)
+                self.episode.amend_turn(answer=answer)  # the text loses blanks around it
             return result
 
     def close(self) -> None:
@@ -242,10 +241,7 @@ class Environment(ActionSpace):
         return self.episode.refused_hosts
 
     def recorded_state(self) -> dict[str, Any]:
-        """Return what the grading compared that gave the episode's reward, as builtins.
-
-        With rewards as feedback that is the best try's, and ``turn`` says which one it was.
-        """
+        """Return what the grading compared that gave the reward, as builtins; ``turn``: when."""
         return self.episode.recorded_state(self.end_state)
 
     # -- for subclasses

@@ -20,7 +20,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.plugin.run import Run, agent_of
-from pytest_intercode.projects.answers import Exchange
+from pytest_intercode.projects.answers import Question
 from pytest_intercode.projects.copying import WORKDIR
 from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
 from pytest_intercode.projects.recordings import (
@@ -116,7 +116,7 @@ class RunRecording:
             return None
         return recording.episode(self._task, self._node_id)
 
-    def questions(self) -> list[Exchange] | None:
+    def questions(self) -> list[Question] | None:
         """Return what the agent and the user said when this was recorded.
 
         Returns:

@@ -33,7 +33,7 @@ from pytest_intercode.plugin.project_recordings import Replay, RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
-from pytest_intercode.projects.answers import Answers, AnswerSource, Exchange
+from pytest_intercode.projects.answers import Answers, AnswerSource, Question
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
 from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.run import ProjectRun, RunSoFar
@@ -46,7 +46,7 @@ from pytest_intercode.system.files import bundled_folder
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Project", "ProjectCell", "name_test", "parametrize", "skip_without_agent"]
+__all__ = ["Project", "ProjectCell", "RunOptions", "name_test", "parametrize", "skip_without_agent"]
 
 _LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
 _MAX_TURNS = 50
@@ -269,7 +269,7 @@ class Project:
                 self._handles.pop().close()
 
     def _answers(
-        self, options: Mapping[str, Any], task: Task, recorded: Sequence[Exchange] | None
+        self, options: Mapping[str, Any], task: Task, recorded: Sequence[Question] | None
     ) -> Answers:
         """Return who answers the agent.
 

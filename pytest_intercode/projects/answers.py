@@ -15,7 +15,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.projects.simulated_user import SimulatedUser
 
-__all__ = ["AnswerSource", "Answers", "Exchange"]
+__all__ = ["AnswerSource", "Answers", "Question"]
 
 AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
 """The agent's message and the run to the user's reply; None where nobody answers."""
@@ -25,7 +25,7 @@ AnswerSource: TypeAlias = (
 )
 """What a test may give as ``answers=``."""
 
-Exchange: TypeAlias = "tuple[str, str | None]"
+Question: TypeAlias = "tuple[str, str | None]"
 """What the agent said, and what the user replied; None where nobody answered."""
 
 _FORMS = (
@@ -63,7 +63,7 @@ class Answers:
     ) -> None:
         if answers is not None and user is not None:
             raise ConfigurationError("answers= and user= are both given; who is to answer?")
-        self.questions: list[Exchange] = []
+        self.questions: list[Question] = []
         self.run: object = None
         self._user = user
         self._reply = _nobody if answers is None else self._read(answers)

@@ -18,7 +18,7 @@ from pytest_intercode.environments.project.environment import (
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.answer import Answer
-from pytest_intercode.projects.answers import Answers, Exchange
+from pytest_intercode.projects.answers import Answers, Question
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.projects.fakes import ShimCall
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
@@ -49,7 +49,7 @@ class ProjectRun:
         record: EpisodeRecord,
         environment: ProjectEnvironment | None,
         calls: Sequence[ShimCall] = (),
-        questions: Sequence[Exchange] = (),
+        questions: Sequence[Question] = (),
     ) -> None:
         self.record = record
         self.calls = tuple(calls)
@@ -238,6 +238,6 @@ class RunSoFar:
         return tuple(self._environment.turns)
 
     @property
-    def questions(self) -> tuple[Exchange, ...]:
+    def questions(self) -> tuple[Question, ...]:
         """What the agent and the user said before."""
         return tuple(self._answers.questions)

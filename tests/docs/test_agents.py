@@ -27,7 +27,7 @@ def test_there_is_something_to_test() -> None:
         *("step.py", "loop.py", "talker.py", "spender.py", "shell.py"),
         *("program.py", "program.pl"),
     }
-    assert len(COMMANDS) == 10
+    assert len(COMMANDS) == 11
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -29,7 +29,7 @@ from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.errors import TaskError, UngradableState
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 
-__all__ = ["Commit", "ProjectEnvironment", "ProjectState"]
+__all__ = ["Commit", "ProgramRecorder", "ProjectEnvironment", "ProjectState", "User"]
 
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 _COMMAND_TIMEOUT = 60.0  # seconds for one of our own commands

@@ -42,7 +42,7 @@ _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", data
 _NO_PART = {
     *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
     *("xfail", "skip", "source", "audit", "decoys", "metadata", "repeat"),
-    *("needs_network", "gold_skip", "fields", "platform", "treatment"),
+    *("needs_network", "gold_skip", "fields", "platform", "treatment", "tries", "pass_rate"),
 }
 
 _CHANGES: dict[str, Any] = {
