@@ -87,26 +87,28 @@ def converse(steps: Sequence[str | Command], replies: Sequence[str]) -> Callable
     return choose_step
 
 
-def call_tool(server: str, name: str, *steps: str | Command) -> Callable[[Request], Any]:
+def call_tool(
+    server: str, name: str, *steps: str | Command, **arguments: Any
+) -> Callable[[Request], Any]:
     """Return a script that calls a tool of an MCP server, as the client offers it, then steps."""
 
     def choose_step(request: Request) -> str | Command | Step:
         count = len(request.results)
         if count:
             return steps[min(count, len(steps)) - 1]
-        return Step(calls=(_find_tool(request, server, name),))
+        return Step(calls=(_find_tool(request, server, name, arguments),))
 
     return choose_step
 
 
-def _find_tool(request: Request, server: str, name: str) -> Tool:
+def _find_tool(request: Request, server: str, name: str, arguments: Mapping[str, Any]) -> Tool:
     tools = request.body.get("tools", [])
     for tool in tools:
         full_name = str(tool.get("function", tool).get("name"))
         if tool.get("type") == "namespace" and full_name.endswith(server):  # Codex
-            return Tool(name, {}, full_name)
+            return Tool(name, arguments, full_name)
         if server in full_name and full_name.endswith(name):
-            return Tool(full_name, {})
+            return Tool(full_name, arguments)
     if any(tool.get("function", tool).get("name") == "tool_call" for tool in tools):  # Qwen Code
-        return Tool("tool_call", {"name": f"mcp__{server}__{name}", "arguments": {}})
+        return Tool("tool_call", {"name": f"mcp__{server}__{name}", "arguments": arguments})
     raise LookupError(f"there is no tool {name} of {server}")
