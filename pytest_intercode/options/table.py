@@ -190,6 +190,13 @@ class _RunOptions(Values):
         Path,
         needs=("shard", "whose parts it makes"),
     )
+    treatments = listed(
+        "treatment=NAME",
+        "only these treatments of project tests; `control` is the project without one "
+        "(docs/project-tests.md)",
+        str,
+        same_in_parts=True,
+    )
     requested_repeat = option(
         "repeat=K",
         "tries at each task, each with a new agent and sandbox: items `[task-1]` to `[task-K]`",

@@ -145,7 +145,9 @@ def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
     for agent in settings.agents:
         treatments: Sequence[Treatment | None] = (None,)
         if folder is not None:
-            treatments = find_treatments(definition.path.parent / folder, {agent.name, agent.label})
+            names = {agent.name, agent.label}
+            path = definition.path.parent / folder
+            treatments = find_treatments(path, names, settings.treatments)
         for treatment in treatments:
             for number in range(1, count + 1):
                 words = [agent.label, *([treatment.name] if treatment else [])]

@@ -1,4 +1,4 @@
-"""The example repositories that test what they ship: replayed, without a model and without a key."""
+"""The example repositories that test what they ship: replayed, without a model or a key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.example_recordings import EXAMPLES, SCRIPTS
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name == "cli" else pytest.mark.slow) for name in SCRIPTS],
+    [pytest.param(name, marks=pytest.mark.slow if name != "cli" else ()) for name in SCRIPTS],
 )
 def test_its_tests_pass_offline(name: str, quick_sandbox: str) -> None:
     if shutil.which("npm") is None:

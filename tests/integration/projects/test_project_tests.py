@@ -130,6 +130,8 @@ def test_uses_uv(intercode_project, name):
     assert keys == {(identity, *cell) for identity in ids for cell in cells}
     assert all((r["outcome"] == "solved") == (r["treatment"] == "rules") for r in records)
     result.stdout.fnmatch_lines(["*test_uses_uv?*-rules-2* PASSED*"])
+    selected = run(pytester, test, "--intercode-treatment=rules", "--collect-only", "-q")
+    selected.stdout.fnmatch_lines(["4 tests collected*"])
 
 
 @pytest.mark.usefixtures("project")
