@@ -7,12 +7,10 @@ an episode are what it may take at most; without limits nothing is known, and th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import pytest
 
@@ -23,6 +21,7 @@ from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.gateway.exchange import Price, price_of
 from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED_PRICES
 from pytest_intercode.plugin.pass_rates import has_pass_rate
+from pytest_intercode.plugin.project_recordings import is_recorded
 from pytest_intercode.plugin.project_tests import ProjectCell, name_test
 from pytest_intercode.plugin.run import Run, agent_of, task_of
 from pytest_intercode.plugin.settings import Settings
@@ -31,8 +30,6 @@ from pytest_intercode.results.expectations import EarlierUsage, Expectation
 from pytest_intercode.results.tries import TaskKey, task_key
 
 __all__ = ["Plan"]
-
-_RECORDINGS = "pytest_intercode.projects.recordings"
 
 
 class _Row(NamedTuple):
@@ -90,7 +87,6 @@ class Plan:
         self._source = _find_source(run.settings)
         tries = read_run(self._source, self._warn).tries if self._source else []
         self._earlier = EarlierUsage(tries)
-        self._is_recorded = _find_recordings()
         self._items: list[pytest.Item] = []
         self._uses_shipped_prices = False
         self._estimated = 0  # tries of which the earlier results say something
@@ -124,7 +120,7 @@ class Plan:
                 row, share = self._plan(item)
                 rows[row].add(share)
         if rows:
-            yield from _table(rows, recorded=self._is_recorded is not None)
+            yield from _table(rows, recorded=any(share.recorded for share in rows.values()))
             yield from self._notes(rows)
         if skipped:
             yield f"{pluralize(len(skipped), 'item')} would be skipped"
@@ -143,7 +139,7 @@ class Plan:
         model = arguments.get("model", "")
         row = _Row(agent or "(none)", model or "-", _treatment_of(item) or "-")
         share = _Sum({key}, tries=1)
-        if self._is_recorded is not None and self._is_recorded(item):
+        if is_recorded(item):
             share.recorded = 1
             return row, share
         expected = self._earlier.expect(agent, arguments, key)
@@ -291,11 +287,3 @@ def _find_source(settings: Settings) -> Path | None:
         return settings.plan_from
     candidates = (settings.baseline, settings.results)
     return next((path for path in candidates if path is not None and path.is_file()), None)
-
-
-def _find_recordings() -> Callable[[pytest.Item], bool] | None:
-    """Return what says whether an item is recorded; None where nothing is ever recorded."""
-    if find_spec("pytest_intercode.projects") is None or find_spec(_RECORDINGS) is None:
-        return None
-    function = getattr(import_module(_RECORDINGS), "is_recorded", None)
-    return cast("Callable[[pytest.Item], bool] | None", function)

@@ -32,7 +32,7 @@ from pytest_intercode.projects.recordings import (
 )
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["Replay", "RunRecording"]
+__all__ = ["Replay", "RunRecording", "is_recorded"]
 
 Replay: TypeAlias = Literal["agent", "observations"]
 """What a recording is played with: the agent itself, or the record of what it did."""
@@ -142,6 +142,13 @@ class RunRecording:
         if self._recording.recorder is not None:
             read_files = find_read_files(record.turns, self._files, WORKDIR)
             self._recording.save(record, files=read_files)
+
+
+def is_recorded(item: pytest.Item) -> bool:
+    """Whether a project test has a recording, current or stale: its prompt is not known yet."""
+    if "intercode_project" not in getattr(item, "fixturenames", ()):
+        return False
+    return recording_path(item.nodeid, item.path).is_file()
 
 
 def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
