@@ -77,7 +77,9 @@ def _words(run: Run, place: Place) -> list[str]:
     if run.command:
         return ["-m", "pytest_intercode", *run.command]
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    words += ["--intercode-agent=agent.py:Agent", f"--intercode-profile={place.profile}"]
+    if not any(word.startswith("--intercode-agent=") for word in run.arguments):
+        words.append("--intercode-agent=agent.py:Agent")
+    words.append(f"--intercode-profile={place.profile}")
     if place.backend != "none":
         words.append(f"--intercode-sandbox={place.backend}")
     if not any(word.startswith("--intercode-results") for word in run.arguments):

@@ -159,8 +159,9 @@ def test_an_agent_sees_no_gold(pytester: pytest.Pytester) -> None:
             assert not hasattr(task, "gold")
             seen = repr(dataclasses.asdict(task))
             assert "echo" not in seen, seen
-            acts = "download exec log pass_turn record_turn spend step submit think upload".split()
-            tells = "async_tools over prompt sandbox task tools".split()
+            acts = "ask download exec log pass_turn record_turn spend step submit".split()
+            acts += ["think", "upload"]
+            tells = "async_tools has_user over prompt sandbox task tools".split()
             assert [n for n in dir(env) if not n.startswith("_")] == sorted(acts + tells)
             assert env.task is task
             assert task.max_turns == 10 and task.workdir == "/work"

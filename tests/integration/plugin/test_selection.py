@@ -523,11 +523,13 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
                 "pytest_intercode.plugin",
                 "pytest_intercode.plugin.fixtures",
                 "pytest_intercode.plugin.hookspecs",
+                "pytest_intercode.plugin.episode_items",
+                "pytest_intercode.plugin.errors",
                 "pytest_intercode.plugin.ini",
                 "pytest_intercode.options",
                 "pytest_intercode.options.option",
                 "pytest_intercode.options.parsers",
-            "pytest_intercode.options.table",
+                "pytest_intercode.options.table",
                 "pytest_intercode.plugin.options",
             }
         """

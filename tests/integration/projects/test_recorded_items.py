@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import results
 from tests.docs.shell import run
 from tests.support.model_server import Command, ModelServer
@@ -37,6 +39,7 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_from_the_first_run_to_ci(tmp_path: Path, bubblewrap: None) -> None:
     test = make_project(tmp_path)
     done = play(tmp_path)  # in CI, with neither recording nor key
