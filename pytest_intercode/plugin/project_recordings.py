@@ -105,16 +105,19 @@ class RunRecording:
             digests |= digests_of_layer(layer, WORKDIR)
         return digests
 
+    @cached_property
+    def _episode(self) -> EpisodeRecord | None:
+        """The recorded episode; None where nothing is replayed."""
+        recording = self._recording.recording
+        return None if recording is None else recording.episode(self._task, self._node_id)
+
     def played(self) -> EpisodeRecord | None:
         """Return the recorded episode, if it is played without its agent.
 
         Raises:
             ConfigurationError: the recording has no episode.
         """
-        recording = self._recording.recording
-        if recording is None or not self._observations:
-            return None
-        return recording.episode(self._task, self._node_id)
+        return self._episode if self._observations else None
 
     def questions(self) -> list[Question] | None:
         """Return what the agent and the user said when this was recorded.
@@ -122,11 +125,10 @@ class RunRecording:
         Returns:
             None where it is not replayed.
         """
-        recording = self._recording.recording
-        if recording is None:
+        if self._episode is None:
             return None
-        state = recording.episode(self._task, self._node_id).state
-        return [(str(message), reply) for message, reply in state.get("questions", ())]
+        questions = self._episode.state.get("questions", ())
+        return [(str(message), reply) for message, reply in questions]
 
     def attach(self, environment: Environment) -> None:
         """Have an environment's agent recorded, or answered from the recording."""

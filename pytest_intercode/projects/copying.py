@@ -126,8 +126,7 @@ def copy_folder(
     try:
         with Root(folder, links=False) as root:
             if names is None:
-                names = [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
-                names = [name for name in names if ".git" not in name.split("/")]
+                names = [name for name in _walk(root) if ".git" not in name.split("/")]
             files = dict(_read_files(root, names, budget))
     except OSError as error:
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
@@ -167,10 +166,7 @@ def copy_revision(
         unpacked.mkdir()
         unpack_archive(archive, unpacked)
         with Root(unpacked, links=False) as unpacked_root:
-            names = [
-                item.path for item in unpacked_root.walk() if not stat.S_ISDIR(item.status.st_mode)
-            ]
-            files = dict(_read_files(unpacked_root, names, Budget(archive)))
+            files = dict(_read_files(unpacked_root, _walk(unpacked_root), Budget(archive)))
     return _make_copy(_without_tests(files, _relative(hidden, root)), overlays)
 
 
@@ -217,6 +213,11 @@ def _list_files(folder: Path) -> list[str] | None:
     return names
 
 
+def _walk(root: Root) -> list[str]:
+    """Return the names of everything in a folder but folders."""
+    return [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
+
+
 def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[str, _File]]:
     """Yield files by their names; one that git tracks and that is not there is left out."""
     for name in names:
@@ -250,8 +251,7 @@ def _lay_over(files: dict[str, _File], overlay: Path) -> None:
     folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
     try:
         with Root(overlay, links=False) as root:
-            names = [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
-            added_files = dict(_read_files(root, names, budget))
+            added_files = dict(_read_files(root, _walk(root), budget))
     except (OSError, SuiteError) as error:
         raise ConfigurationError(f"treatment {overlay}: cannot be read: {error}") from None
     for name, file in added_files.items():

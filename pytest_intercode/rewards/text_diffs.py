@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["text_diff"]
+__all__ = ["equal_ends", "text_diff"]
 
 _MAX_LINES = 400  # of each side, without those that both begin or end with
 _MAX_DIFF_LINES = 200  # lines of a diff
@@ -32,13 +32,7 @@ def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
     old, new = _lines(gold), _lines(agent)
     if old is None or new is None:
         return []
-    shortest = min(len(old), len(new))
-    head = 0
-    while head < shortest and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    head, tail = equal_ends(old, new)
     begin, behind = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
     old, new = old[begin : len(old) - behind], new[begin : len(new) - behind]
     if max(len(old), len(new)) > _MAX_LINES:
@@ -47,6 +41,18 @@ def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
     if len(diff) > _MAX_DIFF_LINES:
         diff = [*diff[:_MAX_DIFF_LINES], f"@@ {len(diff) - _MAX_DIFF_LINES} more lines @@"]
     return diff
+
+
+def equal_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """Return how many lines two texts begin with alike, and how many of the rest end alike."""
+    shortest = min(len(old), len(new))
+    head = 0
+    while head < shortest and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return head, tail
 
 
 def _lines(content: bytes | None) -> list[str] | None:

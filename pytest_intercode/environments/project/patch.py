@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from pytest_intercode.rewards.text_diffs import equal_ends
+
 __all__ = ["FileState", "git_patch"]
 
 _MAX_LINES = 5000  # of each side that a diff is made of: it takes their square
@@ -95,13 +97,7 @@ class _Replacement(NamedTuple):
 
 
 def _replacements(old: list[str], new: list[str]) -> Iterator[_Replacement]:
-    shortest = min(len(old), len(new))
-    head = 0
-    while head < shortest and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < shortest - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    head, tail = equal_ends(old, new)
     old_middle, new_middle = old[head : len(old) - tail], new[head : len(new) - tail]
     if max(len(old_middle), len(new_middle)) > _MAX_LINES:  # one replacement: right, if not short
         yield _Replacement(head, len(old) - tail, head, len(new) - tail)
