@@ -15,7 +15,6 @@ import os
 import shutil
 import stat
 import subprocess
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ from pytest_intercode.errors import ConfigurationError, SuiteError
 from pytest_intercode.system.archives import Budget, unpack_archive
 from pytest_intercode.system.beneath import Root
 from pytest_intercode.system.files import cache_folder
-from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, workplace
+from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, pack_checkout, workplace
 
 __all__ = ["WORKDIR", "ProjectCopy", "copy_folder", "copy_project", "copy_revision"]
 
@@ -359,7 +358,8 @@ def _make_layer(files: Mapping[str, _File], folder: Path) -> tuple[Path, Path]:
     commit = folder / "commit"
     commit.write_text(git.run(checkout, "rev-parse", "HEAD"), "ascii")
     shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
-    return _pack(checkout, folder / "layer.tar"), commit
+    layer = pack_checkout(checkout, WORKDIR.strip("/"), _TIME, folder / "layer.tar")
+    return layer, commit
 
 
 def _write_stream(files: Mapping[str, _File], output: IO[bytes]) -> None:
@@ -379,15 +379,3 @@ def _quoted(name: str) -> bytes:
     escapes = {b'"': b'\\"', b"\\": b"\\\\", b"\n": b"\\n"}
     characters = (bytes((byte,)) for byte in os.fsencode(name))
     return b'"%s"' % b"".join(escapes.get(character, character) for character in characters)
-
-
-def _pack(checkout: Path, path: Path) -> Path:
-    def reset(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.uid = entry.gid = 0
-        entry.uname = entry.gname = "root"
-        entry.mtime = _TIME
-        return entry
-
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-        archive.add(checkout, WORKDIR.strip("/"), filter=reset)
-    return path

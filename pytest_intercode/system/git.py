@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.system.private_folder import PrivateFolder
 
-__all__ = ["CHECKOUT_SETTINGS", "Git", "GitError", "workplace"]
+__all__ = ["CHECKOUT_SETTINGS", "Git", "GitError", "pack_checkout", "workplace"]
 
 _GIT_TIMEOUT = 600.0  # seconds of one command
 _AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
@@ -81,6 +82,30 @@ class Git:
             last_line = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise GitError(last_line or f"git {words[0]} failed")
         return process.stdout.decode("utf-8", "surrogateescape").strip()
+
+
+def pack_checkout(checkout: Path, root: str, timestamp: float, path: Path) -> Path:
+    """Write a tar archive of a work tree with its repository; everything is root's.
+
+    Args:
+        checkout: the work tree.
+        root: the folder of the archive that it is in, without a slash at its beginning.
+        timestamp: the time of all members, in seconds since the epoch.
+        path: the archive.
+
+    Returns:
+        The archive.
+    """
+
+    def reset_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mtime = timestamp
+        return entry
+
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.add(checkout, root, filter=reset_owner)
+    return path
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pytest_intercode.system.archives import Budget, unpack_archive
 from pytest_intercode.system.beneath import Root, kind_of
 from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import cache_folder
-from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, workplace
+from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, pack_checkout, workplace
 
 __all__ = ["repository_layer"]
 
@@ -132,7 +132,7 @@ class _LayerBuilder:
             for item in root.walk():
                 os.utime(checkout / item.path, (commit_time, commit_time), follow_symlinks=False)
         self._run_git(checkout, "update-index", "-q", "--refresh")
-        return self._pack(checkout, commit_time)
+        return pack_checkout(checkout, self._at, commit_time, self._folder / "layer.tar")
 
     def _commit(self, everything: Path) -> str:
         try:
@@ -149,18 +149,6 @@ class _LayerBuilder:
         for line in self._run_git(checkout, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
             size = line.partition("\t")[0].rpartition(" ")[2]
             budget.entry(int(size) if size.isdecimal() else 0)
-
-    def _pack(self, checkout: Path, commit_time: int) -> Path:
-        def reset_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-            entry.uid = entry.gid = 0
-            entry.uname = entry.gname = "root"
-            entry.mtime = commit_time
-            return entry
-
-        path = self._folder / "layer.tar"
-        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(checkout, self._at, filter=reset_owner)
-        return path
 
     def _everything(self) -> Path:
         """Return a repository of all that the source holds."""
