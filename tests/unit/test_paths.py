@@ -61,7 +61,6 @@ _ALLOWED = {
         "repository_layer": _OURS,
         **dict.fromkeys(("_content", "_everything"), _PLACED),
         **dict.fromkeys(("archive", "_copy"), "a root"),
-        "_pack": _OURS,
     },
     "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
