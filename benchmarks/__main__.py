@@ -26,6 +26,7 @@ PARTS = {
     "concurrency": "episodes side by side, against the ideal; memory",
     "long-run": "a thousand episodes in one run",
     "collection": "collecting 10,000 tasks",
+    "projects": "project tests eight at a time, and a replay against its agent alone",
     "startup": "what the plugin costs others",
     "sql": "statements against raw drivers",
     "gateway": "requests to a model through the gateway, against the direct connection",

@@ -71,5 +71,5 @@ def _memory(what: str) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin, if somebody wants to know."""
     path = os.environ.get("BENCHMARK_CLOCK")
-    if path:
+    if path and not hasattr(config, "workerinput"):  # reports of workers reach the controller
         config.pluginmanager.register(Clock(Path(path)), "benchmark-clock")

@@ -55,11 +55,12 @@ class Run:
 
 
 class Folder:
-    """A project with nothing in it, in which pytest is run."""
+    """A folder in which pytest is run, with settings of its own or with none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        (path / "pytest.ini").write_text("[pytest]\n")
+        if not (path / "pyproject.toml").exists():
+            (path / "pytest.ini").write_text("[pytest]\n")
 
     def pytest(self, *arguments: str, failures: bool = False) -> Run:
         """Run pytest here.

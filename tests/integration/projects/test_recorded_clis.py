@@ -21,7 +21,7 @@ from pytest_intercode.system.files import bundled_folder
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of opencode, a run takes 20 s
 
 NODE = "test_rules.py::test_it[agent]"
 REPLAYS = 10
