@@ -1,11 +1,13 @@
 """Project tests: five hundred of them, eight at a time; and a replayed one against its agent alone.
 
 The tests run on bubblewrap with an agent that does not think, in the workers of pytest-xdist, as a
-project test runs in its item's turn. A replay is that of an example repository, with the real
-Codex. It is measured from the setup of its item to the teardown: the copy of the project, the
-sandbox, the program, the gateway that answers from the recording, and what reads the end state.
-Against it stands the same program with the same answers from a server on loopback, in a copy of the
-same project, with no sandbox and nothing of ours around it.
+project test runs in its item's turn.
+
+A replay is of an example repository, with the real Codex. Its time is a run's, from the first setup
+to the last teardown, for each of ten tests: the copy of the project, the sandbox, the program, the
+gateway that answers from the recording, and what reads the end state. Against it stands the same
+program with the same answers from a server on loopback, in a copy of the same project, with no
+sandbox and nothing of ours around it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from tests.support.model_server import ModelServer
 WORKERS = 8
 _EXAMPLE = "cli"
 _AGENT = "codex"
+_PROMPT = "We got 40 nuts."
+_MODEL = "gpt-5.2-codex"
 _TEST = """\
 import pytest
 
@@ -43,6 +47,16 @@ def test_writes(intercode_project, number):
     run = intercode_project.run(f"Print the number {{number}}")
     assert run.ran(f"echo {{number}}")
     assert run.unchanged("README.md")
+"""
+_REPLAYED_TEST = f"""\
+import pytest
+
+
+@pytest.mark.parametrize("number", range({{tests}}))
+def test_counts(intercode_project, number):
+    run = intercode_project.run("{_PROMPT}")
+    assert run.ran("stock add", ok=True)
+    assert run.unchanged("stock")
 """
 
 
@@ -135,25 +149,31 @@ def _replay(scale: Scale, part: Part) -> None:
         part.notes.append(f"The replay was not measured: {error}")
         return
     program = bundle / Path(seen_program).relative_to(BUNDLE_FOLDER)
-    rounds = scale.pick(9, 1)
+    rounds, tests = scale.pick((7, 10), (1, 2))
     with temporary_folder() as folder, ModelServer(SCRIPTS[_EXAMPLE]) as server:
         example = folder.path / "example"
-        shutil.copytree(EXAMPLES / _EXAMPLE, example)
-        project = Folder(example)
+        ignored = shutil.ignore_patterns("tests", "pyproject.toml")
+        shutil.copytree(EXAMPLES / _EXAMPLE, example, ignore=ignored)
+        (example / "test_stock.py").write_text(_REPLAYED_TEST.format(tests=tests))
         subprocess.run(["git", "init", "-q", str(example)], check=True)
+        project = Folder(example)
+        options = (f"--intercode-agent={_AGENT}:model={_MODEL}", "--intercode-sandbox=bubblewrap")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_API_KEY", "none")
+            patch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+            project.pytest(*options, "--intercode-record=all")
+        requests = len(server.requests) // tests
 
         def replay() -> float:
-            return project.pytest("--intercode-sandbox=bubblewrap").loop
+            return project.pytest(*options).loop / tests
 
         def run_alone() -> float:
             return _run_alone(recipe, program, server.url)
 
-        replay()  # the image is made once
         times = in_turn({"alone": run_alone, "replay": replay}, rounds)
-        requests = len(server.requests) // rounds  # the replay makes none
     part.rows.append(
         against(
-            f"a replayed test with {_AGENT}, {requests} requests of its model",
+            f"a replayed test with {_AGENT}, {requests} requests of its model; {tests} in a run",
             times["replay"],
             f"{_AGENT} alone",
             times["alone"],
@@ -174,8 +194,8 @@ def _run_alone(recipe: Recipe, program: Path, url: str) -> float:
             "home": str(home),
             "gateway": url,
             "token": "none",
-            "prompt": "We got 40 nuts.",
-            "model": "gpt-5.2-codex",
+            "prompt": _PROMPT,
+            "model": _MODEL,
             "servers": "",
         }
         for path, content in recipe.files.items():

@@ -7,6 +7,7 @@ nothing else: a request with another observation is another request.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -30,6 +31,8 @@ _INNER = frozenset(
     }
 )
 _AS_THEY_ARE = frozenset({"parameters", "input_schema", "schema"})
+
+_LONG = range(4096, 65536)  # characters of a text that is remembered
 
 Mask: TypeAlias = Callable[[str], str]
 
@@ -114,6 +117,16 @@ def _is_argument(block: Mapping[str, Any], key: str) -> bool:
 
 def mask_text(text: str) -> str:
     """Return a text without what differs from run to run."""
+    return _mask_long(text) if len(text) in _LONG else _mask(text)
+
+
+@functools.lru_cache(maxsize=32)
+def _mask_long(text: str) -> str:
+    """Mask an agent's instructions, which all its episodes begin with: milliseconds each time."""
+    return _mask(text)
+
+
+def _mask(text: str) -> str:
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
     return text
