@@ -348,12 +348,13 @@ def marked_results(path: Path) -> None:
 @_file
 def recording_bomb(path: Path) -> None:
     """A recording of a few kilobytes; each of its requests has one part a thousand times."""
-    exchange = {
+    exchange: dict[str, object] = {
         **{"method": "POST", "path": "/v1/responses", "model": "m", "request": {}, "status": 200},
         **{"content_type": "application/json", "complete": True, "pieces": ["{}"]},
         **{"parts": ["x" * 1_000_000], "lists": {"input": [0] * 1_000}},
     }
-    lines = ({"intercode_recording": 1}, exchange, {"record": None, "run": {}})
+    head: dict[str, object] = {"intercode_recording": 1}
+    lines = (head, exchange, {"record": None, "run": {}})
     text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     end = json.dumps({"end": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
     path.write_bytes(gzip.compress(text + end))
