@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
@@ -101,7 +102,8 @@ def _end_of_readable(data: bytes) -> int:
     end = min(len(data), MAX_TEXT)
     for character, limit in _MAX_CHARACTERS.items():
         if data.count(character, 0, end) > limit:
-            end = [match.start() for match in re.finditer(re.escape(character), data)][limit]
+            matches = re.finditer(re.escape(character), data[:end])
+            end = next(islice(matches, limit, None)).start()
     return end
 
 

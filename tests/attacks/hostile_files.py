@@ -353,8 +353,8 @@ def recording_bomb(path: Path) -> None:
         **{"content_type": "application/json", "complete": True, "pieces": ["{}"]},
         **{"parts": ["x" * 1_000_000], "lists": {"input": [0] * 1_000}},
     }
-    head: dict[str, object] = {"intercode_recording": 1}
-    lines = (head, exchange, {"record": None, "run": {}})
+    end_of_run: dict[str, object] = {"record": None, "run": {}}
+    lines: tuple[object, ...] = ({"intercode_recording": 1}, exchange, end_of_run)
     text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     end = json.dumps({"end": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
     path.write_bytes(gzip.compress(text + end))
