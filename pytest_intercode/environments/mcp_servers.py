@@ -139,7 +139,7 @@ def _find_problem(output: str) -> str:
         return f"could not be tried in this sandbox: {one_line(output):.200}"
     try:
         answer: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or answer.get("id") != 1:
         return (

@@ -82,16 +82,34 @@ def copy_project(
         hidden: files and folders that no agent is shown: what the run writes, and treatments.
 
     Raises:
-        ConfigurationError: there is no such folder or revision, or it cannot be copied.
+        ConfigurationError: there is no such folder or revision, or it cannot be copied; a link of
+            the project's leads out of it.
     """
+    for overlay in overlays:
+        _check_links(overlay, root, "treatment")
     if project is None:
         return copy_folder(root, overlays, hidden, is_repository=True)
     path = folder / Path(project).expanduser()
     if path.is_dir():
+        _check_links(path, root, "project")
         return copy_folder(path, overlays, hidden)
     if path.exists() or not isinstance(project, str):
         raise ConfigurationError(f"project={str(project)!r}: {path} is not a folder")
     return copy_revision(project, root, overlays, hidden)
+
+
+def _check_links(path: Path, root: Path, name: str) -> None:
+    """See that a folder in a project is there: a link may come from anybody's commit.
+
+    Raises:
+        ConfigurationError: it is elsewhere.
+    """
+    written_path = Path(os.path.normpath(path))
+    if written_path.is_relative_to(root) and not path.resolve().is_relative_to(root.resolve()):
+        raise ConfigurationError(
+            f"{name} {path}: a link leads out of {root}, and agents are shown nothing from there; "
+            "copy the folder into the project, or name it where it is"
+        )
 
 
 def copy_folder(
@@ -125,7 +143,7 @@ def copy_folder(
     try:
         with Root(folder, links=False) as root:
             if names is None:
-                names = [name for name in _walk(root) if ".git" not in name.split("/")]
+                names = [name for name in _walk(root) if not _is_of_repository(name)]
             files = dict(_read_files(root, names, budget))
     except OSError as error:
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
@@ -178,7 +196,10 @@ def _list_files(folder: Path) -> list[str] | None:
     Raises:
         ConfigurationError: git cannot list them.
     """
-    command = ["git", "-c", "safe.directory=*", "-C", str(folder), "ls-files", "-z"]
+    # Settings of a repository may name a program, and this one may be somebody else's.
+    settings = ("safe.directory=*", "safe.bareRepository=explicit", "core.fsmonitor=false")
+    command = ["git", *(word for setting in settings for word in ("-c", setting))]
+    command += ["-C", str(folder), "ls-files", "-z"]
     command += ["--cached", "--others", "--exclude-standard", "--deduplicate"]
     try:
         listing = subprocess.run(
@@ -244,7 +265,7 @@ def _lay_over(files: dict[str, _File], overlay: Path) -> None:
 
     Raises:
         ConfigurationError: one of them would be written through a symbolic link of the project's,
-            replace one, or have a folder's place.
+            replace one, have a folder's place, or be a part of the repository.
     """
     budget = Budget(overlay)
     folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
@@ -254,6 +275,11 @@ def _lay_over(files: dict[str, _File], overlay: Path) -> None:
     except (OSError, SuiteError) as error:
         raise ConfigurationError(f"treatment {overlay}: cannot be read: {error}") from None
     for name, file in added_files.items():
+        if _is_of_repository(name):
+            raise ConfigurationError(
+                f"treatment {overlay}: {name}: a treatment has no repository; its files become the "
+                "project's"
+            )
         for path in (name, *map(str, PurePosixPath(name).parents)):
             present = files.get(path)
             if present is not None and stat.S_ISLNK(present.mode):
@@ -316,7 +342,13 @@ def _without_tests(files: Mapping[str, _File], hidden: set[PurePosixPath]) -> di
         for name, file in files.items()
         if unseen.isdisjoint((paths[name], *paths[name].parents))
         and _CACHES.isdisjoint(paths[name].parts)
+        and not _is_of_repository(name)
     }
+
+
+def _is_of_repository(name: str) -> bool:
+    """Whether a file is a part of a repository itself, whose settings and hooks git would run."""
+    return ".git" in name.casefold().split("/")
 
 
 def _is_test(name: str, file: _File) -> bool:

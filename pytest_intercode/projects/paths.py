@@ -6,7 +6,7 @@ import fnmatch
 import posixpath
 from collections.abc import Iterable
 
-from pytest_intercode.core.text import first_names
+from pytest_intercode.core.text import first_names, one_line
 from pytest_intercode.environments.project.environment import ProjectState
 from pytest_intercode.projects.answer import Answer
 
@@ -87,5 +87,5 @@ def _describe(state: ProjectState, path: str) -> str:
 
 
 def _listing(names: Iterable[str], path: str) -> str:
-    marked = [f"{name} <-" if matches(name, path) else name for name in names]
+    marked = [one_line(f"{name} <-" if matches(name, path) else name) for name in names]
     return first_names(marked, _MAX_NAMES)

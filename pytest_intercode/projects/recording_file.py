@@ -40,6 +40,7 @@ MAX_SIZE = 8 * 2**20
 """Bytes that a recording may have, packed."""
 
 _MAX_UNPACKED = 128 * 2**20  # bytes of its lines
+_MAX_REQUESTS = 512 * 2**20  # bytes of its requests, in which a part may be any number of times
 _MARK = "intercode_recording"
 _LISTS = ("messages", "input", "tools", "system")
 _LEVEL = 9  # of gzip; a recording is written once and kept in a repository
@@ -79,12 +80,12 @@ class ExchangeLines(Recorder):
         self.lines: list[str] = []
         self.models: set[str] = set()
         self._parts: dict[bytes, int] = {}
-        self._size = 0
+        self._size = self._requests_size = 0
 
     @property
     def is_full(self) -> bool:
         """Whether there was more than is kept, so that nothing may be written."""
-        return self._size > _MAX_UNPACKED
+        return self._size > _MAX_UNPACKED or self._requests_size > _MAX_REQUESTS
 
     def write(self, number: int, row: dict[str, Any], answer: Mapping[str, Any] | None) -> None:
         """Add the line of an exchange."""
@@ -110,7 +111,9 @@ class ExchangeLines(Recorder):
         return {**row, "request": request, "lists": lists, "parts": parts}
 
     def _number(self, part: Any, parts: list[Any]) -> int:
-        key = hashlib.blake2b(_dump(part).encode("ascii"), digest_size=16).digest()
+        text = _dump(part).encode("ascii")
+        self._requests_size += len(text)
+        key = hashlib.blake2b(text, digest_size=16).digest()
         if key not in self._parts:
             self._parts[key] = len(self._parts)
             parts.append(part)
@@ -223,14 +226,22 @@ def _read(path: Path) -> FileContent:
         raise _Mistake("is damaged: its end is missing, or is not that of its content")
     last = _parse(rest.pop())
     parts: list[Any] = []
+    sizes: list[int] = []
+    requests_size = 0
     exchanges = []
     mask = lru_cache(None)(mask_text)  # most texts are in every request
     for line in rest:
         row = _parse(line)
         parts += row["parts"]
+        sizes += (len(_dump(part)) for part in row["parts"])
         for name, numbers in row["lists"].items():
             if any(number < 0 for number in numbers):
                 raise IndexError("a part has a negative number")
+            requests_size += sum(sizes[number] for number in numbers)
+            if requests_size > _MAX_REQUESTS:
+                raise _Mistake(
+                    f"is too large: its requests have more than {_MAX_REQUESTS // 2**20} MiB"
+                )
             row["request"][name] = [parts[number] for number in numbers]
         exchanges.append(read_row(row, mask))
     record = last["record"]

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import one_line
+from pytest_intercode.environments.project.environment import ProjectState
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks, matches_masked
 from pytest_intercode.gateway.recording import RecordedExchange, Replayer
@@ -228,14 +229,32 @@ class Recording:
             node_id: of its item.
 
         Raises:
-            ConfigurationError: the recording has none.
+            ConfigurationError: the recording has none, or not that of a project test.
         """
         record = from_row(self.record, str(self.path))
+        try:
+            _check_state(record.state)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{self.path} is not a recording: the state in its record: {error!s:.100}"
+            ) from None
         return replace(record, task=TaskRecord.of(task, record.task.digest), node_id=node_id)
 
     def replayer(self, masks: Masks) -> Replayer:
         """Return what answers an agent from this recording."""
         return Replayer(self.exchanges, f"this test ({self.path})", masks, f"; {_AGAIN}")
+
+
+def _check_state(state: Mapping[str, Any]) -> None:
+    """See that a run can be made of the state in a record.
+
+    Raises:
+        TypeError, ValueError, AttributeError: it cannot.
+    """
+    ProjectState.from_json(state.get("project", {}))
+    for _, reply in state.get("questions", ()):
+        if not (reply is None or isinstance(reply, str)):
+            raise TypeError(f"a reply is {reply!r:.40}")
 
 
 def load_recording(path: Path) -> Recording:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["ShellCommand", "ShellText", "Word", "parse_shell"]
 
 MAX_TEXT = 256 * 1024  # bytes; agents write files by here-documents, so it is more than people type
+# The parser takes memory by the square of a pipeline's length, and time by that of what it closes.
+_MAX_CHARACTERS = {b"|": 4_000, b")": 8_000}
 _MAX_COMMANDS = 5_000
 _MAX_DEPTH = 80  # of nodes in each other; Python's own limit is far off
 _MAX_TEXTS = 8  # shell texts in each other
@@ -92,6 +95,16 @@ def parse_shell(text: str) -> ShellText:
     reader = _Reader()
     reader.read_text(text, "equal")
     return ShellText(tuple(reader.commands), reader.complete)
+
+
+def _end_of_readable(data: bytes) -> int:
+    """Return how many bytes of a text are within the bounds of what is parsed."""
+    end = min(len(data), MAX_TEXT)
+    for character, limit in _MAX_CHARACTERS.items():
+        if data.count(character, 0, end) > limit:
+            matches = re.finditer(re.escape(character), data[:end])
+            end = next(islice(matches, limit, None)).start()
+    return end
 
 
 @cache
@@ -162,8 +175,9 @@ class _Reader:
             self.complete = False
             return
         data = text.replace("\0", "").encode("utf-8", "backslashreplace")
-        if len(data) > MAX_TEXT:
-            data, self.complete = data[:MAX_TEXT], False
+        readable = data[: _end_of_readable(data)]
+        self.complete = self.complete and len(readable) == len(data)
+        data = readable
         outer = self._source, self._stops, self._pipefail
         self._source, self._stops, self._pipefail = ShellSource(data), stops, False
         self._texts += 1

@@ -40,6 +40,7 @@ _OPEN_TIMEOUT = 60.0  # seconds for the first shim to run in a sandbox
 _FUNCTION_TIMEOUT = 5.0  # seconds for a test's function to return once its episode is over
 _MAX_CALLS = 10_000  # of an episode that are recorded
 _MAX_BYTES = 32 * 1024**2  # of their texts
+_TEXT_BYTES = 16  # that each of these takes besides its characters; there are empty ones, too
 _MAX_STATUS = 255
 _NO_PERL = 3  # exit status of the commands that follow
 _NO_PROFILE = 4
@@ -258,7 +259,8 @@ class _CallLog:
 
     def begin(self, call: ShimCall) -> int | None:
         """Record a call; return its number, or None if there are too many."""
-        size = sum(map(len, (call.directory, call.input, *call.arguments)))
+        texts = (call.directory, call.input, *call.arguments)
+        size = sum(map(len, texts)) + _TEXT_BYTES * len(texts)
         with self._lock:
             if len(self._calls) >= _MAX_CALLS or self._bytes + size > _MAX_BYTES:
                 self.unrecorded += 1

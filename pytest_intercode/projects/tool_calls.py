@@ -8,6 +8,7 @@ A tool of an MCP server has a name of each client's making: ``mcp__tickets__crea
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,6 +27,7 @@ _SKILL_TOOL = re.compile(r"(?:load_|use_)?skills?", re.IGNORECASE)
 _SKILL_KEYS = ("skill", "name", "skill_name", "command")
 _WRITES = re.compile(r"write|edit|patch|create|replace|insert|delete|remove", re.IGNORECASE)
 _SKILL_FILE = "SKILL.md"
+_MAX_SHOWN = 40  # characters of an argument
 # Programs that get the path of a file and do not show what is in it.
 _SHOW_NOTHING = frozenset(
     (
@@ -71,7 +73,7 @@ class ToolCall:
     def text(self) -> str:
         """The call as code, for people."""
         name = f"{self.server}.{self.name}" if self.server else self.name
-        arguments = ", ".join(f"{key}={value!r:.40}" for key, value in self.arguments.items())
+        arguments = ", ".join(f"{key}={_shown(value)}" for key, value in self.arguments.items())
         return f"{name}({arguments})"
 
 
@@ -198,6 +200,12 @@ def _plain(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name).strip("_").lower()
 
 
+def _shown(value: Any) -> str:
+    """Return the beginning of an argument's repr, however deep or long a model has made it."""
+    text = repr(value[:_MAX_SHOWN]) if isinstance(value, str) else reprlib.repr(value)
+    return text[:_MAX_SHOWN]
+
+
 def _differences(call: ToolCall, arguments: Mapping[str, Any]) -> Iterator[str]:
     """Yield in what a call differs from arguments that were asked for."""
     for name, value in arguments.items():
@@ -210,7 +218,7 @@ def _differences(call: ToolCall, arguments: Mapping[str, Any]) -> Iterator[str]:
         else:
             is_equal = bool(actual == value)
         if not is_equal:
-            yield f"{name} is {actual!r:.40}"
+            yield f"{name} is {_shown(actual)}"
 
 
 # -- skills: pairs of a turn and a skill's name, and description it was loaded

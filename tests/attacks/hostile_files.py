@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import shutil
@@ -342,3 +343,18 @@ def marked_results(path: Path) -> None:
         line |= {"reward_parts": {mark: 0.5}, "turn_history": turns, **more, "outcome": "failed"}
         lines.append(json.dumps({**line, "end_state": {mark: {mark: [mark]}}}))
     path.write_text("\n".join(lines) + "\n")
+
+
+@_file
+def recording_bomb(path: Path) -> None:
+    """A recording of a few kilobytes; each of its requests has one part a thousand times."""
+    exchange: dict[str, object] = {
+        **{"method": "POST", "path": "/v1/responses", "model": "m", "request": {}, "status": 200},
+        **{"content_type": "application/json", "complete": True, "pieces": ["{}"]},
+        **{"parts": ["x" * 1_000_000], "lists": {"input": [0] * 1_000}},
+    }
+    end_of_run: dict[str, object] = {"record": None, "run": {}}
+    lines: tuple[object, ...] = ({"intercode_recording": 1}, exchange, end_of_run)
+    text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    end = json.dumps({"end": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
+    path.write_bytes(gzip.compress(text + end))

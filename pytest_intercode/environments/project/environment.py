@@ -101,7 +101,10 @@ class ProjectState:
         return cls(
             *(names("created"), names("changed"), names("deleted")),
             patch=str(values.get("patch", "")),
-            commits=tuple(Commit(**commit) for commit in values.get("commits", ())),
+            commits=tuple(
+                Commit(**{name: str(value) for name, value in commit.items()})
+                for commit in values.get("commits", ())
+            ),
             unread=str(values.get("unread", "")),
         )
 
@@ -201,10 +204,12 @@ class ProjectEnvironment(ShellEnvironment):
         if self.episode.goes_on:
             return Reward(0.0)
         self.sandbox.settle(_SETTLE_TIMEOUT)
+        # The git that is asked may be the agent's own: what it does and leaves ends with the rest.
+        commits = tuple(self._read_commits())
         self.sandbox.halt()
         try:
             self._changes = self.sandbox.changes()
-            self.state = self._read_state(self._changes)
+            self.state = self._read_state(self._changes, commits)
         except UngradableState as error:
             self.state = ProjectState(unread=str(error))
         return Reward(0.0)
@@ -276,7 +281,7 @@ class ProjectEnvironment(ShellEnvironment):
 
     # -- inside
 
-    def _read_state(self, changes: Changes) -> ProjectState:
+    def _read_state(self, changes: Changes, commits: tuple[Commit, ...]) -> ProjectState:
         task = self.current_task
         workdir = task.workdir.rstrip("/") + "/"
         first_names = _names_of_layers(task, workdir)
@@ -298,7 +303,7 @@ class ProjectEnvironment(ShellEnvironment):
         names["deleted"] -= names["changed"]
         created, changed, deleted = (tuple(sorted(group)) for group in names.values())
         patch = self._make_patch({*created, *changed}, {*changed, *deleted}, workdir)
-        return ProjectState(created, changed, deleted, patch, tuple(self._read_commits()))
+        return ProjectState(created, changed, deleted, patch, commits)
 
     def _make_patch(self, present: set[str], earlier: set[str], workdir: str) -> str:
         """Return the patch of what was changed; a note in place of one that would be too large."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_intercode.rewards.text_diffs import equal_ends
@@ -12,6 +13,7 @@ from pytest_intercode.rewards.text_diffs import equal_ends
 __all__ = ["FileState", "git_patch"]
 
 _MAX_LINES = 5000  # of each side that a diff is made of: it takes their square
+_MAX_PAIRS = 1_000_000  # of equal lines, one of each side, that the diffs of a patch compare
 _CONTEXT = 3  # equal lines around a difference, as git prints
 _NO_END_NOTE = "\\ No newline at end of file\n"
 
@@ -33,14 +35,33 @@ def git_patch(before: Mapping[str, FileState], after: Mapping[str, FileState]) -
         after: those that there are; a file that is equal in both is left out.
     """
     names = sorted(before.keys() | after.keys())
-    return "".join(_file_patch(name, before.get(name), after.get(name)) for name in names)
+    work = _Work()
+    return "".join(_file_patch(name, before.get(name), after.get(name), work) for name in names)
 
 
-def _file_patch(name: str, old: FileState | None, new: FileState | None) -> str:
+class _Work:
+    """What the diffs of one patch may cost: many equal lines take long, as agents know."""
+
+    def __init__(self) -> None:
+        self._pairs = _MAX_PAIRS
+
+    def allows(self, old: Sequence[str], new: Sequence[str]) -> bool:
+        """Whether these lines may be compared; what that costs is spent."""
+        if max(len(old), len(new)) > _MAX_LINES:
+            return False
+        counts = Counter(new)
+        pairs = sum(counts[line] for line in old)
+        if pairs > self._pairs:
+            return False
+        self._pairs -= pairs
+        return True
+
+
+def _file_patch(name: str, old: FileState | None, new: FileState | None, work: _Work) -> str:
     if old == new:
         return ""
-    if old is not None and new is not None and old.mode[:3] != new.mode[:3]:
-        return _file_patch(name, old, None) + _file_patch(name, None, new)  # a link for a file
+    if old is not None and new is not None and old.mode[:3] != new.mode[:3]:  # a link for a file
+        return _file_patch(name, old, None, work) + _file_patch(name, None, new, work)
     old_name, new_name = _quoted(f"a/{name}"), _quoted(f"b/{name}")
     head = [f"diff --git {old_name} {new_name}\n"]
     if old is None and new is not None:
@@ -58,7 +79,7 @@ def _file_patch(name: str, old: FileState | None, new: FileState | None) -> str:
     if b"\0" in old_content or b"\0" in new_content:
         return "".join([*head, f"Binary files {old_label} and {new_label} differ\n"])
     head += [f"--- {old_label}\n", f"+++ {new_label}\n"]
-    return "".join([*head, *_hunks(_lines(old_content), _lines(new_content))])
+    return "".join([*head, *_hunks(_lines(old_content), _lines(new_content), work)])
 
 
 def _lines(content: bytes) -> list[str]:
@@ -68,8 +89,8 @@ def _lines(content: bytes) -> list[str]:
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
-def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
-    for group in _grouped(_replacements(old, new)):
+def _hunks(old: list[str], new: list[str], work: _Work) -> Iterator[str]:
+    for group in _grouped(_replacements(old, new, work)):
         old_begin = max(0, group[0].old_begin - _CONTEXT)
         old_end = min(len(old), group[-1].old_end + _CONTEXT)
         shift = group[0].new_begin - group[0].old_begin  # before the group; of its end, below
@@ -96,10 +117,10 @@ class _Replacement(NamedTuple):
     new_end: int
 
 
-def _replacements(old: list[str], new: list[str]) -> Iterator[_Replacement]:
+def _replacements(old: list[str], new: list[str], work: _Work) -> Iterator[_Replacement]:
     head, tail = equal_ends(old, new)
     old_middle, new_middle = old[head : len(old) - tail], new[head : len(new) - tail]
-    if max(len(old_middle), len(new_middle)) > _MAX_LINES:  # one replacement: right, if not short
+    if not work.allows(old_middle, new_middle):  # one replacement: right, if not short
         yield _Replacement(head, len(old) - tail, head, len(new) - tail)
         return
     matcher = difflib.SequenceMatcher(None, old_middle, new_middle, autojunk=False)
