@@ -19,7 +19,7 @@ __all__ = ["canonical", "digest", "first_difference", "mask_text", "without_orde
 _TOP = frozenset(
     {
         *("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key"),
-        *("previous_response_id", "stream_options"),
+        *("previous_response_id", "stream_options", "labels"),
     }
 )
 # Fields of messages and items: ids, which clients may make again, and marks of the server's.
@@ -27,9 +27,15 @@ _INNER = frozenset(
     {
         *("id", "call_id", "tool_call_id", "tool_use_id", "encrypted_content", "signature"),
         *("cache_control", "internal_chat_message_metadata_passthrough"),
+        *("thoughtSignature", "thought_signature"),
     }
 )
-_AS_THEY_ARE = frozenset({"parameters", "input_schema", "schema"})
+_AS_THEY_ARE = frozenset(
+    {
+        *("parameters", "input_schema", "schema", "parametersJsonSchema", "parameters_json_schema"),
+        *("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema"),
+    }
+)
 
 Mask: TypeAlias = Callable[[str], str]
 
@@ -109,7 +115,9 @@ def _canonical(value: Any, mask: Mask, as_it_is: bool) -> Any:
 
 
 def _is_argument(block: Mapping[str, Any], key: str) -> bool:
-    return key == "input" and block.get("type") == "tool_use"
+    return (key == "input" and block.get("type") == "tool_use") or (
+        key == "args" and "name" in block  # a call of Gemini's
+    )
 
 
 def mask_text(text: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_intercode.gateway.exchange import Api
+from pytest_intercode.gateway.gemini_fields import GEMINI
 from pytest_intercode.gateway.shapes import (
     ADDRESS,
     ANY,
@@ -24,6 +25,7 @@ from pytest_intercode.gateway.shapes import (
     INLINE,
     PLAIN,
     PLAINS,
+    PRICED,
     ROUTING,
     STORED_FILE,
     STORED_STATE,
@@ -329,12 +331,11 @@ _MESSAGES: Mapping[str, Shape] = object_of(
 
 # -- what is known and refused, at the top of any request that does not declare it
 
-_PRICED = Refusal("it has another price")
 _REFUSED: Mapping[str, Shape] = {
     **dict.fromkeys(
         (
             *("web_search_options", "web_search", "enable_search", "search_parameters", "plugins"),
-            *("mcp_servers", "container"),
+            *("mcp_servers", "container", "data_sources"),
         ),
         HOSTED,
     ),
@@ -346,7 +347,7 @@ _REFUSED: Mapping[str, Shape] = {
         ROUTING,
     ),
     **dict.fromkeys(("conversation", "prompt", "thread"), STORED_STATE),
-    **dict.fromkeys(("audio", "service_tier", "speed", "inference_geo"), _PRICED),
+    **dict.fromkeys(("audio", "service_tier", "speed", "inference_geo"), PRICED),
     **dict.fromkeys(
         ("billing_policy", "fallback_credit_token", "user_profile_id", "workspace_id"),
         Refusal("it is charged to somebody else"),
@@ -366,6 +367,7 @@ FIELDS: Mapping[Api, Mapping[str, Shape]] = {
     "chat": {**_REFUSED, **_CHAT},
     "responses": {**_REFUSED, **_RESPONSES},
     "messages": {**_REFUSED, **_MESSAGES},
+    "gemini": {**_REFUSED, **GEMINI},
 }
 """By API, what the fields of a request may hold. Counts of tokens have those of messages."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import Route, error_body
+from pytest_intercode.gateway.apis import Route, Target, error_body
 from pytest_intercode.gateway.fields import check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.shapes import Limits, NotAllowed
@@ -29,6 +29,7 @@ MAX_BODY_SIZE = 50 * 1024 * 1024
 
 _MAX_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
 _BODY_TIMEOUT = 60.0  # seconds that a body may pause
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 _NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
 
@@ -54,7 +55,7 @@ def digest_of(token: str) -> bytes:
 
 def tokens_of(request: web.BaseRequest) -> list[bytes]:
     """Return the digests of the tokens that a request has, in the places that clients use."""
-    tokens = [request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+    tokens = [request.headers.get(name, "") for name in _KEY_HEADERS]
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         tokens.append(bearer.strip())
@@ -66,6 +67,8 @@ def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
     if route is not None and route.vendor:
         return route.vendor
     headers = request.headers
+    if "x-goog-api-key" in headers or request.raw_path.startswith("/v1beta/"):
+        return "google"
     anthropic = "x-api-key" in headers or "anthropic-version" in headers
     return "anthropic" if anthropic or "/messages" in request.raw_path else "openai"
 
@@ -123,16 +126,17 @@ def write_body(body: Mapping[str, Any]) -> bytes:
 
 
 def check_body(
-    settings: GatewaySettings, route: Route, body: Mapping[str, Any], answers: Container[str]
+    settings: GatewaySettings, target: Target, body: Mapping[str, Any], answers: Container[str]
 ) -> None:
     """Refuse a request that asks for what is not allowed.
 
     Args:
         settings: the gateway's.
-        route: what is asked.
-        body: the parsed body.
+        target: what is asked.
+        body: the parsed body, with what the path says.
         answers: ids of what was answered in the same episode.
     """
+    route = target.route
     if route.method != "POST":
         return
     model = body.get("model")
@@ -148,7 +152,7 @@ def check_body(
         )
     limits = Limits(settings.allowed, settings.hosted_tools, answers)
     try:
-        check_fields(route.api or "messages", body, limits)
+        check_fields(route.fields, body, limits)
     except NotAllowed as error:
         name = error.name if _NAME.fullmatch(error.name) else ""
         options = [f"--intercode-gateway-allow={name}"] if name else []

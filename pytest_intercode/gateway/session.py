@@ -23,6 +23,8 @@ __all__ = ["HIDDEN", "Session"]
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
     *("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "CODEX_API_KEY"),
+    *("GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
+    "AZURE_OPENAI_AD_TOKEN",
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
 
@@ -31,7 +33,7 @@ _MAX_REFUSALS = 100  # lines that are kept
 _MAX_REFUSAL_LENGTH = 300  # characters
 _MAX_KEPT_SIZE = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
 _PART_SIZE = 60  # bytes that a part of a message takes in memory, next to its text
-_LISTS = ("messages", "input", "tools", "system")
+_LISTS = ("messages", "input", "tools", "system", "contents")
 
 
 class Session:
@@ -89,7 +91,7 @@ class Session:
         """Return the base URL for clients on this machine.
 
         Args:
-            api: ``openai``, whose URL ends in ``/v1``, or ``anthropic``, whose does not.
+            api: ``openai``, whose URL ends in ``/v1``, or another one, whose does not.
         """
         base = f"http://127.0.0.1:{self._port}"
         return f"{base}/v1" if api == "openai" else base
@@ -108,6 +110,12 @@ class Session:
             "OPENAI_API_KEY": self.token,
             "ANTHROPIC_BASE_URL": root,
             "ANTHROPIC_API_KEY": self.token,
+            "GOOGLE_GEMINI_BASE_URL": root,
+            "GEMINI_API_KEY": self.token,
+            "AZURE_OPENAI_ENDPOINT": root,
+            "AZURE_OPENAI_API_KEY": self.token,
+            "AZURE_API_BASE": root,  # LiteLLM's name
+            "AZURE_API_KEY": self.token,
             **({} if base else without_proxy()),
         }
 

@@ -12,14 +12,11 @@ from urllib.parse import urlsplit
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.vendors import VENDORS
 
-__all__ = ["VENDORS", "GatewaySettings", "is_secret"]
+__all__ = ["GatewaySettings", "is_secret"]
 
-VENDORS: Mapping[str, tuple[str, str, str]] = {
-    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"),
-    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"),
-}
-"""By vendor: the variables of the address and of the key, and the vendor's own address."""
+_EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class GatewaySettings:
     """How a gateway works.
 
     Attributes:
-        upstreams: the address of each vendor's API: OpenAI's with ``/v1``, Anthropic's without.
+        upstreams: the address of each vendor's API: OpenAI's with ``/v1``, others' without.
         keys: the real key of each vendor; no text shows them. Empty for a server that needs none.
         models: the models that may be asked; empty for any.
         prices: what models cost, by name; ``*`` is for all others.
@@ -62,7 +59,7 @@ class GatewaySettings:
         for vendor, address in self.upstreams.items():
             if vendor not in VENDORS:
                 raise ConfigurationError(
-                    f"the gateway knows the APIs of {' and '.join(VENDORS)}, not of {vendor!r:.40}"
+                    f"the gateway knows the APIs of {', '.join(VENDORS)}, not of {vendor!r:.40}"
                 )
             _check_address(vendor, address)
         if self.record is not None and self.replay is not None:
@@ -80,31 +77,35 @@ class GatewaySettings:
         """Return settings with the addresses and keys of environment variables.
 
         Args:
-            environment: where ``OPENAI_BASE_URL``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL`` and
-                ``ANTHROPIC_API_KEY`` are looked for.
+            environment: where the variables of each vendor are looked for, ``OPENAI_BASE_URL``,
+                ``OPENAI_API_KEY`` and so on.
             fields: further fields; entries of ``upstreams`` win over the environment's.
         """
         addresses = fields.pop("upstreams", {})
         defaults = {
-            vendor: environment.get(address, "").strip() or default
-            for vendor, (address, _, default) in VENDORS.items()
+            name: address
+            for name, vendor in VENDORS.items()
+            if (address := environment.get(vendor.address_variable, "").strip() or vendor.address)
         }
         keys = {
-            vendor: key
-            for vendor, (_, name, _) in VENDORS.items()
-            if (key := environment.get(name, "").strip())
+            name: key
+            for name, vendor in VENDORS.items()
+            for variable in reversed(vendor.key_variables)  # the first one wins
+            if (key := environment.get(variable, "").strip())
         }
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
         """Yield a fact about each vendor: whether there is a key, by its name alone."""
-        for vendor, (address_name, key_name, default) in VENDORS.items():
-            place = "" if self.upstream(vendor) == default else f"; {address_name} is set"
-            if self.keys.get(vendor):
-                yield Fact(f"key of {vendor}", f"{key_name} is set{place}")
-            else:
-                text = f"{key_name} is not set: models of {vendor} need it{place}"
-                yield Fact(f"key of {vendor}", text, "note")
+        for name, vendor in VENDORS.items():
+            variables = " or ".join(vendor.key_variables)
+            moved = self.upstream(name) != vendor.address
+            place = f"; {vendor.address_variable} is set" if moved else ""
+            if self.keys.get(name):
+                yield Fact(f"key of {name}", f"{variables} is set{place}")
+            elif moved or name in _EXPECTED:
+                text = f"{variables} is not set: models of {name} need it{place}"
+                yield Fact(f"key of {name}", text, "note")
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -119,31 +120,33 @@ class GatewaySettings:
     def reaches_models(self) -> bool:
         """Whether the user has set up a key, or a server of their own."""
         return bool(self.keys) or any(
-            self.upstream(vendor) != default for vendor, (_, _, default) in VENDORS.items()
+            self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
     @property
     def configured(self) -> tuple[str, ...]:
         """The vendors whose server the user has set up, by a key or an address; else all."""
         selection = (
-            vendor
-            for vendor, (_, _, default) in VENDORS.items()
-            if self.keys.get(vendor) or self.upstream(vendor) != default
+            name
+            for name, vendor in VENDORS.items()
+            if self.keys.get(name) or self.upstream(name) != vendor.address
         )
-        return tuple(selection) or tuple(VENDORS)
+        return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
 
     def upstream(self, vendor: str) -> str:
-        """Return the address of a vendor's API."""
-        return self.upstreams.get(vendor) or VENDORS[vendor][2]
+        """Return the address of a vendor's API; empty where it has to be set, and is not."""
+        return self.upstreams.get(vendor) or VENDORS[vendor].address
 
     def address(self, vendor: str, path: str) -> str:
         """Return where a route is served.
 
         Args:
             vendor: whose API it is.
-            path: the route, with ``/v1``.
+            path: of the route.
         """
         base = self.upstream(vendor).rstrip("/")
+        if vendor not in ("openai", "anthropic"):
+            return f"{base}{path}"
         if vendor == "openai":  # the address has its version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
@@ -161,6 +164,7 @@ def is_secret(key: str) -> bool:
 
 
 def _check_address(vendor: str, address: str) -> None:
+    variable = VENDORS[vendor].address_variable
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -168,11 +172,11 @@ def _check_address(vendor: str, address: str) -> None:
         good = False
     if not good:
         raise ConfigurationError(
-            f"{VENDORS[vendor][0]}: the gateway needs an address such as {VENDORS[vendor][2]}, "
-            "with http or https"
+            f"{variable}: the gateway needs an address such as "
+            f"{VENDORS[vendor].address or VENDORS[vendor].example}, with http or https"
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{VENDORS[vendor][0]}: the gateway takes an address without a name, a password, ? or "
+            f"{variable}: the gateway takes an address without a name, a password, ? or "
             "#; the key stands in its own variable"
         )

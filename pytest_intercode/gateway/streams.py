@@ -87,11 +87,13 @@ class Assembler(ABC):
     Attributes:
         usage: the last usage that was in it, as the API has it.
         complete: the event that ends the answer was there.
+        ending: an event from here on may be the last one, which none says of itself.
     """
 
     def __init__(self) -> None:
         self.usage: Mapping[str, Any] | None = None
         self.complete = False
+        self.ending = False
         self._room = _MAX_ANSWER_LENGTH
 
     @abstractmethod
@@ -113,9 +115,13 @@ class Assembler(ABC):
 
 def assembler(api: Api) -> Assembler:
     """Return a new assembler for an API's streams."""
-    if api == "chat":
-        return _Chat()
-    return _Responses() if api == "responses" else _Messages()
+    kinds: Mapping[Api, type[Assembler]] = {
+        "chat": _Chat,
+        "responses": _Responses,
+        "messages": _Messages,
+        "gemini": _Gemini,
+    }
+    return kinds[api]()
 
 
 class _Chat(Assembler):
@@ -302,6 +308,62 @@ class _Messages(Assembler):
                 except (ValueError, RecursionError):
                     block["input"] = {"unreadable": text}
         return block
+
+
+class _Gemini(Assembler):
+    """Gemini's parts are whole, but for texts, which are continued; no event says that it is last.
+
+    The reason of the end may come with the last part or after it, and the usage grows with each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head: dict[str, Any] = {}
+        self._candidates: dict[int, dict[str, Any]] = {}
+
+    def feed(self, event: Event) -> None:
+        data = event.data
+        if data is None:
+            return
+        for key in ("modelVersion", "responseId", "promptFeedback", "error"):
+            if data.get(key) is not None:
+                self._head[key] = data[key]
+        if isinstance(data.get("usageMetadata"), dict):
+            self.usage = data["usageMetadata"]
+        for candidate in objects(data.get("candidates")):
+            index = _number(candidate.get("index"))
+            if index in self._candidates or len(self._candidates) < _MAX_PARTS:
+                self._add(self._candidates.setdefault(index, {"parts": []}), candidate)
+        self.complete = "error" in self._head
+        self.ending = any(state.get("finishReason") for state in self._candidates.values())
+
+    def _add(self, state: dict[str, Any], candidate: dict[str, Any]) -> None:
+        state["finishReason"] = candidate.get("finishReason") or state.get("finishReason")
+        content = candidate.get("content")
+        for part in objects(content.get("parts") if isinstance(content, dict) else None):
+            parts = state["parts"]
+            last = parts[-1] if parts else {}
+            text = self._take(part.get("text"))
+            if "text" in last and "text" in part and last.get("thought") == part.get("thought"):
+                last.update(part, text=last["text"] + [text])
+            elif len(parts) < _MAX_PARTS:
+                parts.append({**part, "text": [text]} if "text" in part else part)
+
+    def answer(self) -> dict[str, Any]:
+        candidates = [
+            {
+                "index": index,
+                "finishReason": state.get("finishReason"),
+                "content": {"role": "model", "parts": list(map(_joined, state["parts"]))},
+            }
+            for index, state in sorted(self._candidates.items())
+        ]
+        response = {**self._head, "candidates": candidates}
+        return {**response, "usageMetadata": self.usage} if self.usage is not None else response
+
+
+def _joined(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {**part, "text": "".join(part["text"])} if "text" in part else {**part}
 
 
 def _number(value: Any) -> int:

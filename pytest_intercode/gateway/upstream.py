@@ -29,6 +29,7 @@ from pytest_intercode.gateway.fields import is_beta
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.shapes import Limits
+from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.system.connections import failure
 
 __all__ = ["KEY_REFUSED", "STREAM", "Answer", "Upstream", "UpstreamError", "cause", "replayed"]
@@ -129,11 +130,9 @@ class Upstream:
         headers["accept-encoding"] = "identity"  # the usage is read from the answer
         if has_body:
             headers["content-type"] = "application/json"
-        key = self._settings.keys.get(vendor)
-        if key and vendor == "anthropic":
-            headers["x-api-key"] = key
-        elif key:
-            headers["authorization"] = f"Bearer {key}"
+        key, header = self._settings.keys.get(vendor), VENDORS[vendor].header
+        if key:
+            headers[header] = f"Bearer {key}" if header == "authorization" else key
         return headers, omitted
 
     @contextlib.asynccontextmanager
@@ -145,23 +144,23 @@ class Upstream:
         *,
         headers: Mapping[str, str],
         body: bytes | None,
-        beta: bool,
+        query: str = "",
     ) -> AsyncIterator[Answer]:
         """Send a request.
 
         Args:
             method: the HTTP method.
-            path: the route, with ``/v1``.
+            path: below the server's address.
             vendor: whose server is asked.
             headers: see :meth:`headers`.
             body: JSON; None for none.
-            beta: whether the client asked with ``?beta=true``, which Anthropic's does.
+            query: of the address.
 
         Raises:
             UpstreamError: the server cannot be reached, or falls silent.
         """
         assert self._client is not None
-        address = self._settings.address(vendor, path) + ("?beta=true" if beta else "")
+        address = self._settings.address(vendor, path) + (f"?{query}" if query else "")
         server = f"the server {self.name(vendor)}"
         try:
             async with self._client.request(
@@ -201,7 +200,7 @@ class Upstream:
             own_headers = {"anthropic-version": _VERSION, "user-agent": "pytest-intercode"}
             headers, _ = self.headers(own_headers, vendor, has_body=False)
             request = self.open(
-                *("GET", "/v1/models", vendor), headers=headers, body=None, beta=False
+                *("GET", VENDORS[vendor].models_path, vendor), headers=headers, body=None
             )
             try:
                 async with request as answer:

@@ -1,6 +1,6 @@
 """A real HTTP server on loopback that speaks the model APIs by a script.
 
-OpenAI's two and Anthropic's are plain and streamed, Gemini's ``generateContent`` is plain.
+OpenAI's two, also on Azure's paths, Anthropic's and Gemini's, plain and streamed.
 
 ::
 
@@ -36,11 +36,14 @@ __all__ = ["Command", "ModelServer", "Request", "Spent", "Step", "Tool"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command", re.I)
 _APIS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
+    "chat": re.compile(r"/(?:openai/)?v1/chat/completions"),
+    "responses": re.compile(r"/(?:openai/)?(?:v1/)?responses"),
+    "messages": re.compile(r"/v1/messages"),
+    "gemini": re.compile(
+        r"/v1(?:alpha|beta)?/models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
+    ),
+    "azure": re.compile(r"/openai/deployments/(?P<model>[^/]+)/chat/completions"),
 }
-_GEMINI = re.compile(r"/v1beta/models/([^/:]+):generateContent")
 
 
 @dataclass(frozen=True)
@@ -120,14 +123,32 @@ class Request:
     @property
     def api(self) -> str:
         """``chat``, ``responses``, ``messages``, ``gemini``; empty for other routes."""
-        path = self.path.partition("?")[0]
-        return "gemini" if _GEMINI.fullmatch(path) else _APIS.get(path, "")
+        name, _ = self._match
+        return "chat" if name == "azure" else name
 
     @property
     def model(self) -> str:
         """The model that is asked."""
-        match = _GEMINI.match(self.path)
-        return match[1] if match else str(self.body.get("model"))
+        return str(self._match[1].get("model") or self.body.get("model"))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is to be streamed."""
+        return bool(self.body.get("stream")) or self._match[1].get("stream") == "streamG"
+
+    @property
+    def _match(self) -> tuple[str, dict[str, str]]:
+        path = self.path.partition("?")[0]
+        matches = ((name, pattern.fullmatch(path)) for name, pattern in _APIS.items())
+        return next(((name, match.groupdict()) for name, match in matches if match), ("", {}))
+
+    @property
+    def functions(self) -> list[Mapping[str, Any]]:
+        """The tools that the client offers, as each API describes one."""
+        functions: list[Mapping[str, Any]] = []
+        for tool in self.body.get("tools") or []:
+            functions += tool.get("functionDeclarations") or [tool.get("function", tool)]
+        return functions
 
     @property
     def results(self) -> list[str]:
@@ -242,6 +263,8 @@ class ModelServer:
         path = parsed.path.partition("?")[0]
         if parsed.method == "GET" and path == "/v1/models":
             return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
+        if path.endswith(":countTokens"):
+            return web.json_response({"totalTokens": 100})
         if path == "/v1/messages/count_tokens":
             return web.json_response({"input_tokens": 100})
         if not parsed.api or parsed.method != "POST":
@@ -291,7 +314,7 @@ class ModelServer:
                 self.spent += step.spent
         make = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
         whole = make[got.api](step, calls, step.model or got.model)
-        if not got.body.get("stream"):
+        if not got.streams:
             await asyncio.sleep(step.pause)
             if step.fault:
                 await self._fail(request, step)
@@ -331,14 +354,14 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
     """Return a call of a tool that the client offers."""
     if isinstance(call, Tool):
         return call
-    for tool in request.body.get("tools") or []:
-        function = tool.get("function", tool)
-        schema = function.get("parameters") or function.get("input_schema") or {}
+    for function in request.functions:
+        keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
+        schema: Mapping[str, Any] = next((function[key] for key in keys if function.get(key)), {})
         properties = schema.get("properties", {})
         key = next((k for k in ("command", "cmd", "script") if k in properties), None)
         if key is None or not _SHELL.search(str(function.get("name"))):
             continue
-        as_list = properties[key].get("type") == "array"
+        as_list = str(properties[key].get("type")).lower() == "array"
         arguments: dict[str, Any] = {
             key: ["bash", "-lc", call.command] if as_list else call.command
         }
@@ -346,14 +369,14 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
             if name not in arguments:
                 arguments[name] = _some(properties.get(name, {}))
         return Tool(str(function["name"]), arguments)
-    names = [str(tool.get("function", tool).get("name")) for tool in request.body.get("tools", [])]
+    names = [str(function.get("name")) for function in request.functions]
     raise LookupError(f"the client offers no shell, only {names}")
 
 
 def _some(schema: Mapping[str, Any]) -> Any:
     """Return some value of a type."""
     kinds: dict[str, Any] = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
-    return kinds.get(str(schema.get("type")), "x")
+    return kinds.get(str(schema.get("type")).lower(), "x")
 
 
 def _error(step: Step) -> dict[str, Any]:
@@ -513,6 +536,10 @@ async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> Asy
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield b"data: [DONE]\n\n"
         return
+    if request.api == "gemini":
+        for chunk in _gemini_events(whole):
+            yield b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
+        return
     make = _responses_events if request.api == "responses" else _messages_events
     for number, event in enumerate(make(whole)):
         if request.api == "responses":
@@ -551,6 +578,25 @@ def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict
     ]
     if usage and "usage" in whole:
         chunks.append({**head, "choices": [], "usage": whole["usage"]})
+    return chunks
+
+
+def _gemini_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the chunks of a stream, of which each has the usage so far."""
+    candidate, usage = whole["candidates"][0], whole.get("usageMetadata")
+    parts: list[Any] = []
+    for part in candidate["content"]["parts"]:
+        parts += [{"text": piece} for piece in _pieces(part["text"])] if "text" in part else [part]
+    chunks = []
+    for number, part in enumerate(parts, 1):
+        inner = {"index": 0, "content": {"role": "model", "parts": [part]}}
+        chunk: dict[str, Any] = {"candidates": [inner], "modelVersion": whole["modelVersion"]}
+        if usage is not None:
+            chunk["usageMetadata"] = {**usage, "candidatesTokenCount": number}
+        chunks.append(chunk)
+    chunks[-1]["candidates"][0]["finishReason"] = "STOP"
+    if usage is not None:
+        chunks[-1]["usageMetadata"] = usage
     return chunks
 
 
@@ -647,7 +693,7 @@ def _messages_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Serve until the end of the standard input."""
-    parser = argparse.ArgumentParser(description="a scripted server of the three model APIs")
+    parser = argparse.ArgumentParser(description="a scripted server of the model APIs")
     parser.add_argument("command", nargs="*", help="what the model wants run, one by one")
     parser.add_argument("--say", default="done", help="its last answer")
     parser.add_argument("--port", type=int, default=0)

@@ -22,7 +22,19 @@ ROUTES = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
+    "gemini": "/v1beta/models/m:generateContent",
+    "azure": "/openai/deployments/m/chat/completions?api-version=2025-04-01-preview",
 }
+
+OTHER_ROUTES = {"azure-responses": "/openai/responses"}
+"""Routes of APIs that are among the others already."""
+
+
+def path_of(api: str, stream: bool) -> str:
+    """Return the path of a request, without its query."""
+    path = (ROUTES | OTHER_ROUTES)[api].partition("?")[0]
+    return path.replace(":gen", ":streamGen") if stream else path
+
 
 Gateways = Callable[..., Gateway]
 
@@ -30,6 +42,8 @@ Gateways = Callable[..., Gateway]
 def body(api: str, **more: Any) -> dict[str, Any]:
     """Return a small request of an API."""
     said = [{"role": "user", "content": "hello"}]
+    if api == "gemini":
+        return {"contents": [{"role": "user", "parts": [{"text": "hello"}]}], **more}
     return {"model": "m", ("input" if api == "responses" else "messages"): said, **more}
 
 
@@ -56,7 +70,14 @@ def ask(
     headers: dict[str, str] | None = None,
     token: str | None = None,
 ) -> Answered:
-    """Send one request with a session's token, and return the answer."""
+    """Send one request with a session's token, and return the answer.
+
+    Gemini's path says whether the answer is streamed: here the body does, as for the others.
+    """
+    if ":generateContent" in path and isinstance(payload, dict) and "stream" in payload:
+        payload = {**payload}
+        if payload.pop("stream"):
+            path = path.replace(":gen", ":streamGen") + "?alt=sse"
     port = int(session.url("anthropic").rpartition(":")[2])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     data = payload if isinstance(payload, bytes) else json.dumps(payload or {}).encode()
@@ -82,8 +103,11 @@ def gateways() -> Iterator[Gateways]:
         url = server if isinstance(server, str) else server.url
         settings = GatewaySettings(
             **{
-                "upstreams": {"openai": f"{url}/v1", "anthropic": url},
-                "keys": {"openai": KEY, "anthropic": KEY},
+                "upstreams": {
+                    "openai": f"{url}/v1",
+                    **dict.fromkeys(("anthropic", "google", "azure"), url),
+                },
+                "keys": dict.fromkeys(("openai", "anthropic", "google", "azure"), KEY),
                 **more,
             }
         )

@@ -37,6 +37,10 @@ def server() -> Iterator[ModelServer]:
 
 def chat(session: Session, stream: bool, **more: Any) -> str:
     client = openai.OpenAI(base_url=session.url("openai"), api_key=session.token, max_retries=0)
+    return _chat(client, stream, **more)
+
+
+def _chat(client: openai.OpenAI, stream: bool, **more: Any) -> str:
     tool = {"type": "function", "function": {"name": "bash", "parameters": BASH}}
     messages: list[Any] = [{"role": "user", "content": "Make the file."}]
     ask: Any = client.chat.completions.create
@@ -73,6 +77,10 @@ def _collect_chat(chunks: Any) -> tuple[str, list[Any]]:
 
 def responses(session: Session, stream: bool, **more: Any) -> str:
     client = openai.OpenAI(base_url=session.url("openai"), api_key=session.token, max_retries=0)
+    return _responses(client, stream, **more)
+
+
+def _responses(client: openai.OpenAI, stream: bool, **more: Any) -> str:
     tool = {"type": "function", "name": "bash", "parameters": BASH, "strict": False}
     items: list[Any] = [{"role": "user", "content": "Make the file."}]
     ask: Any = client.responses.create
@@ -119,7 +127,67 @@ def messages(session: Session, stream: bool, **more: Any) -> str:
             history.append({"role": "user", "content": results})
 
 
-AGENTS = {"chat": chat, "responses": responses, "messages": messages}
+def azure(session: Session, stream: bool, **more: Any) -> str:
+    client = openai.AzureOpenAI(
+        azure_endpoint=session.url("azure"),
+        api_key=session.token,
+        api_version="2025-04-01-preview",
+        max_retries=0,
+    )
+    return _chat(client, stream, **more)
+
+
+def azure_responses(session: Session, stream: bool, **more: Any) -> str:
+    client = openai.AzureOpenAI(
+        azure_endpoint=session.url("azure"),
+        api_key=session.token,
+        api_version="2025-04-01-preview",
+        max_retries=0,
+    )
+    return _responses(client, stream, **more)
+
+
+def gemini(session: Session, stream: bool, **more: Any) -> str:
+    from google import genai
+    from google.genai import types
+
+    options = types.HttpOptions(base_url=session.url("google"))
+    client = genai.Client(api_key=session.token, http_options=options)
+    function = types.FunctionDeclaration(name="bash", parameters_json_schema=BASH)
+    config = types.GenerateContentConfig(
+        tools=[types.Tool(function_declarations=[function])], system_instruction="Use bash.", **more
+    )
+    contents = [types.Content(role="user", parts=[types.Part(text="Make the file.")])]
+    with client:
+        while True:
+            asked: dict[str, Any] = {"model": "m", "contents": contents, "config": config}
+            if stream:
+                answers: list[Any] = list(client.models.generate_content_stream(**asked))
+            else:
+                answers = [client.models.generate_content(**asked)]
+            parts = [part for a in answers for part in a.candidates[0].content.parts or ()]
+            calls = [part.function_call for part in parts if part.function_call]
+            if not calls:
+                return "".join(part.text for part in parts)
+            results = [
+                types.Part.from_function_response(name=call.name, response={"result": "made"})
+                for call in calls
+            ]
+            contents += [
+                types.Content(role="model", parts=parts),
+                types.Content(role="user", parts=results),
+            ]
+
+
+AGENTS = {
+    "chat": chat,
+    "responses": responses,
+    "messages": messages,
+    "azure": azure,
+    "azure-responses": azure_responses,
+    "gemini": gemini,
+}
+SENT = {"azure": "api-key", "azure-responses": "api-key", "gemini": "x-goog-api-key"}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
@@ -136,16 +204,22 @@ def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
     assert ledger.usage.requests == 2
     assert ledger.usage.cost == pytest.approx(2 * (60 * 10 + 40 * 1 + 7 * 100) / 1e6)
     first, _second = session.exchanges
-    assert [first.api, first.model, first.status, first.complete] == [api, "m", 200, True]
-    assert first.usage == Usage(1, 100, 7, first.usage.cost, cached_tokens=40)
+    wire = {"azure": "chat", "azure-responses": "responses"}.get(api, api)
+    assert [first.api, first.model, first.status, first.complete] == [wire, "m", 200, True]
+    thoughts = 3 if api == "gemini" else 0
+    assert first.usage == Usage(
+        1, 100, 7, first.usage.cost, cached_tokens=40, reasoning_tokens=thoughts
+    )
     [turn] = turns(session.exchanges)
     assert (turn.thought, turn.action) == ("First a file.", "echo hi > out.txt")
     assert (turn.observation, turn.usage) == ("made", first.usage)
     assert final_message(session.exchanges) == "It is done."
     assert (session.turns, session.refusals) == (1, [])
     for request in server.requests:
-        assert KEY in f"{request.headers}"
+        assert KEY in request.headers.get(SENT.get(api, ""), f"{request.headers}")
         assert session.token not in f"{request}"
         assert request.headers["accept-encoding"] == "identity"
-    if api == "chat" and stream:
+        assert ("api-version=2025-04-01-preview" in request.path) == api.startswith("azure")
+        assert request.model == "m"
+    if wire == "chat" and stream:
         assert all(r.body["stream_options"]["include_usage"] for r in server.requests)
