@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import Target, find_target, model_list, stop_status
+from pytest_intercode.gateway.apis import Route, Target, find_target, model_list, stop_status
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.recording import NotRecorded
@@ -42,7 +42,14 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Upstream, UpstreamError, replayed
+from pytest_intercode.gateway.upstream import (
+    KEY_REFUSED,
+    Answer,
+    LimitReached,
+    Upstream,
+    UpstreamError,
+    replayed,
+)
 from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.system.platform import peer_network
 
@@ -255,6 +262,10 @@ class Server:
             if refused.note:
                 state.session.note(f"{request.method} {request.raw_path:.120}: {refused.message}")
             return error_answer(request, route, refused.status, refused.message, refused.code)
+        except LimitReached as reached:
+            state.session.fail(reached.message)
+            status = stop_status(route.api if route else None)
+            return error_answer(request, route, status, reached.message, "usage_limit_reached")
         except UpstreamError as failed:
             state.session.note(failed.message)
             if failed.unreached:
@@ -324,17 +335,12 @@ class Server:
         body: dict[str, Any],
     ) -> web.StreamResponse:
         """Get the answer, and pass it on."""
-        upstream_body, hide = target.upstream_body(body), False
-        if target.route.api == "chat" and body.get("stream"):
-            options = body.get("stream_options")
-            options = options if isinstance(options, dict) else {}
-            hide = not options.get("include_usage")
-            upstream_body |= {"stream_options": {**options, "include_usage": True}}
+        upstream_body, hide = _with_usage(target, body)
         number, payload = state.session.begin(), write_body(upstream_body)
         call = Call(
             *(state.session, target, vendor, number, body, len(payload)),
             hide_usage=hide,
-            prices=self._settings.prices,
+            prices=self._settings.prices_of(vendor),
             writes=state.writes,
         )
         try:
@@ -351,7 +357,7 @@ class Server:
     ) -> AsyncIterator[Answer]:
         """Send a request to the real server, or look its answer up in the recording."""
         session, target, vendor = call.session, call.target, call.vendor
-        route = target.route
+        route, posts = target.route, target.route.method == "POST"
         if session.replayer is not None:
             try:
                 recorded = session.replayer.answer(route, call.body, session.token)
@@ -365,10 +371,7 @@ class Server:
             message = "--intercode-record=none lets no model be called"
             session.fail(message)
             raise RefusedRequest(stop_status(route.api), message, "not_recorded", note=False)
-        if not self._settings.upstream(vendor):
-            message = f"{VENDORS[vendor].address_variable} is not set: no server has this API"
-            raise RefusedRequest(stop_status(route.api), message, "not_configured")
-        posts = route.method == "POST"
+        _check_configured(self._settings, route, vendor)
         headers, omitted = self.upstream.headers(request.headers, vendor, has_body=posts)
         for name in omitted:
             session.note(
@@ -395,6 +398,29 @@ class _Full(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()
+
+
+def _with_usage(target: Target, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return what is sent of a body, and whether it asks for a usage that the client did not."""
+    upstream_body = target.upstream_body(body)
+    if target.route.api != "chat" or not body.get("stream"):
+        return upstream_body, False
+    options = body.get("stream_options")
+    options = options if isinstance(options, dict) else {}
+    upstream_body["stream_options"] = {**options, "include_usage": True}
+    return upstream_body, not options.get("include_usage")
+
+
+def _check_configured(settings: GatewaySettings, route: Route, vendor: str) -> None:
+    """Refuse a request that no server is set up for."""
+    login = settings.login_vendors.get(vendor)
+    message = ""
+    if not settings.upstream(vendor):
+        message = f"{VENDORS[vendor].address_variable} is not set: no server has this API"
+    elif login is not None and login.responses_alone and route.api != "responses":
+        message = f"the login of {login.program} serves the responses API alone"
+    if message:
+        raise RefusedRequest(stop_status(route.api), message, "not_configured")
 
 
 async def _check_open(request: web.BaseRequest, target: Target, session: Session) -> None:

@@ -56,7 +56,7 @@ class Session:
         replayer: Replayer | None,
         close: Callable[[Session], None],
         check: Callable[[], str] = lambda: "",
-        masked: tuple[str, ...] = (),
+        masked: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.key = key
         self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
@@ -126,7 +126,9 @@ class Session:
             environment: what it would inherit. Whatever holds a real key is among the result.
         """
         holding = (
-            name for name, value in environment.items() if any(key in value for key in self._masked)
+            name
+            for name, value in environment.items()
+            if any(key in value for key in self._masked())
         )
         names = [*HIDDEN, *holding]
         return dict.fromkeys(name for name in names if name not in self.variables())
@@ -219,7 +221,7 @@ class Session:
 
     def note(self, line: str) -> None:
         """Keep a line on what was refused or failed."""
-        for secret in (*self._masked, self.token):
+        for secret in (*self._masked(), self.token):
             line = line.replace(secret, "***")
         line = one_line(line)
         if len(line) > _MAX_REFUSAL_LENGTH:

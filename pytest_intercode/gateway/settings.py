@@ -10,12 +10,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_intercode.core.facts import Fact
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.logins import LOGINS, LoginError, LoginForm, login_of
 from pytest_intercode.gateway.vendors import VENDORS
 
 __all__ = ["GatewaySettings", "is_secret"]
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
 
@@ -35,6 +37,7 @@ class GatewaySettings:
         offline: no request goes to a server: recordings answer, or nothing does.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
+        logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +51,7 @@ class GatewaySettings:
     offline: bool = False
     programs: bool = False
     silence: float = 600.0
+    logins: tuple[str, ...] = ()
 
     def check(self) -> None:
         """See that a gateway can work so.
@@ -62,6 +66,8 @@ class GatewaySettings:
                     f"the gateway knows the APIs of {', '.join(VENDORS)}, not of {vendor!r:.40}"
                 )
             _check_address(vendor, address)
+        for name in self.logins:
+            self._check_login(name)
         if self.record is not None and self.replay is not None:
             raise ConfigurationError("the gateway cannot record and replay in one run")
         if self.replay is not None and not self.replay.is_dir():
@@ -69,6 +75,26 @@ class GatewaySettings:
                 f"--intercode-gateway-replay={self.replay}: there is no such folder; "
                 "--intercode-gateway-record makes one"
             )
+
+    def _check_login(self, name: str) -> None:
+        """See that a login can be used, where any model is asked, and goes to its vendor alone."""
+        option = f"--intercode-gateway-login={name}"
+        if name not in LOGINS:
+            raise ConfigurationError(
+                f"{option}: there are {' and '.join(LOGINS)}.{suggestion(name, [*LOGINS])}"
+            )
+        form = LOGINS[name]
+        address, own_address = urlsplit(self.upstream(form.vendor)), urlsplit(form.address)
+        if address.hostname not in _LOOPBACK and address[:2] != own_address[:2]:
+            raise ConfigurationError(
+                f"{option}: it goes to {form.address} alone; unset "
+                f"{VENDORS[form.vendor].address_variable}"
+            )
+        if self.replay is None and not self.offline:
+            try:
+                login_of(name).describe()
+            except LoginError as error:
+                raise ConfigurationError(f"{option}: {error}") from None
 
     @classmethod
     def of_environment(
@@ -96,7 +122,7 @@ class GatewaySettings:
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
-        """Yield a fact about each vendor: whether there is a key, by its name alone."""
+        """Yield a fact about each vendor's key and about each login: whether there is one."""
         for name, vendor in VENDORS.items():
             variables = " or ".join(vendor.key_variables)
             moved = self.upstream(name) != vendor.address
@@ -106,6 +132,16 @@ class GatewaySettings:
             elif moved or name in _EXPECTED:
                 text = f"{variables} is not set: models of {name} need it{place}"
                 yield Fact(f"key of {name}", text, "note")
+        for name in LOGINS:
+            login, is_used = login_of(name), name in self.logins
+            try:
+                use = "" if is_used else f"; --intercode-gateway-login={name} would use it"
+                yield Fact(f"login of {name}", f"{login.path}: {login.describe()}{use}")
+            except LoginError as error:
+                if is_used:
+                    yield Fact(f"login of {name}", str(error), "problem")
+                elif login.path.exists():
+                    yield Fact(f"login of {name}", str(error), "note")
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -117,9 +153,19 @@ class GatewaySettings:
         return tuple(key for key in self.keys.values() if is_secret(key))
 
     @property
+    def login_vendors(self) -> Mapping[str, LoginForm]:
+        """The logins that stand for keys, by vendor."""
+        forms = (LOGINS[name] for name in self.logins if name in LOGINS)
+        return {form.vendor: form for form in forms}
+
+    def prices_of(self, vendor: str) -> Mapping[str, Price]:
+        """Return the prices of a vendor's models; a subscription has none for a token."""
+        return {} if vendor in self.login_vendors else self.prices
+
+    @property
     def reaches_models(self) -> bool:
         """Whether the user has set up a key, or a server of their own."""
-        return bool(self.keys) or any(
+        return bool(self.keys or self.logins) or any(
             self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
@@ -129,13 +175,18 @@ class GatewaySettings:
         selection = (
             name
             for name, vendor in VENDORS.items()
-            if self.keys.get(name) or self.upstream(name) != vendor.address
+            if self.keys.get(name)
+            or name in self.login_vendors
+            or self.upstream(name) != vendor.address
         )
         return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
 
     def upstream(self, vendor: str) -> str:
         """Return the address of a vendor's API; empty where it has to be set, and is not."""
-        return self.upstreams.get(vendor) or VENDORS[vendor].address
+        address = self.upstreams.get(vendor) or VENDORS[vendor].address
+        if vendor in self.login_vendors and address == VENDORS[vendor].address:
+            return self.login_vendors[vendor].address
+        return address
 
     def address(self, vendor: str, path: str) -> str:
         """Return where a route is served.
