@@ -2,7 +2,7 @@
 
 Pure. A refusal has the status that makes the clients of its route stop; with another one some of
 them try again for minutes. It differs by route: with 400 the clients of responses stop, with 401
-those of chat completions, and with 403 those of messages and of Gemini.
+those of chat completions, and with 403 those of messages, of Gemini and of Bedrock.
 
 Where a path names the model and says whether the answer is streamed, the parsed body has both, as
 ``model`` and ``stream``, so that a request of any API is checked, kept, priced and recorded alike.
@@ -22,15 +22,28 @@ from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.vendors import VENDORS, VendorName
 
 __all__ = [
-    *("ROUTES", "FramingName", "Route", "Target", "error_body", "error_message", "find_target"),
+    *(
+        "AMAZON_ERRORS",
+        "ROUTES",
+        "Fields",
+        "FramingName",
+        "Route",
+        "Target",
+        "error_body",
+        "error_message",
+        "find_target",
+    ),
     *("is_answer", "model_list", "objects", "parse_object", "stop_status"),
 ]
 
-FramingName: TypeAlias = Literal["events", "array"]
-"""How a stream is sent to the client: as server-sent events, or as a JSON array."""
+FramingName: TypeAlias = Literal["events", "array", "frames", "chunks"]
+"""How a stream is sent to a client: server-sent events, a JSON array, or frames of AWS's."""
+
+Fields: TypeAlias = Api | Literal["invoke"]
+"""Whose fields a request may have; ``invoke`` are those of messages as Bedrock has them."""
 
 _MODEL = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
-_PLACEHOLDERS = {"{version}": "(?P<version>v1|v1alpha|v1beta)", "{model}": "(?P<model>[^/?:]+)"}
+_PLACEHOLDERS = {"{version}": "(?P<version>v1|v1alpha|v1beta)", "{model}": "(?P<model>[^/?]+?)"}
 _API_VERSION = re.compile(r"\d{4}-\d\d-\d\d(-preview)?|preview|latest|v1")
 
 
@@ -44,7 +57,7 @@ class Route:
             client's.
         vendor: whose API it is; empty for the models, which several have.
         api: the API that is metered; None for what costs nothing.
-        fields: the API whose fields a request may have; by default those of ``api``.
+        fields: which fields a request may have: those of an API, or ``invoke``.
         streams: whether an answer is streamed; None where the body says so.
     """
 
@@ -52,7 +65,7 @@ class Route:
     path: str
     vendor: VendorName | Literal[""]
     api: Api | None = None
-    fields: Api = "messages"
+    fields: Fields = "messages"
     streams: bool | None = None
 
     @property
@@ -100,6 +113,7 @@ class Target:
 
 _GEMINI = "/{version}/models/{model}"
 _AZURE = "/openai/deployments/{model}"
+_BEDROCK = "/model/{model}"
 _SERVED = (
     Route("POST", "/v1/chat/completions", "openai", "chat", "chat"),
     Route("POST", "/v1/responses", "openai", "responses", "responses"),
@@ -115,6 +129,13 @@ _SERVED = (
     Route("POST", "/openai/responses", "azure", "responses", "responses"),
     Route("POST", "/openai/v1/responses", "azure", "responses", "responses"),
     Route("GET", "/openai/v1/models", "azure"),
+    Route("POST", f"{_BEDROCK}/converse", "bedrock", "converse", "converse", streams=False),
+    Route("POST", f"{_BEDROCK}/converse-stream", "bedrock", "converse", "converse", streams=True),
+    Route("POST", f"{_BEDROCK}/invoke", "bedrock", "messages", "invoke", streams=False),
+    Route(
+        *("POST", f"{_BEDROCK}/invoke-with-response-stream", "bedrock", "messages", "invoke"),
+        streams=True,
+    ),
 )
 
 # Some clients want a base URL with /v1 and some one without; either way they get there.
@@ -144,6 +165,7 @@ _STOP_STATUSES: Mapping[Api | None, int] = {
     "responses": 400,
     "messages": 403,
     "gemini": 403,
+    "converse": 403,
     None: 403,
 }
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
@@ -164,6 +186,19 @@ _GOOGLE_STATUSES = {
     429: "RESOURCE_EXHAUSTED",
     504: "DEADLINE_EXCEEDED",
 }
+
+
+AMAZON_ERRORS: Mapping[int, str] = {
+    400: "ValidationException",
+    401: "UnrecognizedClientException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    408: "ModelTimeoutException",
+    413: "ValidationException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+}
+"""What AWS calls an error, which is in a header."""
 
 
 def find_target(method: str, path: str, query: str = "") -> Target | None:
@@ -204,6 +239,8 @@ def _passed_query(route: Route, query: str) -> str:
 def _framing(route: Route, query: str) -> FramingName:
     if route.vendor == "google" and route.streams and "sse" not in parse_qs(query).get("alt", []):
         return "array"
+    if route.vendor == "bedrock":
+        return "frames" if route.api == "converse" else "chunks"
     return "events"
 
 
@@ -221,6 +258,8 @@ def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, A
     if words == "google":
         kind = _GOOGLE_STATUSES.get(status, "INTERNAL" if status < 502 else "UNAVAILABLE")
         return {"error": {"code": status, "message": message, "status": kind}}
+    if words == "amazon":
+        return {"message": message}
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
@@ -259,6 +298,8 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
     if api == "gemini":  # of a prompt that was blocked there is no candidate
         return isinstance(body.get("candidates"), list) or "promptFeedback" in body
+    if api == "converse":
+        return isinstance(body.get("output"), dict)
     keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}
     return api is None or isinstance(body.get(keys[api]), list)
 

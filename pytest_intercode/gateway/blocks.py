@@ -1,6 +1,6 @@
-"""Exchanges of Google's API in the form of Anthropic's, for what reads what an agent did. Pure.
+"""Exchanges of Gemini and Converse in the form of Anthropic's, to read what an agent did. Pure.
 
-Both have contents made of parts, so there is one reader of them. A call of Gemini's need not have
+All have contents made of parts, so there is one reader of them. A call of Gemini's need not have
 an id, and a client that was given one need not send it back. Where no result has the id of a call,
 its name is taken for it, and the order says which result is whose.
 """
@@ -20,9 +20,8 @@ __all__ = ["as_messages"]
 
 def as_messages(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return exchanges in which contents are blocks; those of other APIs stay as they are."""
+    exchanges = [_from_converse(e) if e.api == "converse" else e for e in exchanges]
     of_gemini = [exchange for exchange in exchanges if exchange.api == "gemini"]
-    if not of_gemini:
-        return list(exchanges)
     call_ids, result_ids = set[str](), set[str]()
     for exchange in of_gemini:
         call_ids |= {_id_of(part, "Call") for part in _parts(_answer_of(exchange))}
@@ -82,6 +81,47 @@ def _blocks(content: Any, ids: Container[str]) -> Iterator[dict[str, Any]]:
             key = identity if identity in ids else str(result.get("name", ""))
             text = _result_text(result.get("response"))
             yield {"type": "tool_result", "tool_use_id": key, "content": text}
+
+
+def _from_converse(exchange: Exchange) -> Exchange:
+    """Return an exchange of Bedrock's Converse."""
+    request, output = exchange.request, exchange.answer.get("output")
+    message = output.get("message") if isinstance(output, dict) else None
+    messages = [
+        {"role": message.get("role"), "content": list(_converse_blocks(message))}
+        for message in objects(request.get("messages"))
+    ]
+    content = list(_converse_blocks(message)) if isinstance(message, dict) else []
+    return replace(
+        exchange,
+        api="messages",
+        request={"messages": messages, "tools": request.get("toolConfig")},
+        answer={"content": content},
+    )
+
+
+def _converse_blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for block in objects(message.get("content")):
+        call, result, thought = map(block.get, ("toolUse", "toolResult", "reasoningContent"))
+        if isinstance(block.get("text"), str):
+            yield {"type": "text", "text": block["text"]}
+        elif isinstance(call, dict):
+            identity, name = call.get("toolUseId"), call.get("name")
+            yield {"type": "tool_use", "id": identity, "name": name, "input": call.get("input")}
+        elif isinstance(result, dict):
+            parts = [_converse_part(part) for part in objects(result.get("content"))]
+            identity, is_error = result.get("toolUseId"), result.get("status") == "error"
+            yield {"type": "tool_result", "tool_use_id": identity, "content": parts} | (
+                {"is_error": True} if is_error else {}
+            )
+        elif isinstance(thought, dict) and isinstance(thought.get("reasoningText"), dict):
+            yield {"type": "thinking", "thinking": thought["reasoningText"].get("text")}
+
+
+def _converse_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if "json" in part:
+        return {"type": "text", "text": _result_text(part["json"])}
+    return {"type": "text" if "text" in part else "image", **part}
 
 
 def _result_text(response: Any) -> str:

@@ -21,8 +21,8 @@ _DATE = r"[-@]\d{4}-?\d\d-?\d\d$"  # of a model's version, at the end of its nam
 _TOKEN_LENGTH = 4  # characters, about, in English and in code
 _MAX_COUNT = 2**53  # a number above this is not a count
 
-Api: TypeAlias = Literal["chat", "responses", "messages", "gemini"]
-"""OpenAI's chat completions and responses, Anthropic's messages, Gemini's contents."""
+Api: TypeAlias = Literal["chat", "responses", "messages", "gemini", "converse"]
+"""OpenAI's chat completions and responses, Anthropic's messages, Gemini's and Bedrock's own."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def read_usage(api: Api, usage: Any) -> Usage | None:
     """
     if api == "gemini":
         return _read_gemini_usage(usage)
+    if api == "converse":
+        return _read_converse_usage(usage)
     first, last = ("prompt", "completion") if api == "chat" else ("input", "output")
     tokens_in, tokens_out = _count(usage, f"{first}_tokens"), _count(usage, f"{last}_tokens")
     if tokens_in is None or tokens_out is None:
@@ -105,6 +107,22 @@ def _read_gemini_usage(usage: Any) -> Usage | None:
         output_tokens=(_count(usage, "candidatesTokenCount") or 0) + reasoning,
         cached_tokens=min(_count(usage, "cachedContentTokenCount") or 0, tokens_in),
         reasoning_tokens=reasoning,
+    )
+
+
+def _read_converse_usage(usage: Any) -> Usage | None:
+    """Return Converse's tokens: those of caches are next to the input."""
+    tokens_in, tokens_out = _count(usage, "inputTokens"), _count(usage, "outputTokens")
+    if tokens_in is None or tokens_out is None:
+        return None
+    cached = _count(usage, "cacheReadInputTokens") or 0
+    cache_write = _count(usage, "cacheWriteInputTokens") or 0
+    return Usage(
+        requests=1,
+        input_tokens=tokens_in + cached + cache_write,
+        output_tokens=tokens_out,
+        cached_tokens=cached,
+        cache_write_tokens=cache_write,
     )
 
 

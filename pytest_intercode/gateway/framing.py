@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from pytest_intercode.gateway.apis import FramingName
+from pytest_intercode.gateway.frames import FRAMES, encode_frame
 from pytest_intercode.gateway.streams import Event
 
 __all__ = ["Framing", "framing_of"]
@@ -46,6 +47,26 @@ class _Array(Framing):
         return b"[]" if self._separator == b"[" else b"]"
 
 
+class _Frames(Framing):
+    """The binary frames of AWS.
+
+    Args:
+        is_chunk: whether each has the event of another API in it.
+    """
+
+    content_type = FRAMES
+
+    def __init__(self, is_chunk: bool) -> None:
+        self._is_chunk = is_chunk
+
+    def encode(self, event: Event) -> bytes:
+        if event.data is None:
+            return b""
+        return encode_frame(event.kind, event.data, is_chunk=self._is_chunk)
+
+
 def framing_of(name: FramingName) -> Framing:
     """Return what frames one stream."""
+    if name in ("frames", "chunks"):
+        return _Frames(name == "chunks")
     return _Array() if name == "array" else Framing()

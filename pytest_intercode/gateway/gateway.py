@@ -89,6 +89,7 @@ class Gateway:
                 close=self._end,
                 check=self._check_servers,
                 masked=lambda: server.upstream.secrets,
+                signs=self.settings.signs,
             )
             try:
                 thread.begin(server.add(session, socket)).result()

@@ -15,9 +15,10 @@ from aiohttp import ClientError, web
 from pytest_intercode.gateway.apis import error_body, error_message, is_answer, parse_object
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.exchange import usage_of
+from pytest_intercode.gateway.frames import FRAMES, FrameSplitter
 from pytest_intercode.gateway.framing import Framing, framing_of
 from pytest_intercode.gateway.recording import RecordedAnswer
-from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamTooLong, assembler
+from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamBroken, assembler
 from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
@@ -34,7 +35,7 @@ async def relay(
     Raises:
         UpstreamError: it is not an answer of its API, and nothing of it was sent on.
     """
-    if answer.status == 200 and answer.content_type == STREAM:
+    if answer.status == 200 and answer.content_type in (STREAM, FRAMES):
         return await _relay_stream(request, call, answer, upstream)
     return await _relay_body(call, answer, upstream)
 
@@ -78,7 +79,8 @@ async def _relay_stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer, framing_of(call.target.framing))
     recorded = call.session.recorder is not None
-    splitter = Splitter(upstream.mask)
+    of_frames = answer.content_type == FRAMES
+    splitter = (FrameSplitter if of_frames else Splitter)(upstream.mask)
     pieces: list[bytes] = []
     last_events: list[Event] = []  # until the stream is over, and metered
     complete = True
@@ -95,10 +97,11 @@ async def _relay_stream(
                         whole = parts.answer()
                         good = not whole.get("error")
                         await call.settle(200, whole, parts.usage, complete=good)
-                if parts is not None and parts.ending and not parts.complete:
+                if not (call.hide_usage and _is_usage_alone(event)):
                     last_events.append(event)
-                elif not (call.hide_usage and _is_usage_alone(event)):
-                    output.append(event)
+                if parts is None or not parts.ending or parts.complete:
+                    output += last_events
+                    last_events.clear()
             if output:
                 await client.write(output)
         rest = splitter.rest()
@@ -114,7 +117,7 @@ async def _relay_stream(
             call.session.note("the stream of the server ended before the answer was complete")
     except _ClientGone:
         complete = parts is not None and (parts.complete or _is_finished(parts.answer()))
-    except (UpstreamError, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
+    except (UpstreamError, StreamBroken, ClientError, asyncio.TimeoutError) as error:
         complete = False
         if not client.started:
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
@@ -204,7 +207,7 @@ def _is_finished(answer: Mapping[str, Any]) -> bool:
     candidates = answer.get("candidates")
     if isinstance(candidates, list):
         return bool(candidates) and all(map(_has_ended, candidates))
-    return bool(answer.get("stop_reason"))
+    return bool(answer.get("stop_reason") or answer.get("stopReason"))
 
 
 def _has_ended(candidate: Mapping[str, Any]) -> bool:

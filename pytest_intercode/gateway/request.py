@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import Route, Target, error_body
+from pytest_intercode.gateway.apis import AMAZON_ERRORS, Route, Target, error_body
 from pytest_intercode.gateway.fields import check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.shapes import Limits, NotAllowed
@@ -29,6 +29,7 @@ MAX_BODY_SIZE = 50 * 1024 * 1024
 
 _MAX_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
 _BODY_TIMEOUT = 60.0  # seconds that a body may pause
+_SIGNED = re.compile(r"\s*Credential=([^/,\s]+)/")
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 _NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
@@ -59,6 +60,8 @@ def tokens_of(request: web.BaseRequest) -> list[bytes]:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         tokens.append(bearer.strip())
+    elif match := _SIGNED.match(bearer):  # the token is the id of the client's key
+        tokens.append(match[1])
     return [digest_of(token) for token in tokens if token]
 
 
@@ -139,6 +142,9 @@ def check_body(
     route = target.route
     if route.method != "POST":
         return
+    if route.fields == "invoke" and "anthropic." not in str(body.get("model")):
+        message = "InvokeModel is served for Anthropic's models; use Converse for others"
+        raise RefusedRequest(400, message, "not_allowed")
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RefusedRequest(400, "the request names no model", "invalid_request")
@@ -172,5 +178,8 @@ def error_answer(
 ) -> web.Response:
     """Return an error in the words of the client's vendor."""
     headers = {"x-should-retry": "false"} if final and status != 429 else {}
-    body = error_body(vendor_of(request, route), status, message, code)
+    vendor = vendor_of(request, route)
+    if vendor == "bedrock":
+        headers["x-amzn-errortype"] = AMAZON_ERRORS.get(status, "InternalServerException")
+    body = error_body(vendor, status, message, code)
     return web.json_response(body, status=status, headers=headers)

@@ -24,7 +24,7 @@ HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
     *("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "CODEX_API_KEY"),
     *("GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
-    "AZURE_OPENAI_AD_TOKEN",
+    *("AZURE_OPENAI_AD_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
 
@@ -57,6 +57,7 @@ class Session:
         close: Callable[[Session], None],
         check: Callable[[], str] = lambda: "",
         masked: Callable[[], tuple[str, ...]] = tuple,
+        signs: bool = False,
     ) -> None:
         self.key = key
         self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
@@ -73,6 +74,7 @@ class Session:
         self._first_obstacle = 0.0
         self._served = False
         self._masked = masked
+        self._signs = signs or replayer is not None
         self._lock = threading.Lock()
         self._request_count = 0
         self._exchanges: dict[int, Exchange] = {}
@@ -114,10 +116,17 @@ class Session:
             "GEMINI_API_KEY": self.token,
             "AZURE_OPENAI_ENDPOINT": root,
             "AZURE_OPENAI_API_KEY": self.token,
+            "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": root,
+            "ANTHROPIC_BEDROCK_BASE_URL": root,
             "AZURE_API_BASE": root,  # LiteLLM's name
             "AZURE_API_KEY": self.token,
+            **(self._aws_variables() if base or self._signs else {}),
             **({} if base else without_proxy()),
         }
+
+    def _aws_variables(self) -> dict[str, str]:
+        """Return what clients of Bedrock sign with: a bearer's token they send by TLS alone."""
+        return {"AWS_ACCESS_KEY_ID": self.token, "AWS_SECRET_ACCESS_KEY": self.token}
 
     def hidden(self, environment: Mapping[str, str]) -> dict[str, None]:
         """Return the variables that a program on this machine is not to inherit.

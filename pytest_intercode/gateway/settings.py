@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +14,12 @@ from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.logins import LOGINS, LoginError, LoginForm, login_of
+from pytest_intercode.gateway.sigv4 import AwsKeys
 from pytest_intercode.gateway.vendors import VENDORS
 
 __all__ = ["GatewaySettings", "is_secret"]
 
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
@@ -37,6 +40,7 @@ class GatewaySettings:
         offline: no request goes to a server: recordings answer, or nothing does.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
+        aws: what requests to Bedrock are signed with, where it has no key of its own.
         logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
     """
 
@@ -52,6 +56,7 @@ class GatewaySettings:
     programs: bool = False
     silence: float = 600.0
     logins: tuple[str, ...] = ()
+    aws: AwsKeys | None = None
 
     def check(self) -> None:
         """See that a gateway can work so.
@@ -119,6 +124,11 @@ class GatewaySettings:
             for variable in reversed(vendor.key_variables)  # the first one wins
             if (key := environment.get(variable, "").strip())
         }
+        region = environment.get("AWS_REGION", "") or environment.get("AWS_DEFAULT_REGION", "")
+        if _REGION.fullmatch(region):
+            aws_address = f"https://bedrock-runtime.{region}.amazonaws.com"
+            defaults = {"bedrock": aws_address, **defaults}
+        fields.setdefault("aws", _aws_keys(environment, region))
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
@@ -129,6 +139,8 @@ class GatewaySettings:
             place = f"; {vendor.address_variable} is set" if moved else ""
             if self.keys.get(name):
                 yield Fact(f"key of {name}", f"{variables} is set{place}")
+            elif name == "bedrock" and self.aws is not None:
+                yield Fact(f"key of {name}", f"AWS_ACCESS_KEY_ID is set, for {self.aws.region}")
             elif moved or name in _EXPECTED:
                 text = f"{variables} is not set: models of {name} need it{place}"
                 yield Fact(f"key of {name}", text, "note")
@@ -150,13 +162,19 @@ class GatewaySettings:
         A placeholder, as servers without accounts take it (``EMPTY``, ``test``, ``sk-none``), is a
         word that answers may have for other reasons, and masking it would change them.
         """
-        return tuple(key for key in self.keys.values() if is_secret(key))
+        aws = (self.aws.secret_key, self.aws.session_token) if self.aws else ()
+        return tuple(key for key in (*self.keys.values(), *aws) if is_secret(key))
 
     @property
     def login_vendors(self) -> Mapping[str, LoginForm]:
         """The logins that stand for keys, by vendor."""
         forms = (LOGINS[name] for name in self.logins if name in LOGINS)
         return {form.vendor: form for form in forms}
+
+    @property
+    def signs(self) -> bool:
+        """Whether Bedrock is set up, whose clients sign what they send."""
+        return bool(self.aws or self.keys.get("bedrock"))
 
     def prices_of(self, vendor: str) -> Mapping[str, Price]:
         """Return the prices of a vendor's models; a subscription has none for a token."""
@@ -165,7 +183,7 @@ class GatewaySettings:
     @property
     def reaches_models(self) -> bool:
         """Whether the user has set up a key, or a server of their own."""
-        return bool(self.keys or self.logins) or any(
+        return bool(self.keys or self.logins or self.signs) or any(
             self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
@@ -177,6 +195,7 @@ class GatewaySettings:
             for name, vendor in VENDORS.items()
             if self.keys.get(name)
             or name in self.login_vendors
+            or (name == "bedrock" and self.signs)
             or self.upstream(name) != vendor.address
         )
         return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
@@ -201,6 +220,15 @@ class GatewaySettings:
         if vendor == "openai":  # the address has its version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
+
+
+def _aws_keys(environment: Mapping[str, str], region: str) -> AwsKeys | None:
+    """Return the keys of AWS in the environment; None without them, or without a region."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    access, secret, session = (environment.get(name, "").strip() for name in names)
+    if not (access and secret and _REGION.fullmatch(region)):
+        return None
+    return AwsKeys(access, secret, region, session)
 
 
 def is_secret(key: str) -> bool:

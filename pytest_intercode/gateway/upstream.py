@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import (
@@ -34,6 +35,7 @@ from pytest_intercode.gateway.logins import LOGINS, Login, LoginError, login_of
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings, is_secret
 from pytest_intercode.gateway.shapes import Limits
+from pytest_intercode.gateway.sigv4 import sign
 from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.system.connections import failure
 
@@ -56,6 +58,7 @@ _VERSION = "2023-06-01"  # of Anthropic's API
 _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = (
     *("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id"),
+    *("x-amzn-requestid", "x-amzn-errortype"),
     "anthropic-ratelimit-unified-reset",
 )
 _MAX_LIMIT_WAIT = 300.0  # seconds that a request waits until a subscription's limit is reset
@@ -246,6 +249,11 @@ class Upstream:
         assert self._client is not None
         address = self._settings.address(vendor, path) + (f"?{query}" if query else "")
         server = f"the server {self.name(vendor)}"
+        aws = self._settings.aws
+        if vendor == "bedrock" and aws is not None and not self._settings.keys.get(vendor):
+            signed = {name: v for name, v in headers.items() if name == "content-type"}
+            time_now = datetime.now(timezone.utc)
+            headers = {**headers, **sign(aws, method, address, signed, body or b"", time_now)}
         try:
             async with self._client.request(
                 method,

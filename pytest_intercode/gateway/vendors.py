@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 __all__ = ["VENDORS", "Vendor", "VendorName", "Words"]
 
-VendorName: TypeAlias = Literal["openai", "anthropic", "google", "azure"]
-Words: TypeAlias = Literal["openai", "anthropic", "google"]
+VendorName: TypeAlias = Literal["openai", "anthropic", "google", "azure", "bedrock"]
+Words: TypeAlias = Literal["openai", "anthropic", "google", "amazon"]
 """Whose form an error has."""
 
 
@@ -67,6 +67,16 @@ VENDORS: Mapping[str, Vendor] = {
         words="openai",
         models_path="/openai/v1/models",
         example="https://NAME.openai.azure.com",
+    ),
+    # Without its own key, requests are signed; without an address, it is that of the region.
+    "bedrock": Vendor(
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+        "",
+        header="authorization",
+        words="amazon",
+        models_path="/async-invoke",
+        example="https://bedrock-runtime.us-east-1.amazonaws.com",
     ),
 }
 """The vendors, by the names that settings have for them."""

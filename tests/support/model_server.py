@@ -1,6 +1,7 @@
 """A real HTTP server on loopback that speaks the model APIs by a script.
 
-OpenAI's two, also on Azure's paths, Anthropic's and Gemini's, plain and streamed.
+OpenAI's two, also on Azure's paths, Anthropic's, also as Bedrock has it, Gemini's and Bedrock's
+Converse, plain and streamed.
 
 ::
 
@@ -22,13 +23,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -42,6 +46,8 @@ _APIS = {
     "gemini": re.compile(
         r"/v1(?:alpha|beta)?/models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
     ),
+    "converse": re.compile(r"/model/(?P<model>[^/]+)/converse(?P<stream>-stream)?"),
+    "invoke": re.compile(r"/model/(?P<model>[^/]+)/invoke(?P<stream>-with-response-stream)?"),
     "azure": re.compile(r"/openai/deployments/(?P<model>[^/]+)/chat/completions"),
 }
 
@@ -122,19 +128,23 @@ class Request:
 
     @property
     def api(self) -> str:
-        """``chat``, ``responses``, ``messages``, ``gemini``; empty for other routes."""
-        name, _ = self._match
-        return "chat" if name == "azure" else name
+        """``chat``, ``responses``, ``messages``, ``gemini``, ``converse``; empty for others."""
+        return {"azure": "chat", "invoke": "messages"}.get(self.route, self.route)
+
+    @property
+    def route(self) -> str:
+        """The API, ``azure`` or ``invoke``."""
+        return self._match[0]
 
     @property
     def model(self) -> str:
         """The model that is asked."""
-        return str(self._match[1].get("model") or self.body.get("model"))
+        return unquote(str(self._match[1].get("model") or self.body.get("model")))
 
     @property
     def streams(self) -> bool:
         """Whether the answer is to be streamed."""
-        return bool(self.body.get("stream")) or self._match[1].get("stream") == "streamG"
+        return bool(self.body.get("stream")) or self._match[1].get("stream") not in (None, "g")
 
     @property
     def _match(self) -> tuple[str, dict[str, str]]:
@@ -146,6 +156,10 @@ class Request:
     def functions(self) -> list[Mapping[str, Any]]:
         """The tools that the client offers, as each API describes one."""
         functions: list[Mapping[str, Any]] = []
+        config = self.body.get("toolConfig") or {}
+        for tool in config.get("tools", []) if self.api == "converse" else ():
+            specification = tool["toolSpec"]
+            functions.append({**specification, "parameters": specification["inputSchema"]["json"]})
         for tool in self.body.get("tools") or []:
             functions += tool.get("functionDeclarations") or [tool.get("function", tool)]
         return functions
@@ -166,6 +180,11 @@ class Request:
                     for block in message["content"]
                     if block.get("type") == "tool_result"
                 ]
+                outputs += [
+                    _text(block["toolResult"]["content"])
+                    for block in message["content"]
+                    if "toolResult" in block
+                ]
         for content in self.body.get("contents") or []:
             for part in content["parts"]:
                 if "functionResponse" in part:
@@ -175,7 +194,7 @@ class Request:
     @property
     def has_tools(self) -> bool:
         """Whether the client offers any tools."""
-        return bool(self.body.get("tools"))
+        return bool(self.functions)
 
     @property
     def text(self) -> str:
@@ -302,10 +321,10 @@ class ModelServer:
             calls.append((number, _tool(call, got)))
         if step.body is not None or step.status != 200:
             body = step.body
-            text = body if isinstance(body, str) else json.dumps(body or _error(step))
+            text = body if isinstance(body, (str, bytes)) else json.dumps(body or _error(step))
             return web.Response(
                 status=step.status,
-                text=text,
+                body=text if isinstance(text, bytes) else text.encode(),
                 content_type=step.content_type,
                 headers=dict(step.headers),
             )
@@ -313,15 +332,17 @@ class ModelServer:
             with self._lock:
                 self.spent += step.spent
         make = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
+        make["converse"] = _converse
         whole = make[got.api](step, calls, step.model or got.model)
         if not got.streams:
             await asyncio.sleep(step.pause)
             if step.fault:
                 await self._fail(request, step)
             return web.json_response(whole, headers=dict(step.headers))
-        response = web.StreamResponse(
-            headers={"content-type": "text/event-stream; charset=utf-8", **step.headers}
-        )
+        kind = "text/event-stream; charset=utf-8"
+        if got.route in ("converse", "invoke"):
+            kind = "application/vnd.amazon.eventstream"
+        response = web.StreamResponse(headers={"content-type": kind, **step.headers})
         await response.prepare(request)
         events = [event async for event in _events(got, step, whole)]
         for number, event in enumerate(events):
@@ -536,6 +557,10 @@ async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> Asy
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield b"data: [DONE]\n\n"
         return
+    if request.api == "converse":
+        for name, data in _converse_events(whole):
+            yield _frame(name, {**data, "p": "abcdefghij"})
+        return
     if request.api == "gemini":
         for chunk in _gemini_events(whole):
             yield b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
@@ -544,6 +569,10 @@ async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> Asy
     for number, event in enumerate(make(whole)):
         if request.api == "responses":
             event = {**event, "sequence_number": number}
+        if request.route == "invoke":
+            inner = base64.b64encode(json.dumps(event).encode()).decode()
+            yield _frame("chunk", {"bytes": inner, "p": "abc"})
+            continue
         yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
@@ -579,6 +608,64 @@ def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict
     if usage and "usage" in whole:
         chunks.append({**head, "choices": [], "usage": whole["usage"]})
     return chunks
+
+
+def _converse(step: Step, calls: Calls, model: str) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"text": step.text}] if step.text else []
+    content += [
+        {"toolUse": {"toolUseId": f"tooluse_{n}", "name": tool.name, "input": tool.arguments}}
+        for n, tool in calls
+    ]
+    answer: dict[str, Any] = {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": "tool_use" if calls else "end_turn",
+        "metrics": {"latencyMs": 1},
+    }
+    if step.spent is not None:
+        spent = step.spent
+        answer["usage"] = {
+            "inputTokens": spent.input - spent.cached - spent.cache_write,
+            "outputTokens": spent.output,
+            "totalTokens": spent.input + spent.output,
+            "cacheReadInputTokens": spent.cached,
+            "cacheWriteInputTokens": spent.cache_write,
+        }
+    return answer
+
+
+def _converse_events(whole: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "messageStart", {"role": "assistant"}
+    for index, block in enumerate(whole["output"]["message"]["content"]):
+        place = {"contentBlockIndex": index}
+        if "toolUse" in block:
+            call = block["toolUse"]
+            start = {key: call[key] for key in ("toolUseId", "name")}
+            yield "contentBlockStart", {"start": {"toolUse": start}, **place}
+            for piece in _pieces(json.dumps(call["input"])):
+                yield "contentBlockDelta", {"delta": {"toolUse": {"input": piece}}, **place}
+        else:
+            for piece in _pieces(block["text"]):
+                yield "contentBlockDelta", {"delta": {"text": piece}, **place}
+        yield "contentBlockStop", place
+    yield "messageStop", {"stopReason": whole["stopReason"]}
+    last = {key: whole[key] for key in ("usage", "metrics") if key in whole}
+    yield "metadata", last
+
+
+def _frame(name: str, data: Mapping[str, Any]) -> bytes:
+    """Return a frame of AWS's binary streams."""
+    head = b""
+    for key, value in (
+        (":event-type", name),
+        (":content-type", "application/json"),
+        (":message-type", "event"),
+    ):
+        head += bytes([len(key)]) + key.encode() + b"\x07" + len(value).to_bytes(2, "big")
+        head += value.encode()
+    payload = json.dumps(data).encode()
+    prelude = (16 + len(head) + len(payload)).to_bytes(4, "big") + len(head).to_bytes(4, "big")
+    frame = prelude + zlib.crc32(prelude).to_bytes(4, "big") + head + payload
+    return frame + zlib.crc32(frame).to_bytes(4, "big")
 
 
 def _gemini_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:

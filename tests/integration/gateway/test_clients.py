@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,9 +107,13 @@ def messages(session: Session, stream: bool, **more: Any) -> str:
     client = anthropic.Anthropic(
         base_url=session.url("anthropic"), api_key=session.token, max_retries=0
     )
+    return _messages(client, stream, model="m", **more)
+
+
+def _messages(client: Any, stream: bool, **more: Any) -> str:
     tool = {"name": "bash", "input_schema": BASH}
     history: list[Any] = [{"role": "user", "content": "Make the file."}]
-    asked: dict[str, Any] = {"model": "m", "max_tokens": 100, "tools": [tool], **more}
+    asked: dict[str, Any] = {"max_tokens": 100, "tools": [tool], **more}
     with client:
         while True:
             if stream:
@@ -179,6 +185,79 @@ def gemini(session: Session, stream: bool, **more: Any) -> str:
             ]
 
 
+def converse(session: Session, stream: bool, **more: Any) -> str:
+    client = bedrock_client(session)
+    config = {"tools": [{"toolSpec": {"name": "bash", "inputSchema": {"json": BASH}}}]}
+    history: list[Any] = [{"role": "user", "content": [{"text": "Make the file."}]}]
+    asked: dict[str, Any] = {"modelId": "m", "toolConfig": config, "system": [{"text": "x"}]}
+    with contextlib.closing(client):
+        while True:
+            if stream:
+                events = client.converse_stream(messages=history, **asked, **more)["stream"]
+                content = _collect_converse(list(events))
+            else:
+                answer = client.converse(messages=history, **asked, **more)
+                content = answer["output"]["message"]["content"]
+            calls = [block["toolUse"] for block in content if "toolUse" in block]
+            if not calls:
+                return str(content[0]["text"])
+            history.append({"role": "assistant", "content": content})
+            results = [
+                {"toolResult": {"toolUseId": call["toolUseId"], "content": [{"text": "made"}]}}
+                for call in calls
+            ]
+            history.append({"role": "user", "content": results})
+
+
+def bedrock_client(session: Session) -> Any:
+    """Return a client that signs with the token of the session."""
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "bedrock-runtime",
+        region_name="eu-west-1",
+        endpoint_url=session.url("bedrock"),
+        aws_access_key_id=session.token,
+        aws_secret_access_key="none",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+def _collect_converse(events: list[Any]) -> list[Any]:
+    assert [next(iter(event)) for event in events[-2:]] == ["messageStop", "metadata"]
+    blocks: dict[int, Any] = {}
+    for event in events:
+        if "contentBlockStart" in event:
+            start = event["contentBlockStart"]
+            call = {**start["start"]["toolUse"], "input": ""}
+            blocks[start["contentBlockIndex"]] = {"toolUse": call}
+        elif "contentBlockDelta" in event:
+            part = event["contentBlockDelta"]
+            block = blocks.setdefault(part["contentBlockIndex"], {"text": ""})
+            if "toolUse" in block:
+                block["toolUse"]["input"] += part["delta"]["toolUse"]["input"]
+            else:
+                block["text"] += part["delta"]["text"]
+    for block in blocks.values():
+        if "toolUse" in block:
+            block["toolUse"]["input"] = json.loads(block["toolUse"]["input"])
+    return [block for _, block in sorted(blocks.items())]
+
+
+def invoke(session: Session, stream: bool, **more: Any) -> str:
+    import anthropic
+
+    client = anthropic.AnthropicBedrock(
+        base_url=session.url("bedrock"),
+        aws_region="eu-west-1",
+        aws_access_key=session.token,
+        aws_secret_key="none",
+        max_retries=0,
+    )
+    return _messages(client, stream, model="anthropic.m-v1:0", **more)
+
+
 AGENTS = {
     "chat": chat,
     "responses": responses,
@@ -186,6 +265,8 @@ AGENTS = {
     "azure": azure,
     "azure-responses": azure_responses,
     "gemini": gemini,
+    "converse": converse,
+    "invoke": invoke,
 }
 SENT = {"azure": "api-key", "azure-responses": "api-key", "gemini": "x-goog-api-key"}
 
@@ -204,8 +285,9 @@ def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
     assert ledger.usage.requests == 2
     assert ledger.usage.cost == pytest.approx(2 * (60 * 10 + 40 * 1 + 7 * 100) / 1e6)
     first, _second = session.exchanges
-    wire = {"azure": "chat", "azure-responses": "responses"}.get(api, api)
-    assert [first.api, first.model, first.status, first.complete] == [wire, "m", 200, True]
+    wires = {"azure": "chat", "azure-responses": "responses", "invoke": "messages"}
+    wire, model = wires.get(api, api), "anthropic.m-v1:0" if api == "invoke" else "m"
+    assert [first.api, first.model, first.status, first.complete] == [wire, model, 200, True]
     thoughts = 3 if api == "gemini" else 0
     assert first.usage == Usage(
         1, 100, 7, first.usage.cost, cached_tokens=40, reasoning_tokens=thoughts
@@ -220,6 +302,6 @@ def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
         assert session.token not in f"{request}"
         assert request.headers["accept-encoding"] == "identity"
         assert ("api-version=2025-04-01-preview" in request.path) == api.startswith("azure")
-        assert request.model == "m"
+        assert request.model == model
     if wire == "chat" and stream:
         assert all(r.body["stream_options"]["include_usage"] for r in server.requests)

@@ -16,7 +16,14 @@ from pytest_intercode.gateway.request import MAX_BODY_SIZE
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened, path_of
 from tests.support.model_server import ModelServer
 
-STOPS = {"chat": 401, "responses": 400, "messages": 403, "gemini": 403, "azure": 401}
+STOPS = {
+    "chat": 401,
+    "responses": 400,
+    "messages": 403,
+    "gemini": 403,
+    "azure": 401,
+    "converse": 403,
+}
 
 
 @pytest.fixture
@@ -46,6 +53,8 @@ def test_the_answer_that_uses_a_budget_up_is_whole_and_the_next_is_refused(
     if api == "messages":
         assert refused.json["type"] == "error"
         assert refused.json["error"]["type"] == "permission_error"
+    elif api == "converse":
+        assert refused.headers["x-amzn-errortype"] == "AccessDeniedException"
     elif api == "gemini":
         assert refused.json["error"]["status"] == "PERMISSION_DENIED"
     else:
@@ -132,6 +141,12 @@ ELSEWHERE = [
     ("POST", "/openai/deployments/../files/chat/completions", {}),
     ("POST", "/openai/deployments/m/extensions/chat/completions", {}),
     ("GET", "/openai/deployments", {}),
+    ("POST", "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aprompt%2Fx/converse", {}),
+    ("POST", "/model/../model-invocation-job", {}),
+    ("POST", "/model/m%2F..%2F..%2Fguardrail/converse", {}),
+    ("POST", "/model/m/async-invoke", {}),
+    ("POST", "/guardrail/g/version/1/apply", {}),
+    ("GET", "/async-invoke", {}),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.apis import ROUTES
+from pytest_intercode.gateway.apis import ROUTES, Fields
 from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.fields import FIELDS, check_fields, is_beta
 from pytest_intercode.gateway.gemini_fields import _CONTENT, GEMINI
@@ -41,7 +41,7 @@ _CLIENTS = [
 """Requests of the presets' programs as they were sent, with their texts taken out."""
 
 
-def _refusal(api: Api, body: dict[str, Any], **more: Any) -> str:
+def _refusal(api: Fields, body: dict[str, Any], **more: Any) -> str:
     """Return by which name a request is refused; nothing if it is not, ``?`` without a name."""
     try:
         check_fields(api, body, Limits(**more))
@@ -60,6 +60,10 @@ def _said(*parts: dict[str, Any]) -> dict[str, Any]:
 
 def _gemini(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"contents": [{"role": "user", "parts": [*parts]}], **more}
+
+
+def _block(**block: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [block]}]}
 
 
 def _item(**item: Any) -> dict[str, Any]:
@@ -278,6 +282,19 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
         ("gemini", {"modelArmorConfig": {"promptTemplateName": "x"}}, "modelArmorConfig"),
         ("gemini", {"Contents": []}, "Contents"),
         ("chat", {"data_sources": [{"type": "azure_search"}]}, "data_sources"),
+        # Bedrock's
+        ("converse", _block(image={"source": {"s3Location": {"uri": "s3://x"}}}), "s3Location"),
+        ("converse", _block(toolResult={"content": [{"video": {"source": {"x": 1}}}]}), "x"),
+        ("converse", {"toolConfig": {"tools": [{"systemTool": {"name": "x"}}]}}, "systemTool"),
+        ("converse", {"guardrailConfig": {"guardrailIdentifier": "x"}}, "guardrailConfig"),
+        ("converse", {"additionalModelRequestFields": {"mcp_servers": []}}, "mcp_servers"),
+        ("converse", {"additionalModelRequestFields": {"tools": []}}, "tools"),
+        ("converse", {"promptVariables": {}}, "promptVariables"),
+        ("converse", {"performanceConfig": {"latency": "optimized"}}, "latency"),
+        ("converse", {"serviceTier": {"type": "priority"}}, "type"),
+        ("converse", {"system": [{"cachePoint": {"type": "default", "ttl": "1h"}}]}, "ttl"),
+        ("invoke", {"mcp_servers": []}, "mcp_servers"),
+        ("invoke", {"anthropic_beta": ["mcp-client-2025-11-20"]}, "mcp-client-2025-11-20"),
         # models that search
         ("chat", {"model": "m:online"}, "?"),
         ("chat", {"model": "gpt-4o-search-preview"}, "?"),
@@ -287,7 +304,7 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
     ],
 )
 def test_what_may_cost_or_leave_is_refused_by_name(
-    api: Api, body: dict[str, Any], name: str
+    api: Fields, body: dict[str, Any], name: str
 ) -> None:
     assert _refusal(api, body) == name
     if name != "?":
@@ -335,9 +352,26 @@ def test_what_may_cost_or_leave_is_refused_by_name(
                 safetySettings=[{"category": "x", "threshold": "OFF"}],
             ),
         ),
+        (
+            "invoke",
+            {"anthropic_version": "bedrock-2023-05-31", "anthropic_beta": ["effort-2025-11-24"]},
+        ),
+        (
+            "converse",
+            {
+                **_block(toolUse={"toolUseId": "x", "name": "y", "input": {"s3Location": "z"}}),
+                "system": [{"text": "x"}, {"cachePoint": {"type": "default"}}],
+                "toolConfig": {
+                    "tools": [{"toolSpec": {"name": "x", "inputSchema": {"json": {"a": 1}}}}],
+                    "toolChoice": {"auto": {}},
+                },
+                "inferenceConfig": {"maxTokens": 9, "stopSequences": ["x"]},
+                "additionalModelRequestFields": {"thinking": {"type": "enabled"}},
+            },
+        ),
     ],
 )
-def test_these_are_passed_on(api: Api, body: dict[str, Any]) -> None:
+def test_these_are_passed_on(api: Fields, body: dict[str, Any]) -> None:
     assert _refusal(api, body, answers=("resp_1", "msg_1")) == ""
 
 
@@ -400,7 +434,7 @@ def test_the_page_has_the_table() -> None:
 
 
 def _table() -> str:
-    names: dict[Api, list[str]] = {
+    names: dict[Fields, list[str]] = {
         api: sorted(
             name
             for name, shape in fields.items()
@@ -408,7 +442,9 @@ def _table() -> str:
         )
         for api, fields in FIELDS.items()
     }
-    names["gemini"] = [name for name in names["gemini"] if name not in ("model", "stream")]
+    paths: tuple[Fields, ...] = ("gemini", "converse", "invoke")
+    for in_path in paths:  # which model, and whether it is streamed
+        names[in_path] = [name for name in names[in_path] if name not in ("model", "stream")]
     rows = ["| API | fields that are passed on |", "| --- | --- |"]
     rows += [f"| {api} | {', '.join(f'`{name}`' for name in names[api])} |" for api in names]
     reasons: dict[str, set[str]] = {}

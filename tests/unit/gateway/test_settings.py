@@ -139,6 +139,8 @@ def test_routes_and_their_refusals() -> None:
         *("/{version}/models/{model}:streamGenerateContent", "/v1beta/models"),
         *("/openai/deployments/{model}/chat/completions", "/openai/v1/chat/completions"),
         *("/openai/responses", "/openai/v1/responses", "/openai/v1/models"),
+        *("/model/{model}/converse", "/model/{model}/converse-stream", "/model/{model}/invoke"),
+        "/model/{model}/invoke-with-response-stream",
     }
     assert [stop_status(api) for api in ("chat", "responses", "messages")] == [401, 400, 403]
     assert error_body("anthropic", 403, "no", "x") == {
@@ -146,6 +148,7 @@ def test_routes_and_their_refusals() -> None:
         "error": {"type": "permission_error", "message": "no"},
     }
     assert error_body("openai", 502, "no", "x")["error"]["type"] == "server_error"
+    assert error_body("bedrock", 429, "no", "x") == {"message": "no"}
     assert error_body("google", 429, "no", "x") == {
         "error": {"code": 429, "message": "no", "status": "RESOURCE_EXHAUSTED"}
     }
