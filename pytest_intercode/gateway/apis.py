@@ -43,7 +43,12 @@ Fields: TypeAlias = Api | Literal["invoke"]
 """Whose fields a request may have; ``invoke`` are those of messages as Bedrock has them."""
 
 _MODEL = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
-_PLACEHOLDERS = {"{version}": "(?P<version>v1|v1alpha|v1beta)", "{model}": "(?P<model>[^/?]+?)"}
+_PLACEHOLDERS = {
+    "{project}": "[^/?]+",
+    "{location}": "[^/?]+",
+    "{version}": "(?P<version>v1|v1alpha|v1beta|v1beta1)",
+    "{model}": "(?P<model>[^/?]+?)",
+}
 _API_VERSION = re.compile(r"\d{4}-\d\d-\d\d(-preview)?|preview|latest|v1")
 
 
@@ -90,10 +95,14 @@ class Target:
     query: str = ""
     framing: FramingName = "events"
 
-    @property
-    def path(self) -> str:
-        """The path at the upstream."""
-        return self.route.path.format_map({key: quote(v, "") for key, v in self.values.items()})
+    def path(self, account: Mapping[str, str]) -> str:
+        """Return the path at the upstream.
+
+        Args:
+            account: whose models are asked, on Vertex AI; what a client says of it leads nowhere.
+        """
+        values = {**self.values, **account}
+        return self.route.path.format_map({key: quote(v, "") for key, v in values.items()})
 
     def body(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Return a client's body with what its path says."""
@@ -114,6 +123,9 @@ class Target:
 _GEMINI = "/{version}/models/{model}"
 _AZURE = "/openai/deployments/{model}"
 _BEDROCK = "/model/{model}"
+_ACCOUNT = "/projects/{project}/locations/{location}"
+_VERTEX = f"/{{version}}{_ACCOUNT}/publishers"
+_GOOGLE, _ANTHROPIC = f"{_VERTEX}/google/models/{{model}}", f"{_VERTEX}/anthropic/models/{{model}}"
 _SERVED = (
     Route("POST", "/v1/chat/completions", "openai", "chat", "chat"),
     Route("POST", "/v1/responses", "openai", "responses", "responses"),
@@ -136,17 +148,24 @@ _SERVED = (
         *("POST", f"{_BEDROCK}/invoke-with-response-stream", "bedrock", "messages", "invoke"),
         streams=True,
     ),
+    Route("POST", f"{_GOOGLE}:generateContent", "vertex", "gemini", "gemini", streams=False),
+    Route("POST", f"{_GOOGLE}:streamGenerateContent", "vertex", "gemini", "gemini", streams=True),
+    Route("POST", f"{_GOOGLE}:countTokens", "vertex", None, "gemini"),
+    Route("POST", f"{_ANTHROPIC}:rawPredict", "vertex", "messages", "invoke"),
+    Route("POST", f"{_ANTHROPIC}:streamRawPredict", "vertex", "messages", "invoke"),
 )
 
-# Some clients want a base URL with /v1 and some one without; either way they get there.
+
+def _paths(route: Route) -> list[str]:
+    """Return the paths of a route: some clients want a base URL with /v1 and some one without."""
+    if route.path.startswith("/v1/"):
+        return [route.path, f"/v1{route.path}", route.path.removeprefix("/v1")]
+    # A client of Vertex AI with a key instead of a login names no project.
+    return [*dict.fromkeys((route.path, route.path.replace(_ACCOUNT, "")))]
+
+
 ROUTES: Mapping[tuple[str, str], Route] = {
-    (route.method, path): route
-    for route in _SERVED
-    for path in (
-        (route.path, f"/v1{route.path}", route.path.removeprefix("/v1"))
-        if route.path.startswith("/v1/")
-        else (route.path,)
-    )
+    (route.method, path): route for route in _SERVED for path in _paths(route)
 }
 """What is served, by method and path; a path may have placeholders."""
 
@@ -228,7 +247,7 @@ def _passed_query(route: Route, query: str) -> str:
     """Return what of a client's query goes on: what is known, in one way of writing."""
     if route.vendor == "anthropic" and query == "beta=true":
         return query
-    if route.vendor == "google" and route.streams:
+    if route.vendor in ("google", "vertex") and route.streams:
         return "alt=sse"  # whatever the client asks for, so that there is one form to be read
     if route.vendor == "azure":
         versions = parse_qs(query).get("api-version", [""])
@@ -237,7 +256,8 @@ def _passed_query(route: Route, query: str) -> str:
 
 
 def _framing(route: Route, query: str) -> FramingName:
-    if route.vendor == "google" and route.streams and "sse" not in parse_qs(query).get("alt", []):
+    of_google = route.vendor in ("google", "vertex")
+    if of_google and route.streams and "sse" not in parse_qs(query).get("alt", []):
         return "array"
     if route.vendor == "bedrock":
         return "frames" if route.api == "converse" else "chunks"

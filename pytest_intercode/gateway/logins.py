@@ -261,6 +261,11 @@ class Login:
         self._secrets: dict[str, None] = {}
 
     @property
+    def program(self) -> str:
+        """Whose subscription it is."""
+        return self.form.program
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The tokens that it was seen to have."""
         return tuple(self._secrets)

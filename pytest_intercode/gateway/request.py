@@ -142,7 +142,11 @@ def check_body(
     route = target.route
     if route.method != "POST":
         return
-    if route.fields == "invoke" and "anthropic." not in str(body.get("model")):
+    if (
+        route.vendor == "bedrock"
+        and route.fields == "invoke"
+        and "anthropic." not in str(body.get("model"))
+    ):
         message = "InvokeModel is served for Anthropic's models; use Converse for others"
         raise RefusedRequest(400, message, "not_allowed")
     model = body.get("model")

@@ -378,7 +378,7 @@ class Server:
                 f"the beta {name:.60} was not passed on; --intercode-gateway-allow={name:.60} does"
             )
         async with self.upstream.open(
-            *(route.method, target.path, vendor),
+            *(route.method, target.path(self._settings.account), vendor),
             headers=headers,
             body=payload if posts else None,
             query=target.query,

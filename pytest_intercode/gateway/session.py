@@ -23,7 +23,8 @@ __all__ = ["HIDDEN", "Session"]
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
     *("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "CODEX_API_KEY"),
-    *("GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
+    *("GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+    *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),  # with these a client needs a login
     *("AZURE_OPENAI_AD_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
@@ -118,6 +119,8 @@ class Session:
             "AZURE_OPENAI_API_KEY": self.token,
             "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": root,
             "ANTHROPIC_BEDROCK_BASE_URL": root,
+            "GOOGLE_VERTEX_BASE_URL": root,
+            "ANTHROPIC_VERTEX_BASE_URL": f"{root}/v1",
             "AZURE_API_BASE": root,  # LiteLLM's name
             "AZURE_API_KEY": self.token,
             **(self._aws_variables() if base or self._signs else {}),

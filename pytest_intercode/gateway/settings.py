@@ -20,6 +20,8 @@ from pytest_intercode.gateway.vendors import VENDORS
 __all__ = ["GatewaySettings", "is_secret"]
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}")
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{1,62}")
+_LOCATION = re.compile(r"[a-z]+(-[a-z]+\d{1,2})?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
@@ -41,6 +43,7 @@ class GatewaySettings:
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
         aws: what requests to Bedrock are signed with, where it has no key of its own.
+        account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.
         logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
     """
 
@@ -57,6 +60,7 @@ class GatewaySettings:
     silence: float = 600.0
     logins: tuple[str, ...] = ()
     aws: AwsKeys | None = None
+    account: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """See that a gateway can work so.
@@ -128,6 +132,11 @@ class GatewaySettings:
         if _REGION.fullmatch(region):
             aws_address = f"https://bedrock-runtime.{region}.amazonaws.com"
             defaults = {"bedrock": aws_address, **defaults}
+        project = environment.get("GOOGLE_CLOUD_PROJECT", "").strip()
+        location = environment.get("GOOGLE_CLOUD_LOCATION", "").strip() or "global"
+        if _PROJECT.fullmatch(project) and _LOCATION.fullmatch(location):
+            fields.setdefault("account", {"project": project, "location": location})
+            defaults.setdefault("vertex", _vertex_address(location))
         fields.setdefault("aws", _aws_keys(environment, region))
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
@@ -139,6 +148,10 @@ class GatewaySettings:
             place = f"; {vendor.address_variable} is set" if moved else ""
             if self.keys.get(name):
                 yield Fact(f"key of {name}", f"{variables} is set{place}")
+            elif name == "vertex" and self.account:
+                project, location = self.account["project"], self.account["location"]
+                text = f"a token of Google Cloud, for the project {project} in {location}"
+                yield Fact(f"key of {name}", text)
             elif name == "bedrock" and self.aws is not None:
                 yield Fact(f"key of {name}", f"AWS_ACCESS_KEY_ID is set, for {self.aws.region}")
             elif moved or name in _EXPECTED:
@@ -183,7 +196,7 @@ class GatewaySettings:
     @property
     def reaches_models(self) -> bool:
         """Whether the user has set up a key, or a server of their own."""
-        return bool(self.keys or self.logins or self.signs) or any(
+        return bool(self.keys or self.logins or self.signs or self.account) or any(
             self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
@@ -196,6 +209,7 @@ class GatewaySettings:
             if self.keys.get(name)
             or name in self.login_vendors
             or (name == "bedrock" and self.signs)
+            or (name == "vertex" and self.account)
             or self.upstream(name) != vendor.address
         )
         return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
@@ -229,6 +243,15 @@ def _aws_keys(environment: Mapping[str, str], region: str) -> AwsKeys | None:
     if not (access and secret and _REGION.fullmatch(region)):
         return None
     return AwsKeys(access, secret, region, session)
+
+
+def _vertex_address(location: str) -> str:
+    """Return the address of Vertex AI in a region, in several, or anywhere."""
+    if location == "global":
+        return "https://aiplatform.googleapis.com"
+    if location in ("us", "eu"):
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{location}-aiplatform.googleapis.com"
 
 
 def is_secret(key: str) -> bool:

@@ -31,6 +31,7 @@ from yarl import URL
 
 from pytest_intercode.gateway.apis import parse_object
 from pytest_intercode.gateway.fields import is_beta
+from pytest_intercode.gateway.google_token import GoogleToken
 from pytest_intercode.gateway.logins import LOGINS, Login, LoginError, login_of
 from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings, is_secret
@@ -113,7 +114,8 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._logins = {LOGINS[name].vendor: login_of(name) for name in settings.logins}
+        self._logins: dict[str, Login | GoogleToken] = {"vertex": GoogleToken()}
+        self._logins |= {LOGINS[name].vendor: login_of(name) for name in settings.logins}
         self._client: ClientSession | None = None
 
     def start(self) -> None:
@@ -214,7 +216,7 @@ class Upstream:
                 if answer.status == 401 and not refused:  # it is renewed once before its end
                     refused = own_headers["authorization"]
                     continue
-                if answer.status != 429:
+                if answer.status != 429 or not login.program:
                     yield answer
                     return
                 data = b"".join([piece async for piece in answer.pieces])
@@ -223,11 +225,11 @@ class Upstream:
                 yield replace(answer, pieces=_whole(data))
                 return
             if delay > _MAX_LIMIT_WAIT or limited:
-                raise LimitReached(login.form.program, delay)
+                raise LimitReached(login.program, delay)
             limited = True
             await asyncio.sleep(delay)
 
-    async def _log_in(self, login: Login, refused: str) -> dict[str, str]:
+    async def _log_in(self, login: Login | GoogleToken, refused: str) -> dict[str, str]:
         """Return the headers of a login, which may have to be renewed first."""
         loop = asyncio.get_running_loop()
         try:

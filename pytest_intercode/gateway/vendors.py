@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 __all__ = ["VENDORS", "Vendor", "VendorName", "Words"]
 
-VendorName: TypeAlias = Literal["openai", "anthropic", "google", "azure", "bedrock"]
+VendorName: TypeAlias = Literal["openai", "anthropic", "google", "azure", "bedrock", "vertex"]
 Words: TypeAlias = Literal["openai", "anthropic", "google", "amazon"]
 """Whose form an error has."""
 
@@ -77,6 +77,16 @@ VENDORS: Mapping[str, Vendor] = {
         words="amazon",
         models_path="/async-invoke",
         example="https://bedrock-runtime.us-east-1.amazonaws.com",
+    ),
+    # It has a token of Google Cloud's in place of a key.
+    "vertex": Vendor(
+        "GOOGLE_VERTEX_BASE_URL",
+        (),
+        "",
+        header="authorization",
+        words="google",
+        models_path="/v1beta1/publishers/google/models",
+        example="https://aiplatform.googleapis.com",
     ),
 }
 """The vendors, by the names that settings have for them."""

@@ -1,7 +1,7 @@
 """A real HTTP server on loopback that speaks the model APIs by a script.
 
-OpenAI's two, also on Azure's paths, Anthropic's, also as Bedrock has it, Gemini's and Bedrock's
-Converse, plain and streamed.
+OpenAI's two, also on Azure's paths, Anthropic's, also as Bedrock and Vertex AI have it,
+Gemini's, also on the paths of Vertex AI, and Bedrock's Converse, plain and streamed.
 
 ::
 
@@ -44,7 +44,12 @@ _APIS = {
     "responses": re.compile(r"/(?:openai/)?(?:v1/)?responses"),
     "messages": re.compile(r"/v1/messages"),
     "gemini": re.compile(
-        r"/v1(?:alpha|beta)?/models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
+        r"/v1(?:alpha|beta1?)?(?:/projects/[^/]+/locations/[^/]+/publishers/google)?"
+        r"/models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
+    ),
+    "predict": re.compile(
+        r"/v1/projects/[^/]+/locations/[^/]+/publishers/anthropic"
+        r"/models/(?P<model>[^/:]+):(?:streamR|r)awPredict"
     ),
     "converse": re.compile(r"/model/(?P<model>[^/]+)/converse(?P<stream>-stream)?"),
     "invoke": re.compile(r"/model/(?P<model>[^/]+)/invoke(?P<stream>-with-response-stream)?"),
@@ -129,11 +134,13 @@ class Request:
     @property
     def api(self) -> str:
         """``chat``, ``responses``, ``messages``, ``gemini``, ``converse``; empty for others."""
-        return {"azure": "chat", "invoke": "messages"}.get(self.route, self.route)
+        return {"azure": "chat", "invoke": "messages", "predict": "messages"}.get(
+            self.route, self.route
+        )
 
     @property
     def route(self) -> str:
-        """The API, ``azure`` or ``invoke``."""
+        """The API, ``azure``, ``invoke`` or ``predict``."""
         return self._match[0]
 
     @property

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import parse_qs
 
 __all__ = ["TokenServer", "claude_login", "codex_login", "web_token"]
 
@@ -42,7 +43,12 @@ class TokenServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(handler) -> None:
                 size = int(handler.headers["content-length"])
-                request = json.loads(handler.rfile.read(size))
+                data = handler.rfile.read(size).decode()
+                if data.startswith("{"):
+                    request = json.loads(data)
+                else:  # Google's, whose assertion is good for an hour
+                    request = {key: values[0] for key, values in parse_qs(data).items()}
+                    request["refresh_token"] = str(time.monotonic_ns())
                 with lock:
                     is_used = any(
                         r["refresh_token"] == request["refresh_token"] for r in self.requests
@@ -58,11 +64,11 @@ class TokenServer:
                     **answer,
                 }
                 body = tokens if code == 200 else {"error": "invalid_grant", "echo": request}
-                data = json.dumps(body).encode()
+                reply = json.dumps(body).encode()
                 handler.send_response(code)
-                handler.send_header("content-length", str(len(data)))
+                handler.send_header("content-length", str(len(reply)))
                 handler.end_headers()
-                handler.wfile.write(data)
+                handler.wfile.write(reply)
 
             def log_message(handler, format: str, *args: Any) -> None:
                 pass

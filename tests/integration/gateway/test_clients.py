@@ -107,10 +107,10 @@ def messages(session: Session, stream: bool, **more: Any) -> str:
     client = anthropic.Anthropic(
         base_url=session.url("anthropic"), api_key=session.token, max_retries=0
     )
-    return _messages(client, stream, model="m", **more)
+    return use_messages(client, stream, model="m", **more)
 
 
-def _messages(client: Any, stream: bool, **more: Any) -> str:
+def use_messages(client: Any, stream: bool, **more: Any) -> str:
     tool = {"name": "bash", "input_schema": BASH}
     history: list[Any] = [{"role": "user", "content": "Make the file."}]
     asked: dict[str, Any] = {"max_tokens": 100, "tools": [tool], **more}
@@ -158,7 +158,12 @@ def gemini(session: Session, stream: bool, **more: Any) -> str:
     from google.genai import types
 
     options = types.HttpOptions(base_url=session.url("google"))
-    client = genai.Client(api_key=session.token, http_options=options)
+    return use_gemini(genai.Client(api_key=session.token, http_options=options), stream, **more)
+
+
+def use_gemini(client: Any, stream: bool, **more: Any) -> str:
+    from google.genai import types
+
     function = types.FunctionDeclaration(name="bash", parameters_json_schema=BASH)
     config = types.GenerateContentConfig(
         tools=[types.Tool(function_declarations=[function])], system_instruction="Use bash.", **more
@@ -255,7 +260,7 @@ def invoke(session: Session, stream: bool, **more: Any) -> str:
         aws_secret_key="none",
         max_retries=0,
     )
-    return _messages(client, stream, model="anthropic.m-v1:0", **more)
+    return use_messages(client, stream, model="anthropic.m-v1:0", **more)
 
 
 AGENTS = {

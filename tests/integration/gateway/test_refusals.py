@@ -146,6 +146,10 @@ ELSEWHERE = [
     ("POST", "/model/m%2F..%2F..%2Fguardrail/converse", {}),
     ("POST", "/model/m/async-invoke", {}),
     ("POST", "/guardrail/g/version/1/apply", {}),
+    ("POST", "/v1/projects/p/locations/l/publishers/meta/models/m:rawPredict", {}),
+    ("POST", "/v1/projects/p/locations/l/endpoints/m:predict", {}),
+    ("POST", "/v1/projects/p/locations/l/publishers/google/models/m:predict", {}),
+    ("POST", "/v1/projects/p/../q/locations/l/publishers/google/models/m:generateContent", {}),
     ("GET", "/async-invoke", {}),
 ]
 

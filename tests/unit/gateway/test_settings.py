@@ -131,7 +131,12 @@ def test_a_key_is_a_secret(key: str) -> None:
 # -- the APIs
 
 
+GOOGLES = ("generateContent", "streamGenerateContent", "countTokens")
+STREAMED = ("streamRawPredict",)
+
+
 def test_routes_and_their_refusals() -> None:
+    vertex = "/{version}/projects/{project}/locations/{location}/publishers"
     assert {route.path for route in ROUTES.values()} == {
         *("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
         "/v1/models",
@@ -141,6 +146,8 @@ def test_routes_and_their_refusals() -> None:
         *("/openai/responses", "/openai/v1/responses", "/openai/v1/models"),
         *("/model/{model}/converse", "/model/{model}/converse-stream", "/model/{model}/invoke"),
         "/model/{model}/invoke-with-response-stream",
+        *(f"{vertex}/google/models/{{model}}:{verb}" for verb in GOOGLES),
+        *(f"{vertex}/anthropic/models/{{model}}:{verb}" for verb in ("rawPredict", *STREAMED)),
     }
     assert [stop_status(api) for api in ("chat", "responses", "messages")] == [401, 400, 403]
     assert error_body("anthropic", 403, "no", "x") == {
@@ -189,7 +196,7 @@ def test_what_a_path_and_a_query_lead_to(
         assert target is None
         return
     assert target is not None
-    assert target.path + (f"?{target.query}" if target.query else "") == upstream
+    assert target.path({}) + (f"?{target.query}" if target.query else "") == upstream
     assert target.framing == framing
 
 
