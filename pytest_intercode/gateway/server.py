@@ -415,7 +415,9 @@ def _check_configured(settings: GatewaySettings, route: Route, vendor: str) -> N
     """Refuse a request that no server is set up for."""
     login = settings.login_vendors.get(vendor)
     message = ""
-    if not settings.upstream(vendor):
+    if vendor == "vertex" and not settings.account:
+        message = "GOOGLE_CLOUD_PROJECT is not set: no server has this API"
+    elif not settings.upstream(vendor):
         message = f"{VENDORS[vendor].address_variable} is not set: no server has this API"
     elif login is not None and login.responses_alone and route.api != "responses":
         message = f"the login of {login.program} serves the responses API alone"

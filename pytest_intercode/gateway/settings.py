@@ -129,21 +129,20 @@ class GatewaySettings:
             if (key := environment.get(variable, "").strip())
         }
         region = environment.get("AWS_REGION", "") or environment.get("AWS_DEFAULT_REGION", "")
-        if _REGION.fullmatch(region):
-            aws_address = f"https://bedrock-runtime.{region}.amazonaws.com"
-            defaults = {"bedrock": aws_address, **defaults}
+        aws = fields.setdefault("aws", _aws_keys(environment, region))
+        if (aws or "bedrock" in keys) and _REGION.fullmatch(region):
+            defaults.setdefault("bedrock", f"https://bedrock-runtime.{region}.amazonaws.com")
         project = environment.get("GOOGLE_CLOUD_PROJECT", "").strip()
         location = environment.get("GOOGLE_CLOUD_LOCATION", "").strip() or "global"
         if _PROJECT.fullmatch(project) and _LOCATION.fullmatch(location):
             fields.setdefault("account", {"project": project, "location": location})
             defaults.setdefault("vertex", _vertex_address(location))
-        fields.setdefault("aws", _aws_keys(environment, region))
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
         """Yield a fact about each vendor's key and about each login: whether there is one."""
         for name, vendor in VENDORS.items():
-            variables = " or ".join(vendor.key_variables)
+            variables = " or ".join(vendor.key_variables) or "GOOGLE_CLOUD_PROJECT"
             moved = self.upstream(name) != vendor.address
             place = f"; {vendor.address_variable} is set" if moved else ""
             if self.keys.get(name):

@@ -157,6 +157,17 @@ def test_credentials_that_are_not_good_are_nobodys_fault(
         assert session.outage().startswith(reason)
 
 
+def test_a_project_is_the_users_alone(gateways: Gateways) -> None:
+    with ModelServer(["x"]) as server:
+        session, _ = opened(gateways(server, upstreams={"vertex": server.url}))
+        for place in ("", "/projects/x/locations/y"):
+            path = f"/v1{place}/publishers/google/models/m:generateContent"
+            refused = ask(session, path, body("gemini"))
+            assert refused.status == 403
+            assert refused.message == "GOOGLE_CLOUD_PROJECT is not set: no server has this API"
+        assert server.requests == []
+
+
 def test_settings_take_a_project_of_the_environment() -> None:
     environment = {"GOOGLE_CLOUD_PROJECT": "mine-1", "GOOGLE_CLOUD_LOCATION": "eu"}
     settings = GatewaySettings.of_environment(environment)
