@@ -114,6 +114,7 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
+        self._keys = settings.secrets  # once, as every event of a stream is masked
         self._logins: dict[str, Login | GoogleToken] = {"vertex": GoogleToken()}
         self._logins |= {LOGINS[name].vendor: login_of(name) for name in settings.logins}
         self._client: ClientSession | None = None
@@ -138,7 +139,7 @@ class Upstream:
         """The keys, and the tokens that logins were seen to have."""
         logins = self._logins.values()
         tokens = (secret for login in logins for secret in login.secrets if is_secret(secret))
-        return (*self._settings.secrets, *tokens)
+        return (*self._keys, *tokens)
 
     def name(self, vendor: str) -> str:
         """Return the address of a vendor's server, for messages."""
