@@ -2,24 +2,54 @@
 
 Pure. A refusal has the status that makes the clients of its route stop; with another one some of
 them try again for minutes. It differs by route: with 400 the clients of responses stop, with 401
-those of chat completions, and with 403 those of messages.
+those of chat completions, and with 403 those of messages, of Gemini and of Bedrock.
+
+Where a path names the model and says whether the answer is streamed, the parsed body has both, as
+``model`` and ``stream``, so that a request of any API is checked, kept, priced and recorded alike.
+:meth:`Target.upstream_body` leaves them out again.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qs, quote, unquote
 
 from pytest_intercode.gateway.exchange import Api
+from pytest_intercode.gateway.vendors import VENDORS, VendorName
 
 __all__ = [
-    *("ROUTES", "Route", "error_body", "error_message"),
+    *(
+        "AMAZON_ERRORS",
+        "ROUTES",
+        "Fields",
+        "FramingName",
+        "Route",
+        "Target",
+        "error_body",
+        "error_message",
+        "find_target",
+    ),
     *("is_answer", "model_list", "objects", "parse_object", "stop_status"),
 ]
 
-Vendor = Literal["openai", "anthropic"]
+FramingName: TypeAlias = Literal["events", "array", "frames", "chunks"]
+"""How a stream is sent to a client: server-sent events, a JSON array, or frames of AWS's."""
+
+Fields: TypeAlias = Api | Literal["invoke"]
+"""Whose fields a request may have; ``invoke`` are those of messages as Bedrock has them."""
+
+_MODEL = re.compile(r"[\w.:@-]{1,200}", re.ASCII)
+_PLACEHOLDERS = {
+    "{project}": "[^/?]+",
+    "{location}": "[^/?]+",
+    "{version}": "(?P<version>v1|v1alpha|v1beta|v1beta1)",
+    "{model}": "(?P<model>[^/?]+?)",
+}
+_API_VERSION = re.compile(r"\d{4}-\d\d-\d\d(-preview)?|preview|latest|v1")
 
 
 @dataclass(frozen=True)
@@ -28,37 +58,133 @@ class Route:
 
     Attributes:
         method: the HTTP method.
-        path: the path at the upstream, below its address.
-        vendor: whose API it is; empty for the models, which both have.
+        path: the path at the upstream, below its address; ``{model}`` and ``{version}`` are the
+            client's.
+        vendor: whose API it is; empty for the models, which several have.
         api: the API that is metered; None for what costs nothing.
+        fields: which fields a request may have: those of an API, or ``invoke``.
+        streams: whether an answer is streamed; None where the body says so.
     """
 
     method: str
     path: str
-    vendor: Vendor | Literal[""]
+    vendor: VendorName | Literal[""]
     api: Api | None = None
+    fields: Fields = "messages"
+    streams: bool | None = None
+
+    @property
+    def names_model(self) -> bool:
+        """Whether the model is in the path."""
+        return "{model}" in self.path
 
 
+@dataclass(frozen=True)
+class Target:
+    """What one request asks for.
+
+    Attributes:
+        route: the route.
+        values: what the client has for the placeholders of its path.
+        query: what of the client's query is passed on.
+        framing: how a stream is sent to the client.
+    """
+
+    route: Route
+    values: Mapping[str, str] = field(default_factory=dict)
+    query: str = ""
+    framing: FramingName = "events"
+
+    def path(self, account: Mapping[str, str]) -> str:
+        """Return the path at the upstream.
+
+        Args:
+            account: whose models are asked, on Vertex AI; what a client says of it leads nowhere.
+        """
+        values = {**self.values, **account}
+        return self.route.path.format_map({key: quote(v, "") for key, v in values.items()})
+
+    def body(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a client's body with what its path says."""
+        body = {**content}
+        if self.route.names_model:
+            body["model"] = self.values["model"]
+        if self.route.streams is not None:
+            body["stream"] = self.route.streams
+        return body
+
+    def upstream_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is sent of a body: what the path says is not in it again."""
+        omitted = {"model"} if self.route.names_model else set()
+        omitted |= {"stream"} if self.route.streams is not None else set()
+        return {key: value for key, value in body.items() if key not in omitted}
+
+
+_GEMINI = "/{version}/models/{model}"
+_AZURE = "/openai/deployments/{model}"
+_BEDROCK = "/model/{model}"
+_ACCOUNT = "/projects/{project}/locations/{location}"
+_VERTEX = f"/{{version}}{_ACCOUNT}/publishers"
+_GOOGLE, _ANTHROPIC = f"{_VERTEX}/google/models/{{model}}", f"{_VERTEX}/anthropic/models/{{model}}"
 _SERVED = (
-    Route("POST", "/v1/chat/completions", "openai", "chat"),
-    Route("POST", "/v1/responses", "openai", "responses"),
+    Route("POST", "/v1/chat/completions", "openai", "chat", "chat"),
+    Route("POST", "/v1/responses", "openai", "responses", "responses"),
     Route("POST", "/v1/messages", "anthropic", "messages"),
     Route("POST", "/v1/messages/count_tokens", "anthropic"),
     Route("GET", "/v1/models", ""),
+    Route("POST", f"{_GEMINI}:generateContent", "google", "gemini", "gemini", streams=False),
+    Route("POST", f"{_GEMINI}:streamGenerateContent", "google", "gemini", "gemini", streams=True),
+    Route("POST", f"{_GEMINI}:countTokens", "google", None, "gemini"),
+    Route("GET", "/v1beta/models", "google"),
+    Route("POST", f"{_AZURE}/chat/completions", "azure", "chat", "chat"),
+    Route("POST", "/openai/v1/chat/completions", "azure", "chat", "chat"),
+    Route("POST", "/openai/responses", "azure", "responses", "responses"),
+    Route("POST", "/openai/v1/responses", "azure", "responses", "responses"),
+    Route("GET", "/openai/v1/models", "azure"),
+    Route("POST", f"{_BEDROCK}/converse", "bedrock", "converse", "converse", streams=False),
+    Route("POST", f"{_BEDROCK}/converse-stream", "bedrock", "converse", "converse", streams=True),
+    Route("POST", f"{_BEDROCK}/invoke", "bedrock", "messages", "invoke", streams=False),
+    Route(
+        *("POST", f"{_BEDROCK}/invoke-with-response-stream", "bedrock", "messages", "invoke"),
+        streams=True,
+    ),
+    Route("POST", f"{_GOOGLE}:generateContent", "vertex", "gemini", "gemini", streams=False),
+    Route("POST", f"{_GOOGLE}:streamGenerateContent", "vertex", "gemini", "gemini", streams=True),
+    Route("POST", f"{_GOOGLE}:countTokens", "vertex", None, "gemini"),
+    Route("POST", f"{_ANTHROPIC}:rawPredict", "vertex", "messages", "invoke"),
+    Route("POST", f"{_ANTHROPIC}:streamRawPredict", "vertex", "messages", "invoke"),
 )
 
-# Some clients want a base URL with /v1 and some one without; either way they get there.
+
+def _paths(route: Route) -> list[str]:
+    """Return the paths of a route: some clients want a base URL with /v1 and some one without."""
+    if route.path.startswith("/v1/"):
+        return [route.path, f"/v1{route.path}", route.path.removeprefix("/v1")]
+    # A client of Vertex AI with a key instead of a login names no project.
+    return [*dict.fromkeys((route.path, route.path.replace(_ACCOUNT, "")))]
+
+
 ROUTES: Mapping[tuple[str, str], Route] = {
-    (route.method, path): route
-    for route in _SERVED
-    for path in (route.path, f"/v1{route.path}", route.path.removeprefix("/v1"))
+    (route.method, path): route for route in _SERVED for path in _paths(route)
 }
-"""What is served, by method and path."""
+"""What is served, by method and path; a path may have placeholders."""
+
+
+def _compile(path: str) -> re.Pattern[str]:
+    pattern = re.escape(path)
+    for placeholder, inner in _PLACEHOLDERS.items():
+        pattern = pattern.replace(re.escape(placeholder), inner)
+    return re.compile(pattern)
+
+
+_PATTERNS = [(key[0], _compile(key[1]), route) for key, route in ROUTES.items() if "{" in key[1]]
 
 _STOP_STATUSES: Mapping[Api | None, int] = {
     "chat": 401,
     "responses": 400,
     "messages": 403,
+    "gemini": 403,
+    "converse": 403,
     None: 403,
 }
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
@@ -70,6 +196,72 @@ _ANTHROPIC_TYPES = {
     413: "request_too_large",
     429: "rate_limit_error",
 }
+_GOOGLE_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    413: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+AMAZON_ERRORS: Mapping[int, str] = {
+    400: "ValidationException",
+    401: "UnrecognizedClientException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    408: "ModelTimeoutException",
+    413: "ValidationException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+}
+"""What AWS calls an error, which is in a header."""
+
+
+def find_target(method: str, path: str, query: str = "") -> Target | None:
+    """Return what a request asks for; None for what is not served.
+
+    Args:
+        method: the HTTP method.
+        path: the path as the client sent it.
+        query: the query, without ``?``.
+    """
+    route, values = ROUTES.get((method, path)), dict[str, str]()
+    if route is None:
+        for its_method, pattern, candidate in _PATTERNS:
+            match = pattern.fullmatch(path) if its_method == method else None
+            if match is not None:
+                route = candidate
+                values = {name: unquote(value) for name, value in match.groupdict().items()}
+                break
+        if route is None or not _MODEL.fullmatch(values.get("model", "")):
+            return None
+    elif "{" in path:  # a placeholder in the place of a name
+        return None
+    return Target(route, values, _passed_query(route, query), _framing(route, query))
+
+
+def _passed_query(route: Route, query: str) -> str:
+    """Return what of a client's query goes on: what is known, in one way of writing."""
+    if route.vendor == "anthropic" and query == "beta=true":
+        return query
+    if route.vendor in ("google", "vertex") and route.streams:
+        return "alt=sse"  # whatever the client asks for, so that there is one form to be read
+    if route.vendor == "azure":
+        versions = parse_qs(query).get("api-version", [""])
+        return f"api-version={versions[0]}" if _API_VERSION.fullmatch(versions[0]) else ""
+    return ""
+
+
+def _framing(route: Route, query: str) -> FramingName:
+    of_google = route.vendor in ("google", "vertex")
+    if of_google and route.streams and "sse" not in parse_qs(query).get("alt", []):
+        return "array"
+    if route.vendor == "bedrock":
+        return "frames" if route.api == "converse" else "chunks"
+    return "events"
 
 
 def stop_status(api: Api | None) -> int:
@@ -79,9 +271,15 @@ def stop_status(api: Api | None) -> int:
 
 def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, Any]:
     """Return an error as a vendor words it."""
-    if vendor == "anthropic":
+    words = VENDORS[vendor].words
+    if words == "anthropic":
         kind = _ANTHROPIC_TYPES.get(status, "api_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
+    if words == "google":
+        kind = _GOOGLE_STATUSES.get(status, "INTERNAL" if status < 502 else "UNAVAILABLE")
+        return {"error": {"code": status, "message": message, "status": kind}}
+    if words == "amazon":
+        return {"message": message}
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
@@ -96,7 +294,15 @@ def error_message(body: Mapping[str, Any] | None) -> str:
 
 def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
     """Return a list of models as a vendor writes it."""
-    if vendor == "anthropic":
+    words = VENDORS[vendor].words
+    if words == "google":
+        methods = ["generateContent", "countTokens"]
+        return {
+            "models": [
+                {"name": f"models/{name}", "supportedGenerationMethods": methods} for name in models
+            ]
+        }
+    if words == "anthropic":
         began = "1970-01-01T00:00:00Z"
         data: list[dict[str, Any]] = [
             {"type": "model", "id": name, "display_name": name, "created_at": began}
@@ -110,6 +316,10 @@ def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
 
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
+    if api == "gemini":  # of a prompt that was blocked there is no candidate
+        return isinstance(body.get("candidates"), list) or "promptFeedback" in body
+    if api == "converse":
+        return isinstance(body.get("output"), dict)
     keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}
     return api is None or isinstance(body.get(keys[api]), list)
 

@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.gateway.apis import Route
-from pytest_intercode.gateway.exchange import Exchange, Price, estimate, price_of, read_usage
+from pytest_intercode.gateway.apis import Target
+from pytest_intercode.gateway.exchange import (
+    Api,
+    Exchange,
+    Price,
+    estimate,
+    model_of,
+    price_of,
+    read_usage,
+)
 from pytest_intercode.gateway.recording import RecordedAnswer, make_row
 from pytest_intercode.gateway.session import Session
 
@@ -22,10 +30,10 @@ class Call:
 
     Attributes:
         session: whose it is.
-        route: what is asked.
+        target: what is asked.
         vendor: whose server answers.
         number: of the request in its session, from 1.
-        body: as the client sent it, parsed.
+        body: as the client sent it, parsed, with what its path says.
         sent_bytes: size of the body that goes to the server.
         hide_usage: the server was asked for a usage that the client did not ask for.
         prices: what models cost, by name.
@@ -34,7 +42,7 @@ class Call:
     """
 
     session: Session
-    route: Route
+    target: Target
     vendor: str
     number: int
     body: dict[str, Any]
@@ -43,6 +51,11 @@ class Call:
     prices: Mapping[str, Price]
     writes: set[asyncio.Future[None]]
     charged: bool = False
+
+    @property
+    def api(self) -> Api | None:
+        """The API that is metered; None for what costs nothing."""
+        return self.target.route.api
 
     @property
     def model(self) -> str:
@@ -60,11 +73,11 @@ class Call:
             usage: what the server says of its tokens.
             complete: whether the answer is whole.
         """
-        api = self.route.api
+        api = self.api
         if self.charged or api is None:
             return
         self.charged = True
-        model = str(answer.get("model") or self.model)
+        model = model_of(answer) or self.model
         tokens = UNSPENT
         if status == 200:
             reported, estimated = read_usage(api, usage), estimate(self.sent_bytes, answer)
@@ -100,7 +113,9 @@ class Call:
             return
 
         def write() -> None:
-            row = make_row(self.route, self.body, self.session.token, recorded, recorder.masks)
+            row = make_row(
+                self.target.route, self.body, self.session.token, recorded, recorder.masks
+            )
             recorder.write(self.number, row, answer)
 
         try:

@@ -20,7 +20,7 @@ __all__ = ["canonical", "digest", "first_difference", "mask_text", "without_orde
 _TOP = frozenset(
     {
         *("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key"),
-        *("previous_response_id", "stream_options"),
+        *("previous_response_id", "stream_options", "labels", "requestMetadata"),
     }
 )
 # Fields of messages and items: ids, which clients may make again, and marks of the server's.
@@ -28,9 +28,16 @@ _INNER = frozenset(
     {
         *("id", "call_id", "tool_call_id", "tool_use_id", "encrypted_content", "signature"),
         *("cache_control", "internal_chat_message_metadata_passthrough"),
+        *("thoughtSignature", "thought_signature", "toolUseId", "cachePoint"),
     }
 )
-_AS_THEY_ARE = frozenset({"parameters", "input_schema", "schema"})
+_AS_THEY_ARE = frozenset(
+    {
+        *("parameters", "input_schema", "inputSchema", "schema"),
+        *("parametersJsonSchema", "parameters_json_schema"),
+        *("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema"),
+    }
+)
 
 _LONG = range(4096, 65536)  # characters of a text that is remembered
 
@@ -112,7 +119,9 @@ def _canonical(value: Any, mask: Mask, as_it_is: bool) -> Any:
 
 
 def _is_argument(block: Mapping[str, Any], key: str) -> bool:
-    return key == "input" and block.get("type") == "tool_use"
+    if key == "args":  # a call of Gemini's
+        return "name" in block
+    return key == "input" and (block.get("type") == "tool_use" or "toolUseId" in block)
 
 
 def mask_text(text: str) -> str:

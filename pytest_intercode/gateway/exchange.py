@@ -11,15 +11,18 @@ from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.core.usage import UNSPENT, Usage
 
-__all__ = ["Api", "Exchange", "Price", "estimate", "parse_price", "price_of", "read_usage"]
+__all__ = [
+    *("Api", "Exchange", "Price", "estimate", "model_of", "parse_price", "price_of", "read_usage"),
+    "usage_of",
+]
 
 _MILLION = 1e6
 _DATE = r"[-@]\d{4}-?\d\d-?\d\d$"  # of a model's version, at the end of its name
 _TOKEN_LENGTH = 4  # characters, about, in English and in code
 _MAX_COUNT = 2**53  # a number above this is not a count
 
-Api: TypeAlias = Literal["chat", "responses", "messages"]
-"""OpenAI's chat completions and responses, Anthropic's messages."""
+Api: TypeAlias = Literal["chat", "responses", "messages", "gemini", "converse"]
+"""OpenAI's chat completions and responses, Anthropic's messages, Gemini's and Bedrock's own."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,27 @@ class Exchange:
     complete: bool = True
 
 
+def model_of(answer: Mapping[str, Any]) -> str:
+    """Return the model that an answer names; empty where it names none."""
+    return str(answer.get("model") or answer.get("modelVersion") or "")
+
+
+def usage_of(answer: Mapping[str, Any]) -> Any:
+    """Return what an answer says of its tokens."""
+    return answer.get("usage", answer.get("usageMetadata"))
+
+
 def read_usage(api: Api, usage: Any) -> Usage | None:
     """Return the tokens that an answer reports; None if it reports none that can be true.
 
     Args:
         api: the API.
-        usage: the object ``usage`` of the answer.
+        usage: the object of the answer, see :func:`usage_of`.
     """
+    if api == "gemini":
+        return _read_gemini_usage(usage)
+    if api == "converse":
+        return _read_converse_usage(usage)
     first, last = ("prompt", "completion") if api == "chat" else ("input", "output")
     tokens_in, tokens_out = _count(usage, f"{first}_tokens"), _count(usage, f"{last}_tokens")
     if tokens_in is None or tokens_out is None:
@@ -77,6 +94,38 @@ def read_usage(api: Api, usage: Any) -> Usage | None:
     )
 
 
+def _read_gemini_usage(usage: Any) -> Usage | None:
+    """Return Gemini's tokens: thoughts are next to the candidates, tools' next to the prompt."""
+    tokens_in = _count(usage, "promptTokenCount")
+    if tokens_in is None:
+        return None
+    tokens_in += _count(usage, "toolUsePromptTokenCount") or 0
+    reasoning = _count(usage, "thoughtsTokenCount") or 0
+    return Usage(
+        requests=1,
+        input_tokens=tokens_in,
+        output_tokens=(_count(usage, "candidatesTokenCount") or 0) + reasoning,
+        cached_tokens=min(_count(usage, "cachedContentTokenCount") or 0, tokens_in),
+        reasoning_tokens=reasoning,
+    )
+
+
+def _read_converse_usage(usage: Any) -> Usage | None:
+    """Return Converse's tokens: those of caches are next to the input."""
+    tokens_in, tokens_out = _count(usage, "inputTokens"), _count(usage, "outputTokens")
+    if tokens_in is None or tokens_out is None:
+        return None
+    cached = _count(usage, "cacheReadInputTokens") or 0
+    cache_write = _count(usage, "cacheWriteInputTokens") or 0
+    return Usage(
+        requests=1,
+        input_tokens=tokens_in + cached + cache_write,
+        output_tokens=tokens_out,
+        cached_tokens=cached,
+        cache_write_tokens=cache_write,
+    )
+
+
 def _count(counts: Any, key: str) -> int | None:
     value = counts.get(key) if isinstance(counts, Mapping) else None
     good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
@@ -90,7 +139,7 @@ def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> Usage:
         sent_bytes: size of the request.
         answer: the answer, as far as it came.
     """
-    parts = filter(None, map(answer.get, ("choices", "output", "content")))
+    parts = filter(None, map(answer.get, ("choices", "output", "content", "candidates")))
     characters = sum(len(json.dumps(part)) for part in parts)
     return Usage(
         requests=1,

@@ -14,7 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_intercode.gateway.exchange import Api
+from pytest_intercode.gateway.apis import Fields
+from pytest_intercode.gateway.converse_fields import CONVERSE
+from pytest_intercode.gateway.gemini_fields import GEMINI
 from pytest_intercode.gateway.shapes import (
     ADDRESS,
     ANY,
@@ -24,6 +26,7 @@ from pytest_intercode.gateway.shapes import (
     INLINE,
     PLAIN,
     PLAINS,
+    PRICED,
     ROUTING,
     STORED_FILE,
     STORED_STATE,
@@ -327,14 +330,16 @@ _MESSAGES: Mapping[str, Shape] = object_of(
     inference_geo=Plain(("global",), "it has another price"),
 ).fields
 
+# Bedrock's of the same models, where the body has what are headers elsewhere.
+_INVOKE = {**_MESSAGES, "anthropic_version": PLAIN, "anthropic_beta": ListOf(PLAIN)}
+
 # -- what is known and refused, at the top of any request that does not declare it
 
-_PRICED = Refusal("it has another price")
 _REFUSED: Mapping[str, Shape] = {
     **dict.fromkeys(
         (
             *("web_search_options", "web_search", "enable_search", "search_parameters", "plugins"),
-            *("mcp_servers", "container"),
+            *("mcp_servers", "container", "data_sources"),
         ),
         HOSTED,
     ),
@@ -346,7 +351,7 @@ _REFUSED: Mapping[str, Shape] = {
         ROUTING,
     ),
     **dict.fromkeys(("conversation", "prompt", "thread"), STORED_STATE),
-    **dict.fromkeys(("audio", "service_tier", "speed", "inference_geo"), _PRICED),
+    **dict.fromkeys(("audio", "service_tier", "speed", "inference_geo"), PRICED),
     **dict.fromkeys(
         ("billing_policy", "fallback_credit_token", "user_profile_id", "workspace_id"),
         Refusal("it is charged to somebody else"),
@@ -362,12 +367,15 @@ _REFUSED: Mapping[str, Shape] = {
     "background_options": Refusal("its tokens cannot be counted"),
 }
 
-FIELDS: Mapping[Api, Mapping[str, Shape]] = {
+FIELDS: Mapping[Fields, Mapping[str, Shape]] = {
     "chat": {**_REFUSED, **_CHAT},
     "responses": {**_REFUSED, **_RESPONSES},
     "messages": {**_REFUSED, **_MESSAGES},
+    "gemini": {**_REFUSED, **GEMINI},
+    "converse": {**_REFUSED, **CONVERSE},
+    "invoke": {**_REFUSED, **_INVOKE},
 }
-"""By API, what the fields of a request may hold. Counts of tokens have those of messages."""
+"""What the fields of a request may hold. Counts of tokens have those of messages or gemini."""
 
 BETAS = frozenset(
     {
@@ -392,7 +400,7 @@ _SEARCHING = re.compile(
 )
 
 
-def check_fields(api: Api, body: Mapping[str, Any], limits: Limits) -> None:
+def check_fields(api: Fields, body: Mapping[str, Any], limits: Limits) -> None:
     """See that a request asks for nothing but what is known.
 
     Args:
@@ -407,6 +415,9 @@ def check_fields(api: Api, body: Mapping[str, Any], limits: Limits) -> None:
     if isinstance(model, str) and _SEARCHING.search(model) and not limits.hosted:
         raise NotAllowed(f"the model {quote(model)} searches by itself", hosted=True)
     check_object(FIELDS[api], body, (), limits)
+    for name in body.get("anthropic_beta") or () if api == "invoke" else ():
+        if not is_beta(str(name), limits):
+            raise NotAllowed(f"the beta {quote(str(name))} is not passed on", str(name))
 
 
 def is_beta(name: str, limits: Limits) -> bool:

@@ -76,8 +76,6 @@ class Gateway:
             ConfigurationError: it cannot listen, or the recording cannot be read or written.
         """
         self._process.check()
-        settings = self.settings
-        secrets = settings.secrets
         recording = recording or self._recording_of_run(key)
         with self._lock:
             server, thread = self._start()
@@ -90,7 +88,8 @@ class Gateway:
                 replayer=recording.replayer,
                 close=self._end,
                 check=self._check_servers,
-                masked=secrets,
+                masked=lambda: server.upstream.secrets,
+                signs=self.settings.signs,
             )
             try:
                 thread.begin(server.add(session, socket)).result()

@@ -36,6 +36,7 @@ _FORMS = re.compile(
             r"\bxox[abeprs]-[\w-]{10,}",
             r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
             r"\bAIza[\w-]{35}",
+            r"\bya29\.[\w-]{20,}",  # a token of Google Cloud
             r"\b(?:hf|npm)_[A-Za-z0-9]{30,}",
             r"\bpypi-[\w-]{50,}",
             r"\beyJ[\w-]{10,2000}\.eyJ[\w-]{10,4000}\.[\w-]{10,}",  # a JSON web token

@@ -14,8 +14,11 @@ from aiohttp import ClientError, web
 
 from pytest_intercode.gateway.apis import error_body, error_message, is_answer, parse_object
 from pytest_intercode.gateway.call import Call
+from pytest_intercode.gateway.exchange import usage_of
+from pytest_intercode.gateway.frames import FRAMES, FrameSplitter
+from pytest_intercode.gateway.framing import Framing, framing_of
 from pytest_intercode.gateway.recording import RecordedAnswer
-from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamTooLong, assembler
+from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamBroken, assembler
 from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
@@ -32,7 +35,7 @@ async def relay(
     Raises:
         UpstreamError: it is not an answer of its API, and nothing of it was sent on.
     """
-    if answer.status == 200 and answer.content_type == STREAM:
+    if answer.status == 200 and answer.content_type in (STREAM, FRAMES):
         return await _relay_stream(request, call, answer, upstream)
     return await _relay_body(call, answer, upstream)
 
@@ -49,7 +52,7 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
     content = parse_object(raw)
     if 300 <= status < 400:
         raise UpstreamError(f"{server} redirects, which is not followed")
-    if status == 200 and (content is None or not is_answer(call.route.api, content)):
+    if status == 200 and (content is None or not is_answer(call.api, content)):
         problem = "is not JSON" if content is None else "is not an answer of this API"
         start = raw[:80].decode("utf-8", "replace")
         raise UpstreamError(f"{server} sent what {problem}: {start!r}")
@@ -63,7 +66,7 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
         if status in _FINAL:
             headers.setdefault("x-should-retry", "false")
     text = raw.decode("utf-8", "replace")
-    await call.settle(status, content or {}, (content or {}).get("usage"))
+    await call.settle(status, content or {}, usage_of(content or {}))
     await call.record(content, RecordedAnswer(status, "application/json", (text,)))
     return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
 
@@ -72,16 +75,18 @@ async def _relay_stream(
     request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
 ) -> web.StreamResponse:
     """Pass a stream on, event by event as they come."""
-    api = call.route.api
+    api = call.api
     parts = assembler(api) if api is not None else None
-    client = _Client(request, answer)
+    client = _Client(request, answer, framing_of(call.target.framing))
     recorded = call.session.recorder is not None
-    splitter = Splitter(upstream.mask)
+    of_frames = answer.content_type == FRAMES
+    splitter = (FrameSplitter if of_frames else Splitter)(upstream.mask)
     pieces: list[bytes] = []
+    last_events: list[Event] = []  # until the stream is over, and metered
     complete = True
     try:
         async for piece in answer.pieces:
-            output = b""
+            output: list[Event] = []
             for event in splitter.feed(piece):
                 if recorded:
                     pieces.append(event.raw)
@@ -93,19 +98,26 @@ async def _relay_stream(
                         good = not whole.get("error")
                         await call.settle(200, whole, parts.usage, complete=good)
                 if not (call.hide_usage and _is_usage_alone(event)):
-                    output += event.raw
+                    last_events.append(event)
+                if parts is None or not parts.ending or parts.complete:
+                    output += last_events
+                    last_events.clear()
             if output:
                 await client.write(output)
         rest = splitter.rest()
         if rest:
             pieces.append(rest)
-            await client.write(rest)
+            last_events.append(Event(rest))
         complete = parts is None or parts.complete or _is_finished(parts.answer())
+        if parts is not None and complete:
+            await call.settle(200, parts.answer(), parts.usage)
+        if last_events:
+            await client.write(last_events)
         if not complete:
             call.session.note("the stream of the server ended before the answer was complete")
     except _ClientGone:
-        complete = parts is not None and parts.complete
-    except (UpstreamError, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
+        complete = parts is not None and (parts.complete or _is_finished(parts.answer()))
+    except (UpstreamError, StreamBroken, ClientError, asyncio.TimeoutError) as error:
         complete = False
         if not client.started:
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
@@ -143,19 +155,21 @@ class _ClientGone(Exception):
 class _Client:
     """The client's side of a stream; its head goes out with the first event."""
 
-    def __init__(self, request: web.BaseRequest, answer: Answer) -> None:
+    def __init__(self, request: web.BaseRequest, answer: Answer, framing: Framing) -> None:
         self._request = request
+        self._framing = framing
         self._response = web.StreamResponse(
             headers={
                 **answer.headers,
-                "content-type": f"{STREAM}; charset=utf-8",
+                "content-type": framing.content_type,
                 "cache-control": "no-cache",
             }
         )
         self.started = False
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes at once."""
+    async def write(self, events: Sequence[Event]) -> None:
+        """Send events at once."""
+        data = b"".join(map(self._framing.encode, events))
         try:
             if not self.started:
                 self.started = True
@@ -171,7 +185,7 @@ class _Client:
                 self.started = True
                 await self._response.prepare(self._request)
             if complete:
-                await self._response.write_eof()
+                await self._response.write_eof(self._framing.end())
             else:
                 self.abort()
         except (ConnectionError, RuntimeError):
@@ -190,7 +204,14 @@ def _is_finished(answer: Mapping[str, Any]) -> bool:
     choices = answer.get("choices")
     if isinstance(choices, list):
         return bool(choices) and all(choice.get("finish_reason") for choice in choices)
-    return bool(answer.get("stop_reason"))
+    candidates = answer.get("candidates")
+    if isinstance(candidates, list):
+        return bool(candidates) and all(map(_has_ended, candidates))
+    return bool(answer.get("stop_reason") or answer.get("stopReason"))
+
+
+def _has_ended(candidate: Mapping[str, Any]) -> bool:
+    return bool(candidate.get("finishReason"))
 
 
 def _is_usage_alone(event: Event) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import Route, error_body
+from pytest_intercode.gateway.apis import AMAZON_ERRORS, Route, Target, error_body
 from pytest_intercode.gateway.fields import check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.shapes import Limits, NotAllowed
@@ -29,6 +29,8 @@ MAX_BODY_SIZE = 50 * 1024 * 1024
 
 _MAX_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
 _BODY_TIMEOUT = 60.0  # seconds that a body may pause
+_SIGNED = re.compile(r"\s*Credential=([^/,\s]+)/")
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 _NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
 
@@ -54,10 +56,12 @@ def digest_of(token: str) -> bytes:
 
 def tokens_of(request: web.BaseRequest) -> list[bytes]:
     """Return the digests of the tokens that a request has, in the places that clients use."""
-    tokens = [request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+    tokens = [request.headers.get(name, "") for name in _KEY_HEADERS]
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         tokens.append(bearer.strip())
+    elif match := _SIGNED.match(bearer):  # the token is the id of the client's key
+        tokens.append(match[1])
     return [digest_of(token) for token in tokens if token]
 
 
@@ -66,6 +70,8 @@ def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
     if route is not None and route.vendor:
         return route.vendor
     headers = request.headers
+    if "x-goog-api-key" in headers or request.raw_path.startswith("/v1beta/"):
+        return "google"
     anthropic = "x-api-key" in headers or "anthropic-version" in headers
     return "anthropic" if anthropic or "/messages" in request.raw_path else "openai"
 
@@ -123,18 +129,26 @@ def write_body(body: Mapping[str, Any]) -> bytes:
 
 
 def check_body(
-    settings: GatewaySettings, route: Route, body: Mapping[str, Any], answers: Container[str]
+    settings: GatewaySettings, target: Target, body: Mapping[str, Any], answers: Container[str]
 ) -> None:
     """Refuse a request that asks for what is not allowed.
 
     Args:
         settings: the gateway's.
-        route: what is asked.
-        body: the parsed body.
+        target: what is asked.
+        body: the parsed body, with what the path says.
         answers: ids of what was answered in the same episode.
     """
+    route = target.route
     if route.method != "POST":
         return
+    if (
+        route.vendor == "bedrock"
+        and route.fields == "invoke"
+        and "anthropic." not in str(body.get("model"))
+    ):
+        message = "InvokeModel is served for Anthropic's models; use Converse for others"
+        raise RefusedRequest(400, message, "not_allowed")
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RefusedRequest(400, "the request names no model", "invalid_request")
@@ -148,7 +162,7 @@ def check_body(
         )
     limits = Limits(settings.allowed, settings.hosted_tools, answers)
     try:
-        check_fields(route.api or "messages", body, limits)
+        check_fields(route.fields, body, limits)
     except NotAllowed as error:
         name = error.name if _NAME.fullmatch(error.name) else ""
         options = [f"--intercode-gateway-allow={name}"] if name else []
@@ -168,5 +182,8 @@ def error_answer(
 ) -> web.Response:
     """Return an error in the words of the client's vendor."""
     headers = {"x-should-retry": "false"} if final and status != 429 else {}
-    body = error_body(vendor_of(request, route), status, message, code)
+    vendor = vendor_of(request, route)
+    if vendor == "bedrock":
+        headers["x-amzn-errortype"] = AMAZON_ERRORS.get(status, "InternalServerException")
+    body = error_body(vendor, status, message, code)
     return web.json_response(body, status=status, headers=headers)

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import ROUTES, Route, model_list, stop_status
+from pytest_intercode.gateway.apis import Route, Target, find_target, model_list, stop_status
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.recording import NotRecorded
@@ -42,7 +42,15 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Upstream, UpstreamError, replayed
+from pytest_intercode.gateway.upstream import (
+    KEY_REFUSED,
+    Answer,
+    LimitReached,
+    Upstream,
+    UpstreamError,
+    replayed,
+)
+from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.system.platform import peer_network
 
 __all__ = ["Server"]
@@ -226,7 +234,8 @@ class Server:
         connection = self._connections.get(request.protocol) or _Connection(None)
         connection.served = True
         path, _, query = request.raw_path.partition("?")
-        route = ROUTES.get((request.method, path))
+        target = find_target(request.method, path, query)
+        route = target.route if target else None
         tokens = tokens_of(request)
         states = (self._states.get(token) for token in tokens)
         owner = connection.owner
@@ -248,11 +257,15 @@ class Server:
         assert task is not None
         state.tasks.add(task)
         try:
-            return await self._serve(request, route, query, state)
+            return await self._serve(request, target, state)
         except RefusedRequest as refused:
             if refused.note:
                 state.session.note(f"{request.method} {request.raw_path:.120}: {refused.message}")
             return error_answer(request, route, refused.status, refused.message, refused.code)
+        except LimitReached as reached:
+            state.session.fail(reached.message)
+            status = stop_status(route.api if route else None)
+            return error_answer(request, route, status, reached.message, "usage_limit_reached")
         except UpstreamError as failed:
             state.session.note(failed.message)
             if failed.unreached:
@@ -272,18 +285,19 @@ class Server:
             state.tasks.discard(task)
 
     async def _serve(
-        self, request: web.BaseRequest, route: Route | None, query: str, state: _State
+        self, request: web.BaseRequest, target: Target | None, state: _State
     ) -> web.StreamResponse:
         session = state.session
-        if route is None:
+        if target is None:
             path = request.raw_path.partition("?")[0]
-            if "upgrade" in request.headers and ("POST", path) in ROUTES:
+            if "upgrade" in request.headers and find_target("POST", path):
                 # A client that would rather have a WebSocket falls back at once.
                 raise RefusedRequest(
                     426, "there is no WebSocket here; use POST", "upgrade", note=False
                 )
             raise RefusedRequest(404, "the gateway does not serve this", "not_found")
-        await _check_open(request, route, session)
+        route = target.route
+        await _check_open(request, target, session)
         if state.waiting >= _MAX_WAITING:
             raise RefusedRequest(429, "too many requests at a time", "rate_limit_exceeded")
         state.waiting += 1
@@ -292,50 +306,45 @@ class Server:
         finally:
             state.waiting -= 1
         try:
-            await _check_open(request, route, session)  # it may be used up while this waited
+            await _check_open(request, target, session)  # it may be used up while this waited
             size = request.content_length or _LARGE_BODY
             is_large = route.method == "POST" and size >= _LARGE_BODY
             async with state.large if is_large else contextlib.nullcontext():
-                return await self._read_and_answer(request, route, query, state)
+                return await self._read_and_answer(request, target, state)
         finally:
             state.slots.release()
 
     async def _read_and_answer(
-        self, request: web.BaseRequest, route: Route, query: str, state: _State
+        self, request: web.BaseRequest, target: Target, state: _State
     ) -> web.StreamResponse:
-        body = parse_body(await read_body(request)) if route.method == "POST" else {}
-        check_body(self._settings, route, body, state.session.answers)
+        route = target.route
+        content = parse_body(await read_body(request)) if route.method == "POST" else {}
+        body = target.body(content)
+        check_body(self._settings, target, body, state.session.answers)
         vendor = route.vendor or vendor_of(request, None)
-        if not route.vendor and self._settings.models:
+        if route.method == "GET" and self._settings.models:
             return web.json_response(model_list(vendor, self._settings.models))
-        return await self._answer(request, route, vendor, query, state, body)
+        return await self._answer(request, target, vendor, state, body)
 
     async def _answer(
         self,
         request: web.BaseRequest,
-        route: Route,
+        target: Target,
         vendor: str,
-        query: str,
         state: _State,
         body: dict[str, Any],
     ) -> web.StreamResponse:
         """Get the answer, and pass it on."""
-        upstream_body, hide = body, False
-        if route.api == "chat" and body.get("stream"):
-            options = body.get("stream_options")
-            options = options if isinstance(options, dict) else {}
-            hide = not options.get("include_usage")
-            upstream_body = {**body, "stream_options": {**options, "include_usage": True}}
+        upstream_body, hide = _with_usage(target, body)
         number, payload = state.session.begin(), write_body(upstream_body)
         call = Call(
-            *(state.session, route, vendor, number, body, len(payload)),
+            *(state.session, target, vendor, number, body, len(payload)),
             hide_usage=hide,
-            prices=self._settings.prices,
+            prices=self._settings.prices_of(vendor),
             writes=state.writes,
         )
-        with_beta = vendor == "anthropic" and query == "beta=true"
         try:
-            async with self._open(request, call, payload, with_beta) as answer:
+            async with self._open(request, call, payload) as answer:
                 return await relay(request, call, answer, self.upstream)
         except asyncio.CancelledError:
             # The session ends; its request was sent, and is paid for.
@@ -344,10 +353,11 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def _open(
-        self, request: web.BaseRequest, call: Call, payload: bytes, beta: bool
+        self, request: web.BaseRequest, call: Call, payload: bytes
     ) -> AsyncIterator[Answer]:
         """Send a request to the real server, or look its answer up in the recording."""
-        session, route, vendor = call.session, call.route, call.vendor
+        session, target, vendor = call.session, call.target, call.vendor
+        route, posts = target.route, target.route.method == "POST"
         if session.replayer is not None:
             try:
                 recorded = session.replayer.answer(route, call.body, session.token)
@@ -361,17 +371,17 @@ class Server:
             message = "--intercode-record=none lets no model be called"
             session.fail(message)
             raise RefusedRequest(stop_status(route.api), message, "not_recorded", note=False)
-        posts = route.method == "POST"
+        _check_configured(self._settings, route, vendor)
         headers, omitted = self.upstream.headers(request.headers, vendor, has_body=posts)
         for name in omitted:
             session.note(
                 f"the beta {name:.60} was not passed on; --intercode-gateway-allow={name:.60} does"
             )
         async with self.upstream.open(
-            *(route.method, route.path, vendor),
+            *(route.method, target.path(self._settings.account), vendor),
             headers=headers,
             body=payload if posts else None,
-            beta=beta,
+            query=target.query,
         ) as answer:
             if answer.status in KEY_REFUSED:
                 name = self.upstream.name(vendor)
@@ -390,7 +400,32 @@ class _Full(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
-async def _check_open(request: web.BaseRequest, route: Route, session: Session) -> None:
+def _with_usage(target: Target, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return what is sent of a body, and whether it asks for a usage that the client did not."""
+    upstream_body = target.upstream_body(body)
+    if target.route.api != "chat" or not body.get("stream"):
+        return upstream_body, False
+    options = body.get("stream_options")
+    options = options if isinstance(options, dict) else {}
+    upstream_body["stream_options"] = {**options, "include_usage": True}
+    return upstream_body, not options.get("include_usage")
+
+
+def _check_configured(settings: GatewaySettings, route: Route, vendor: str) -> None:
+    """Refuse a request that no server is set up for."""
+    login = settings.login_vendors.get(vendor)
+    message = ""
+    if vendor == "vertex" and not settings.account:
+        message = "GOOGLE_CLOUD_PROJECT is not set: no server has this API"
+    elif not settings.upstream(vendor):
+        message = f"{VENDORS[vendor].address_variable} is not set: no server has this API"
+    elif login is not None and login.responses_alone and route.api != "responses":
+        message = f"the login of {login.program} serves the responses API alone"
+    if message:
+        raise RefusedRequest(stop_status(route.api), message, "not_configured")
+
+
+async def _check_open(request: web.BaseRequest, target: Target, session: Session) -> None:
     """Refuse a request of a session that serves no more.
 
     The first one is kept: it has the results of the last calls of tools.
@@ -398,10 +433,11 @@ async def _check_open(request: web.BaseRequest, route: Route, session: Session) 
     reason = session.refusal_reason()
     if not reason:
         return
+    route = target.route
     status = stop_status(route.api)
     if route.method == "POST" and route.api and session.claim_last():
         with contextlib.suppress(RefusedRequest):
-            body = parse_body(await read_body(request))
+            body = target.body(parse_body(await read_body(request)))
             model = str(body.get("model", ""))
             exchange = Exchange(route.api, model, session.deduplicate(body), {}, status)
             session.add(session.begin(), exchange)

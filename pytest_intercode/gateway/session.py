@@ -23,6 +23,9 @@ __all__ = ["HIDDEN", "Session"]
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
     *("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "CODEX_API_KEY"),
+    *("GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+    *("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),  # with these a client needs a login
+    *("AZURE_OPENAI_AD_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
 
@@ -31,7 +34,7 @@ _MAX_REFUSALS = 100  # lines that are kept
 _MAX_REFUSAL_LENGTH = 300  # characters
 _MAX_KEPT_SIZE = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
 _PART_SIZE = 60  # bytes that a part of a message takes in memory, next to its text
-_LISTS = ("messages", "input", "tools", "system")
+_LISTS = ("messages", "input", "tools", "system", "contents")
 
 
 class Session:
@@ -54,7 +57,8 @@ class Session:
         replayer: Replayer | None,
         close: Callable[[Session], None],
         check: Callable[[], str] = lambda: "",
-        masked: tuple[str, ...] = (),
+        masked: Callable[[], tuple[str, ...]] = tuple,
+        signs: bool = False,
     ) -> None:
         self.key = key
         self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
@@ -71,6 +75,7 @@ class Session:
         self._first_obstacle = 0.0
         self._served = False
         self._masked = masked
+        self._signs = signs or replayer is not None
         self._lock = threading.Lock()
         self._request_count = 0
         self._exchanges: dict[int, Exchange] = {}
@@ -89,7 +94,7 @@ class Session:
         """Return the base URL for clients on this machine.
 
         Args:
-            api: ``openai``, whose URL ends in ``/v1``, or ``anthropic``, whose does not.
+            api: ``openai``, whose URL ends in ``/v1``, or another one, whose does not.
         """
         base = f"http://127.0.0.1:{self._port}"
         return f"{base}/v1" if api == "openai" else base
@@ -108,8 +113,23 @@ class Session:
             "OPENAI_API_KEY": self.token,
             "ANTHROPIC_BASE_URL": root,
             "ANTHROPIC_API_KEY": self.token,
+            "GOOGLE_GEMINI_BASE_URL": root,
+            "GEMINI_API_KEY": self.token,
+            "AZURE_OPENAI_ENDPOINT": root,
+            "AZURE_OPENAI_API_KEY": self.token,
+            "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": root,
+            "ANTHROPIC_BEDROCK_BASE_URL": root,
+            "GOOGLE_VERTEX_BASE_URL": root,
+            "ANTHROPIC_VERTEX_BASE_URL": f"{root}/v1",
+            "AZURE_API_BASE": root,  # LiteLLM's name
+            "AZURE_API_KEY": self.token,
+            **(self._aws_variables() if base or self._signs else {}),
             **({} if base else without_proxy()),
         }
+
+    def _aws_variables(self) -> dict[str, str]:
+        """Return what clients of Bedrock sign with: a bearer's token they send by TLS alone."""
+        return {"AWS_ACCESS_KEY_ID": self.token, "AWS_SECRET_ACCESS_KEY": self.token}
 
     def hidden(self, environment: Mapping[str, str]) -> dict[str, None]:
         """Return the variables that a program on this machine is not to inherit.
@@ -118,7 +138,9 @@ class Session:
             environment: what it would inherit. Whatever holds a real key is among the result.
         """
         holding = (
-            name for name, value in environment.items() if any(key in value for key in self._masked)
+            name
+            for name, value in environment.items()
+            if any(key in value for key in self._masked())
         )
         names = [*HIDDEN, *holding]
         return dict.fromkeys(name for name in names if name not in self.variables())
@@ -211,7 +233,7 @@ class Session:
 
     def note(self, line: str) -> None:
         """Keep a line on what was refused or failed."""
-        for secret in (*self._masked, self.token):
+        for secret in (*self._masked(), self.token):
             line = line.replace(secret, "***")
         line = one_line(line)
         if len(line) > _MAX_REFUSAL_LENGTH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,16 +11,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_intercode.core.facts import Fact
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.logins import LOGINS, LoginError, LoginForm, login_of
+from pytest_intercode.gateway.sigv4 import AwsKeys
+from pytest_intercode.gateway.vendors import VENDORS
 
-__all__ = ["VENDORS", "GatewaySettings", "is_secret"]
+__all__ = ["GatewaySettings", "is_secret"]
 
-VENDORS: Mapping[str, tuple[str, str, str]] = {
-    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"),
-    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"),
-}
-"""By vendor: the variables of the address and of the key, and the vendor's own address."""
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}")
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{1,62}")
+_LOCATION = re.compile(r"[a-z]+(-[a-z]+\d{1,2})?")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class GatewaySettings:
     """How a gateway works.
 
     Attributes:
-        upstreams: the address of each vendor's API: OpenAI's with ``/v1``, Anthropic's without.
+        upstreams: the address of each vendor's API: OpenAI's with ``/v1``, others' without.
         keys: the real key of each vendor; no text shows them. Empty for a server that needs none.
         models: the models that may be asked; empty for any.
         prices: what models cost, by name; ``*`` is for all others.
@@ -38,6 +42,9 @@ class GatewaySettings:
         offline: no request goes to a server: recordings answer, or nothing does.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
+        aws: what requests to Bedrock are signed with, where it has no key of its own.
+        account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.
+        logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +58,9 @@ class GatewaySettings:
     offline: bool = False
     programs: bool = False
     silence: float = 600.0
+    logins: tuple[str, ...] = ()
+    aws: AwsKeys | None = None
+    account: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """See that a gateway can work so.
@@ -62,9 +72,11 @@ class GatewaySettings:
         for vendor, address in self.upstreams.items():
             if vendor not in VENDORS:
                 raise ConfigurationError(
-                    f"the gateway knows the APIs of {' and '.join(VENDORS)}, not of {vendor!r:.40}"
+                    f"the gateway knows the APIs of {', '.join(VENDORS)}, not of {vendor!r:.40}"
                 )
             _check_address(vendor, address)
+        for name in self.logins:
+            self._check_login(name)
         if self.record is not None and self.replay is not None:
             raise ConfigurationError("the gateway cannot record and replay in one run")
         if self.replay is not None and not self.replay.is_dir():
@@ -73,6 +85,26 @@ class GatewaySettings:
                 "--intercode-gateway-record makes one"
             )
 
+    def _check_login(self, name: str) -> None:
+        """See that a login can be used, where any model is asked, and goes to its vendor alone."""
+        option = f"--intercode-gateway-login={name}"
+        if name not in LOGINS:
+            raise ConfigurationError(
+                f"{option}: there are {' and '.join(LOGINS)}.{suggestion(name, [*LOGINS])}"
+            )
+        form = LOGINS[name]
+        address, own_address = urlsplit(self.upstream(form.vendor)), urlsplit(form.address)
+        if address.hostname not in _LOOPBACK and address[:2] != own_address[:2]:
+            raise ConfigurationError(
+                f"{option}: it goes to {form.address} alone; unset "
+                f"{VENDORS[form.vendor].address_variable}"
+            )
+        if self.replay is None and not self.offline:
+            try:
+                login_of(name).describe()
+            except LoginError as error:
+                raise ConfigurationError(f"{option}: {error}") from None
+
     @classmethod
     def of_environment(
         cls, environment: Mapping[str, str] = os.environ, **fields: Any
@@ -80,31 +112,60 @@ class GatewaySettings:
         """Return settings with the addresses and keys of environment variables.
 
         Args:
-            environment: where ``OPENAI_BASE_URL``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL`` and
-                ``ANTHROPIC_API_KEY`` are looked for.
+            environment: where the variables of each vendor are looked for, ``OPENAI_BASE_URL``,
+                ``OPENAI_API_KEY`` and so on.
             fields: further fields; entries of ``upstreams`` win over the environment's.
         """
         addresses = fields.pop("upstreams", {})
         defaults = {
-            vendor: environment.get(address, "").strip() or default
-            for vendor, (address, _, default) in VENDORS.items()
+            name: address
+            for name, vendor in VENDORS.items()
+            if (address := environment.get(vendor.address_variable, "").strip() or vendor.address)
         }
         keys = {
-            vendor: key
-            for vendor, (_, name, _) in VENDORS.items()
-            if (key := environment.get(name, "").strip())
+            name: key
+            for name, vendor in VENDORS.items()
+            for variable in reversed(vendor.key_variables)  # the first one wins
+            if (key := environment.get(variable, "").strip())
         }
+        region = environment.get("AWS_REGION", "") or environment.get("AWS_DEFAULT_REGION", "")
+        aws = fields.setdefault("aws", _aws_keys(environment, region))
+        if (aws or "bedrock" in keys) and _REGION.fullmatch(region):
+            defaults.setdefault("bedrock", f"https://bedrock-runtime.{region}.amazonaws.com")
+        project = environment.get("GOOGLE_CLOUD_PROJECT", "").strip()
+        location = environment.get("GOOGLE_CLOUD_LOCATION", "").strip() or "global"
+        if _PROJECT.fullmatch(project) and _LOCATION.fullmatch(location):
+            fields.setdefault("account", {"project": project, "location": location})
+            defaults.setdefault("vertex", _vertex_address(location))
         return cls(upstreams={**defaults, **addresses}, keys=keys, **fields)
 
     def describe(self) -> Iterator[Fact]:
-        """Yield a fact about each vendor: whether there is a key, by its name alone."""
-        for vendor, (address_name, key_name, default) in VENDORS.items():
-            place = "" if self.upstream(vendor) == default else f"; {address_name} is set"
-            if self.keys.get(vendor):
-                yield Fact(f"key of {vendor}", f"{key_name} is set{place}")
-            else:
-                text = f"{key_name} is not set: models of {vendor} need it{place}"
-                yield Fact(f"key of {vendor}", text, "note")
+        """Yield a fact about each vendor's key and about each login: whether there is one."""
+        for name, vendor in VENDORS.items():
+            variables = " or ".join(vendor.key_variables) or "GOOGLE_CLOUD_PROJECT"
+            moved = self.upstream(name) != vendor.address
+            place = f"; {vendor.address_variable} is set" if moved else ""
+            if self.keys.get(name):
+                yield Fact(f"key of {name}", f"{variables} is set{place}")
+            elif name == "vertex" and self.account:
+                project, location = self.account["project"], self.account["location"]
+                text = f"a token of Google Cloud, for the project {project} in {location}"
+                yield Fact(f"key of {name}", text)
+            elif name == "bedrock" and self.aws is not None:
+                yield Fact(f"key of {name}", f"AWS_ACCESS_KEY_ID is set, for {self.aws.region}")
+            elif moved or name in _EXPECTED:
+                text = f"{variables} is not set: models of {name} need it{place}"
+                yield Fact(f"key of {name}", text, "note")
+        for name in LOGINS:
+            login, is_used = login_of(name), name in self.logins
+            try:
+                use = "" if is_used else f"; --intercode-gateway-login={name} would use it"
+                yield Fact(f"login of {name}", f"{login.path}: {login.describe()}{use}")
+            except LoginError as error:
+                if is_used:
+                    yield Fact(f"login of {name}", str(error), "problem")
+                elif login.path.exists():
+                    yield Fact(f"login of {name}", str(error), "note")
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -113,40 +174,83 @@ class GatewaySettings:
         A placeholder, as servers without accounts take it (``EMPTY``, ``test``, ``sk-none``), is a
         word that answers may have for other reasons, and masking it would change them.
         """
-        return tuple(key for key in self.keys.values() if is_secret(key))
+        aws = (self.aws.secret_key, self.aws.session_token) if self.aws else ()
+        return tuple(key for key in (*self.keys.values(), *aws) if is_secret(key))
+
+    @property
+    def login_vendors(self) -> Mapping[str, LoginForm]:
+        """The logins that stand for keys, by vendor."""
+        forms = (LOGINS[name] for name in self.logins if name in LOGINS)
+        return {form.vendor: form for form in forms}
+
+    @property
+    def signs(self) -> bool:
+        """Whether Bedrock is set up, whose clients sign what they send."""
+        return bool(self.aws or self.keys.get("bedrock"))
+
+    def prices_of(self, vendor: str) -> Mapping[str, Price]:
+        """Return the prices of a vendor's models; a subscription has none for a token."""
+        return {} if vendor in self.login_vendors else self.prices
 
     @property
     def reaches_models(self) -> bool:
         """Whether the user has set up a key, or a server of their own."""
-        return bool(self.keys) or any(
-            self.upstream(vendor) != default for vendor, (_, _, default) in VENDORS.items()
+        return bool(self.keys or self.logins or self.signs or self.account) or any(
+            self.upstream(name) != vendor.address for name, vendor in VENDORS.items()
         )
 
     @property
     def configured(self) -> tuple[str, ...]:
         """The vendors whose server the user has set up, by a key or an address; else all."""
         selection = (
-            vendor
-            for vendor, (_, _, default) in VENDORS.items()
-            if self.keys.get(vendor) or self.upstream(vendor) != default
+            name
+            for name, vendor in VENDORS.items()
+            if self.keys.get(name)
+            or name in self.login_vendors
+            or (name == "bedrock" and self.signs)
+            or (name == "vertex" and self.account)
+            or self.upstream(name) != vendor.address
         )
-        return tuple(selection) or tuple(VENDORS)
+        return tuple(selection) or tuple(name for name in VENDORS if self.upstream(name))
 
     def upstream(self, vendor: str) -> str:
-        """Return the address of a vendor's API."""
-        return self.upstreams.get(vendor) or VENDORS[vendor][2]
+        """Return the address of a vendor's API; empty where it has to be set, and is not."""
+        address = self.upstreams.get(vendor) or VENDORS[vendor].address
+        if vendor in self.login_vendors and address == VENDORS[vendor].address:
+            return self.login_vendors[vendor].address
+        return address
 
     def address(self, vendor: str, path: str) -> str:
         """Return where a route is served.
 
         Args:
             vendor: whose API it is.
-            path: the route, with ``/v1``.
+            path: of the route.
         """
         base = self.upstream(vendor).rstrip("/")
+        if vendor not in ("openai", "anthropic"):
+            return f"{base}{path}"
         if vendor == "openai":  # the address has its version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
+
+
+def _aws_keys(environment: Mapping[str, str], region: str) -> AwsKeys | None:
+    """Return the keys of AWS in the environment; None without them, or without a region."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    access, secret, session = (environment.get(name, "").strip() for name in names)
+    if not (access and secret and _REGION.fullmatch(region)):
+        return None
+    return AwsKeys(access, secret, region, session)
+
+
+def _vertex_address(location: str) -> str:
+    """Return the address of Vertex AI in a region, in several, or anywhere."""
+    if location == "global":
+        return "https://aiplatform.googleapis.com"
+    if location in ("us", "eu"):
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{location}-aiplatform.googleapis.com"
 
 
 def is_secret(key: str) -> bool:
@@ -161,6 +265,7 @@ def is_secret(key: str) -> bool:
 
 
 def _check_address(vendor: str, address: str) -> None:
+    variable = VENDORS[vendor].address_variable
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -168,11 +273,11 @@ def _check_address(vendor: str, address: str) -> None:
         good = False
     if not good:
         raise ConfigurationError(
-            f"{VENDORS[vendor][0]}: the gateway needs an address such as {VENDORS[vendor][2]}, "
-            "with http or https"
+            f"{variable}: the gateway needs an address such as "
+            f"{VENDORS[vendor].address or VENDORS[vendor].example}, with http or https"
         )
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{VENDORS[vendor][0]}: the gateway takes an address without a name, a password, ? or "
+            f"{variable}: the gateway takes an address without a name, a password, ? or "
             "#; the key stands in its own variable"
         )

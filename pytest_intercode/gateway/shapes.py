@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from pytest_intercode.core.text import one_line
 
 __all__ = [
-    *("ADDRESS", "ANY", "EPISODE_ID", "FLAT", "HOSTED", "INLINE", "PLAIN", "PLAINS", "ROUTING"),
-    *("STORED_FILE", "STORED_STATE", "UNKNOWN_FIELD", "UNKNOWN_KIND"),
+    *("ADDRESS", "ANY", "EPISODE_ID", "FLAT", "HOSTED", "INLINE", "PLAIN", "PLAINS", "PRICED"),
+    *("ROUTING", "STORED_FILE", "STORED_STATE", "UNKNOWN_FIELD", "UNKNOWN_KIND"),
     *("Anything", "Either", "EpisodeId", "Inline", "Kinds", "ListOf", "MapOf", "Object", "Plain"),
     *("Limits", "NotAllowed", "Refusal", "Shape", "check_object", "object_of", "part_of", "quote"),
 ]
@@ -108,6 +108,7 @@ STORED_FILE = Refusal("it names a file that is kept at the provider", hosted=Tru
 STORED_STATE = Refusal("it names what is kept at the provider, and may be another episode's")
 ROUTING = Refusal("it chooses another model, or another server")
 HOSTED = Refusal("it runs at the provider", hosted=True)
+PRICED = Refusal("it has another price")
 
 ANY, PLAIN, INLINE, EPISODE_ID = Anything(), Plain(), Inline(), EpisodeId()
 PLAINS = Either(PLAIN, ListOf(PLAIN))

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_intercode.gateway.apis import objects, parse_object
 from pytest_intercode.gateway.exchange import Api
 
-__all__ = ["Assembler", "Event", "Splitter", "StreamTooLong", "assembler"]
+__all__ = ["Assembler", "Event", "Splitter", "StreamBroken", "StreamTooLong", "assembler"]
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINES = re.compile(rb"\r\n|\n|\r")
@@ -23,7 +23,11 @@ _MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are put to
 _MAX_PARTS = 10_000  # calls, blocks or choices of an answer
 
 
-class StreamTooLong(ValueError):
+class StreamBroken(ValueError):
+    """A stream is not as its type says."""
+
+
+class StreamTooLong(StreamBroken):
     """An event has no end."""
 
 
@@ -34,14 +38,18 @@ class Event:
         raw: its bytes, with the empty line at its end.
         data: its parsed data; None if it has none, or none that is a JSON object.
         is_last: it is OpenAI's ``[DONE]``.
+        kind: its name; empty if it has none.
     """
 
-    __slots__ = ("data", "is_last", "raw")
+    __slots__ = ("data", "is_last", "kind", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
+        lines = _LINES.split(raw)
+        names = (line[6:] for line in lines if line.startswith(b"event:"))
+        self.kind = next(names, b"").strip().decode("utf-8", "replace")
         text = b"\n".join(
-            line[5:].removeprefix(b" ") for line in _LINES.split(raw) if line.startswith(b"data:")
+            line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")
         )
         self.is_last = text.strip() == b"[DONE]"
         self.data = parse_object(text)
@@ -87,11 +95,13 @@ class Assembler(ABC):
     Attributes:
         usage: the last usage that was in it, as the API has it.
         complete: the event that ends the answer was there.
+        ending: an event from here on may be the last one, which none says of itself.
     """
 
     def __init__(self) -> None:
         self.usage: Mapping[str, Any] | None = None
         self.complete = False
+        self.ending = False
         self._room = _MAX_ANSWER_LENGTH
 
     @abstractmethod
@@ -113,9 +123,14 @@ class Assembler(ABC):
 
 def assembler(api: Api) -> Assembler:
     """Return a new assembler for an API's streams."""
-    if api == "chat":
-        return _Chat()
-    return _Responses() if api == "responses" else _Messages()
+    kinds: Mapping[Api, type[Assembler]] = {
+        "chat": _Chat,
+        "responses": _Responses,
+        "messages": _Messages,
+        "gemini": _Gemini,
+        "converse": _Converse,
+    }
+    return kinds[api]()
 
 
 class _Chat(Assembler):
@@ -302,6 +317,122 @@ class _Messages(Assembler):
                 except (ValueError, RecursionError):
                     block["input"] = {"unreadable": text}
         return block
+
+
+class _Gemini(Assembler):
+    """Gemini's parts are whole, but for texts, which are continued; no event says that it is last.
+
+    The reason of the end may come with the last part or after it, and the usage grows with each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head: dict[str, Any] = {}
+        self._candidates: dict[int, dict[str, Any]] = {}
+
+    def feed(self, event: Event) -> None:
+        data = event.data
+        if data is None:
+            return
+        for key in ("modelVersion", "responseId", "promptFeedback", "error"):
+            if data.get(key) is not None:
+                self._head[key] = data[key]
+        if isinstance(data.get("usageMetadata"), dict):
+            self.usage = data["usageMetadata"]
+        for candidate in objects(data.get("candidates")):
+            index = _number(candidate.get("index"))
+            if index in self._candidates or len(self._candidates) < _MAX_PARTS:
+                self._add(self._candidates.setdefault(index, {"parts": []}), candidate)
+        self.complete = "error" in self._head
+        self.ending = any(state.get("finishReason") for state in self._candidates.values())
+
+    def _add(self, state: dict[str, Any], candidate: dict[str, Any]) -> None:
+        state["finishReason"] = candidate.get("finishReason") or state.get("finishReason")
+        content = candidate.get("content")
+        for part in objects(content.get("parts") if isinstance(content, dict) else None):
+            parts = state["parts"]
+            last = parts[-1] if parts else {}
+            text = self._take(part.get("text"))
+            if "text" in last and "text" in part and last.get("thought") == part.get("thought"):
+                last.update(part, text=last["text"] + [text])
+            elif len(parts) < _MAX_PARTS:
+                parts.append({**part, "text": [text]} if "text" in part else part)
+
+    def answer(self) -> dict[str, Any]:
+        candidates = [
+            {
+                "index": index,
+                "finishReason": state.get("finishReason"),
+                "content": {"role": "model", "parts": list(map(_joined, state["parts"]))},
+            }
+            for index, state in sorted(self._candidates.items())
+        ]
+        response = {**self._head, "candidates": candidates}
+        return {**response, "usageMetadata": self.usage} if self.usage is not None else response
+
+
+class _Converse(Assembler):
+    """Bedrock's: the usage comes after the end of the message, in an event of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, list[Any]]] = {}
+
+    def feed(self, event: Event) -> None:
+        data = event.data
+        if data is None:
+            return
+        if event.kind == "metadata":
+            self.usage = data["usage"] if isinstance(data.get("usage"), dict) else None
+            self.complete = True
+        elif event.kind == "messageStop":
+            self._head["stopReason"] = data.get("stopReason")
+            self.ending = True
+        elif event.kind.endswith("Exception"):
+            self._head["error"] = data
+            self.complete = True
+        elif event.kind in ("contentBlockStart", "contentBlockDelta"):
+            self._add(data)
+
+    def _add(self, data: Mapping[str, Any]) -> None:
+        index = _number(data.get("contentBlockIndex"))
+        if index not in self._blocks and len(self._blocks) >= _MAX_PARTS:
+            return
+        block = self._blocks.setdefault(index, {"text": [], "call": [], "input": [], "thought": []})
+        start, delta = data.get("start"), data.get("delta")
+        if isinstance(start, dict) and isinstance(start.get("toolUse"), dict):
+            block["call"].append(start["toolUse"])
+        if isinstance(delta, dict):
+            block["text"].append(self._take(delta.get("text")))
+            for key, name, field in (
+                ("input", "toolUse", "input"),
+                ("thought", "reasoningContent", "text"),
+            ):
+                if isinstance(delta.get(name), dict):
+                    block[key].append(self._take(delta[name].get(field)))
+
+    def answer(self) -> dict[str, Any]:
+        content = [self._block(block) for _, block in sorted(self._blocks.items())]
+        message = {"role": "assistant", "content": content}
+        response = {"output": {"message": message}, **self._head}
+        return {**response, "usage": self.usage} if self.usage is not None else response
+
+    def _block(self, block: Mapping[str, list[Any]]) -> dict[str, Any]:
+        if block["call"]:
+            text = "".join(block["input"])
+            try:
+                value = json.loads(text or "{}")
+            except (ValueError, RecursionError):
+                value = {"unreadable": text}
+            return {"toolUse": {**block["call"][0], "input": value}}
+        if any(block["thought"]):
+            return {"reasoningContent": {"reasoningText": {"text": "".join(block["thought"])}}}
+        return {"text": "".join(block["text"])}
+
+
+def _joined(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {**part, "text": "".join(part["text"])} if "text" in part else {**part}
 
 
 def _number(value: Any) -> int:

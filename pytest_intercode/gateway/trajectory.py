@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import objects
+from pytest_intercode.gateway.blocks import as_messages
 from pytest_intercode.gateway.command_status import CommandStatus, read_status
 from pytest_intercode.gateway.exchange import Api, Exchange
 
@@ -89,6 +90,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
     Args:
         exchanges: all of a session's.
     """
+    exchanges = as_messages(exchanges)
     results = [_results(exchange) for exchange in exchanges]
     last = max((n for n, exchange in enumerate(exchanges) if _has_tools(exchange)), default=-1)
     gateway_turns: list[GatewayTurn] = []
@@ -131,7 +133,7 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
     Args:
         exchanges: all of a session's; those without tools count only where none has any.
     """
-    good = [exchange for exchange in exchanges if exchange.status == 200]
+    good = [exchange for exchange in as_messages(exchanges) if exchange.status == 200]
     with_tools = [exchange for exchange in good if _has_tools(exchange)]
     for exchange in reversed(with_tools or good):
         return "" if _calls(exchange) else _text(exchange)
@@ -140,7 +142,7 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
 
 def count_calls(exchange: Exchange) -> int:
     """Return how many calls of tools an answer holds."""
-    return len(_calls(exchange))
+    return sum(len(_calls(translated)) for translated in as_messages([exchange]))
 
 
 # -- answers

@@ -1,7 +1,8 @@
 """The client of the models' real servers: addresses, keys, proxies, and what fails there.
 
 With a recording that is replayed there is no server, and answers come from the recording. Only this
-module connects to anything, and only here a key is put into a request.
+module connects to a model's server, and only here a key is put into a request; ``logins`` asks for
+tokens.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import math
 import re
+import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import (
@@ -25,13 +29,21 @@ from aiohttp import (
 )
 from yarl import URL
 
+from pytest_intercode.gateway.apis import parse_object
 from pytest_intercode.gateway.fields import is_beta
+from pytest_intercode.gateway.google_token import GoogleToken
+from pytest_intercode.gateway.logins import LOGINS, Login, LoginError, login_of
 from pytest_intercode.gateway.recording import RecordedAnswer
-from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings, is_secret
 from pytest_intercode.gateway.shapes import Limits
+from pytest_intercode.gateway.sigv4 import sign
+from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.system.connections import failure
 
-__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Upstream", "UpstreamError", "cause", "replayed"]
+__all__ = [
+    *("KEY_REFUSED", "STREAM", "Answer", "LimitReached", "Upstream", "UpstreamError", "cause"),
+    *("replayed", "seconds_until_reset"),
+]
 
 STREAM = "text/event-stream"
 """The media type of a streamed answer."""
@@ -45,7 +57,28 @@ _FORWARDED = ("accept", "anthropic-version", "user-agent")
 _BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
 _VERSION = "2023-06-01"  # of Anthropic's API
 _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
-_RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
+_RETURNED = (
+    *("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id"),
+    *("x-amzn-requestid", "x-amzn-errortype"),
+    "anthropic-ratelimit-unified-reset",
+)
+_MAX_LIMIT_WAIT = 300.0  # seconds that a request waits until a subscription's limit is reset
+_MAX_RESET = 31 * 86400.0  # seconds that a limit may be said to last
+
+
+class LimitReached(Exception):
+    """The limit of a subscription is used up, and for longer than a request can wait.
+
+    Args:
+        program: whose login it is.
+        delay: seconds until it is reset.
+    """
+
+    def __init__(self, program: str, delay: float) -> None:
+        hours, minutes = divmod(-(-int(delay) // 60), 60)
+        duration = f"{hours} h {minutes} min" if hours else f"{minutes} min"
+        self.message = f"the limit of the login of {program} is used up for another {duration}"
+        super().__init__(self.message)
 
 
 class UpstreamError(Exception):
@@ -81,7 +114,9 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._secrets = tuple(key.encode() for key in settings.secrets)
+        self._keys = settings.secrets  # once, as every event of a stream is masked
+        self._logins: dict[str, Login | GoogleToken] = {"vertex": GoogleToken()}
+        self._logins |= {LOGINS[name].vendor: login_of(name) for name in settings.logins}
         self._client: ClientSession | None = None
 
     def start(self) -> None:
@@ -98,6 +133,13 @@ class Upstream:
         """Close all connections."""
         if self._client is not None:
             await self._client.close()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys, and the tokens that logins were seen to have."""
+        logins = self._logins.values()
+        tokens = (secret for login in logins for secret in login.secrets if is_secret(secret))
+        return (*self._keys, *tokens)
 
     def name(self, vendor: str) -> str:
         """Return the address of a vendor's server, for messages."""
@@ -129,11 +171,9 @@ class Upstream:
         headers["accept-encoding"] = "identity"  # the usage is read from the answer
         if has_body:
             headers["content-type"] = "application/json"
-        key = self._settings.keys.get(vendor)
-        if key and vendor == "anthropic":
-            headers["x-api-key"] = key
-        elif key:
-            headers["authorization"] = f"Bearer {key}"
+        key, header = self._settings.keys.get(vendor), VENDORS[vendor].header
+        if key and vendor not in self._logins:
+            headers[header] = f"Bearer {key}" if header == "authorization" else key
         return headers, omitted
 
     @contextlib.asynccontextmanager
@@ -145,24 +185,78 @@ class Upstream:
         *,
         headers: Mapping[str, str],
         body: bytes | None,
-        beta: bool,
+        query: str = "",
     ) -> AsyncIterator[Answer]:
         """Send a request.
 
         Args:
             method: the HTTP method.
-            path: the route, with ``/v1``.
+            path: below the server's address.
             vendor: whose server is asked.
             headers: see :meth:`headers`.
             body: JSON; None for none.
-            beta: whether the client asked with ``?beta=true``, which Anthropic's does.
+            query: of the address.
 
         Raises:
             UpstreamError: the server cannot be reached, or falls silent.
+            LimitReached: the limit of a login's subscription is used up for longer.
         """
+        login = self._logins.get(vendor)
+        if login is None:
+            async with self._request(method, path, vendor, headers, body, query) as answer:
+                yield answer
+            return
+        refused, limited = "", False
+        while True:
+            own_headers = await self._log_in(login, refused)
+            all_headers = {**headers, **own_headers}
+            betas = (headers.get("anthropic-beta"), own_headers.get("anthropic-beta"))
+            if all(betas):
+                all_headers["anthropic-beta"] = ",".join(filter(None, betas))
+            async with self._request(method, path, vendor, all_headers, body, query) as answer:
+                if answer.status == 401 and not refused:  # it is renewed once before its end
+                    refused = own_headers["authorization"]
+                    continue
+                if answer.status != 429 or not login.program:
+                    yield answer
+                    return
+                data = b"".join([piece async for piece in answer.pieces])
+            delay = seconds_until_reset(answer.headers, data, time.time())
+            if delay is None:
+                yield replace(answer, pieces=_whole(data))
+                return
+            if delay > _MAX_LIMIT_WAIT or limited:
+                raise LimitReached(login.program, delay)
+            limited = True
+            await asyncio.sleep(delay)
+
+    async def _log_in(self, login: Login | GoogleToken, refused: str) -> dict[str, str]:
+        """Return the headers of a login, which may have to be renewed first."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(None, login.headers, refused)
+        except LoginError as error:
+            raise UpstreamError(str(error), unreached=True) from None
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        vendor: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        query: str,
+    ) -> AsyncIterator[Answer]:
+        """Send a request with these headers, see :meth:`open`."""
         assert self._client is not None
-        address = self._settings.address(vendor, path) + ("?beta=true" if beta else "")
+        address = self._settings.address(vendor, path) + (f"?{query}" if query else "")
         server = f"the server {self.name(vendor)}"
+        aws = self._settings.aws
+        if vendor == "bedrock" and aws is not None and not self._settings.keys.get(vendor):
+            signed = {name: v for name, v in headers.items() if name == "content-type"}
+            time_now = datetime.now(timezone.utc)
+            headers = {**headers, **sign(aws, method, address, signed, body or b"", time_now)}
         try:
             async with self._client.request(
                 method,
@@ -201,7 +295,7 @@ class Upstream:
             own_headers = {"anthropic-version": _VERSION, "user-agent": "pytest-intercode"}
             headers, _ = self.headers(own_headers, vendor, has_body=False)
             request = self.open(
-                *("GET", "/v1/models", vendor), headers=headers, body=None, beta=False
+                *("GET", VENDORS[vendor].models_path, vendor), headers=headers, body=None
             )
             try:
                 async with request as answer:
@@ -218,15 +312,42 @@ class Upstream:
 
     def mask(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
-        for secret in self._secrets:
-            if secret in data:
-                data = data.replace(secret, b"***")
+        for secret in self.secrets:
+            data = data.replace(secret.encode(), b"***")
         return data
 
 
 def replayed(recorded: RecordedAnswer) -> Answer:
     """Return an answer of a recording."""
     return Answer(recorded.status, recorded.content_type, {}, _recorded_pieces(recorded))
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def seconds_until_reset(headers: Mapping[str, str], data: bytes, now: float) -> float | None:
+    """Return how long a limit is used up; None where the answer does not say so.
+
+    Args:
+        headers: of the answer; Anthropic has the time of the reset there.
+        data: its body; Codex's server has the time there.
+        now: the time, in seconds since 1970.
+    """
+    error = (parse_object(data) or {}).get("error")
+    error = error if isinstance(error, dict) else {}
+    sources = (
+        (headers.get("retry-after"), 0.0),
+        (error.get("resets_in_seconds"), 0.0),
+        (headers.get("anthropic-ratelimit-unified-reset"), now),
+        (error.get("resets_at"), now),
+    )
+    for value, start in sources:
+        with contextlib.suppress(TypeError, ValueError):
+            seconds = float(value) - start  # type: ignore[arg-type]
+            if math.isfinite(seconds):
+                return min(max(seconds, 0.0), _MAX_RESET)
+    return None
 
 
 async def _recorded_pieces(recorded: RecordedAnswer) -> AsyncIterator[bytes]:

@@ -415,6 +415,12 @@ class Options(_RunOptions):
         "the gateway does not know is refused (docs/gateway.md)",
         str,
     )
+    gateway_logins = listed(
+        "gateway-login=claude|codex",
+        "ask with your own login of Claude Code or of Codex instead of a key: tokens without a "
+        "price; read docs/logins.md on what the vendors allow first",
+        str,
+    )
     gateway_record = optional(
         "gateway-record=DIR", "write what the gateway is asked and what is answered", Path
     )

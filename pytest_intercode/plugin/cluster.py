@@ -50,6 +50,10 @@ def check_cluster(run: Run) -> None:
             f"{source}: each node has a gateway of its own, which neither records nor replays; "
             "leave out --intercode-gateway-record and --intercode-gateway-replay"
         )
+    if settings.gateway.logins:
+        raise ConfigurationError(
+            f"{source}: a login stays on its machine; leave out --intercode-gateway-login"
+        )
     if len(settings.agents) > 1:
         raise ConfigurationError(
             f"{source}: nodes play one agent; name one --intercode-agent for each run, and join "

@@ -115,6 +115,7 @@ class Settings(Options):
             prices=prices,
             hosted_tools=self.gateway_hosted_tools,
             allowed=self.gateway_allowed,
+            logins=self.gateway_logins,
             record=self.gateway_record,
             replay=self.gateway_replay,
             offline=self.record == "none",

@@ -114,6 +114,8 @@ class Startup:
             words.append(
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
+        if settings.gateway.logins:
+            words.append(f"your login of {' and '.join(settings.gateway.logins)}, without a price")
         if SHIPPED in settings.gateway_prices.values():
             words.append(f"list prices of {PRICES_DATE}, shipped")
         if settings.cluster:

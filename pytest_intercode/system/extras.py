@@ -49,6 +49,7 @@ EXTRAS = {
         "tests of a project (intercode_project)",
     ),
     "ray": Extra(("ray",), "Ray", "--intercode-cluster"),
+    "vertex": Extra(("google.auth", "requests"), "google-auth", "models of Vertex AI"),
 }
 """By the name in ``pip install 'pytest-intercode[NAME]'``; ``pyproject.toml`` has others for those
 who change this package."""
@@ -101,7 +102,7 @@ def _command(name: str) -> str:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # something that has no spec was put in its place
+    except (ImportError, ValueError):  # without its parent; or what has no spec is in its place
         return False
 
 

@@ -1,6 +1,7 @@
 """A real HTTP server on loopback that speaks the model APIs by a script.
 
-OpenAI's two and Anthropic's are plain and streamed, Gemini's ``generateContent`` is plain.
+OpenAI's two, also on Azure's paths, Anthropic's, also as Bedrock and Vertex AI have it,
+Gemini's, also on the paths of Vertex AI, and Bedrock's Converse, plain and streamed.
 
 ::
 
@@ -22,13 +23,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -36,11 +40,21 @@ __all__ = ["Command", "ModelServer", "Request", "Spent", "Step", "Tool"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command", re.I)
 _APIS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
+    "chat": re.compile(r"/(?:openai/)?v1/chat/completions"),
+    "responses": re.compile(r"/(?:openai/)?(?:v1/)?responses"),
+    "messages": re.compile(r"/v1/messages"),
+    "gemini": re.compile(
+        r"/v1(?:alpha|beta1?)?(?:/projects/[^/]+/locations/[^/]+/publishers/google)?"
+        r"/models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
+    ),
+    "predict": re.compile(
+        r"/v1/projects/[^/]+/locations/[^/]+/publishers/anthropic"
+        r"/models/(?P<model>[^/:]+):(?:streamR|r)awPredict"
+    ),
+    "converse": re.compile(r"/model/(?P<model>[^/]+)/converse(?P<stream>-stream)?"),
+    "invoke": re.compile(r"/model/(?P<model>[^/]+)/invoke(?P<stream>-with-response-stream)?"),
+    "azure": re.compile(r"/openai/deployments/(?P<model>[^/]+)/chat/completions"),
 }
-_GEMINI = re.compile(r"/v1beta/models/([^/:]+):generateContent")
 
 
 @dataclass(frozen=True)
@@ -119,15 +133,43 @@ class Request:
 
     @property
     def api(self) -> str:
-        """``chat``, ``responses``, ``messages``, ``gemini``; empty for other routes."""
-        path = self.path.partition("?")[0]
-        return "gemini" if _GEMINI.fullmatch(path) else _APIS.get(path, "")
+        """``chat``, ``responses``, ``messages``, ``gemini``, ``converse``; empty for others."""
+        return {"azure": "chat", "invoke": "messages", "predict": "messages"}.get(
+            self.route, self.route
+        )
+
+    @property
+    def route(self) -> str:
+        """The API, ``azure``, ``invoke`` or ``predict``."""
+        return self._match[0]
 
     @property
     def model(self) -> str:
         """The model that is asked."""
-        match = _GEMINI.match(self.path)
-        return match[1] if match else str(self.body.get("model"))
+        return unquote(str(self._match[1].get("model") or self.body.get("model")))
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is to be streamed."""
+        return bool(self.body.get("stream")) or self._match[1].get("stream") not in (None, "g")
+
+    @property
+    def _match(self) -> tuple[str, dict[str, str]]:
+        path = self.path.partition("?")[0]
+        matches = ((name, pattern.fullmatch(path)) for name, pattern in _APIS.items())
+        return next(((name, match.groupdict()) for name, match in matches if match), ("", {}))
+
+    @property
+    def functions(self) -> list[Mapping[str, Any]]:
+        """The tools that the client offers, as each API describes one."""
+        functions: list[Mapping[str, Any]] = []
+        config = self.body.get("toolConfig") or {}
+        for tool in config.get("tools", []) if self.api == "converse" else ():
+            specification = tool["toolSpec"]
+            functions.append({**specification, "parameters": specification["inputSchema"]["json"]})
+        for tool in self.body.get("tools") or []:
+            functions += tool.get("functionDeclarations") or [tool.get("function", tool)]
+        return functions
 
     @property
     def results(self) -> list[str]:
@@ -145,6 +187,11 @@ class Request:
                     for block in message["content"]
                     if block.get("type") == "tool_result"
                 ]
+                outputs += [
+                    _text(block["toolResult"]["content"])
+                    for block in message["content"]
+                    if "toolResult" in block
+                ]
         for content in self.body.get("contents") or []:
             for part in content["parts"]:
                 if "functionResponse" in part:
@@ -154,7 +201,7 @@ class Request:
     @property
     def has_tools(self) -> bool:
         """Whether the client offers any tools."""
-        return bool(self.body.get("tools"))
+        return bool(self.functions)
 
     @property
     def text(self) -> str:
@@ -242,6 +289,8 @@ class ModelServer:
         path = parsed.path.partition("?")[0]
         if parsed.method == "GET" and path == "/v1/models":
             return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
+        if path.endswith(":countTokens"):
+            return web.json_response({"totalTokens": 100})
         if path == "/v1/messages/count_tokens":
             return web.json_response({"input_tokens": 100})
         if not parsed.api or parsed.method != "POST":
@@ -279,10 +328,10 @@ class ModelServer:
             calls.append((number, _tool(call, got)))
         if step.body is not None or step.status != 200:
             body = step.body
-            text = body if isinstance(body, str) else json.dumps(body or _error(step))
+            text = body if isinstance(body, (str, bytes)) else json.dumps(body or _error(step))
             return web.Response(
                 status=step.status,
-                text=text,
+                body=text if isinstance(text, bytes) else text.encode(),
                 content_type=step.content_type,
                 headers=dict(step.headers),
             )
@@ -290,15 +339,17 @@ class ModelServer:
             with self._lock:
                 self.spent += step.spent
         make = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
+        make["converse"] = _converse
         whole = make[got.api](step, calls, step.model or got.model)
-        if not got.body.get("stream"):
+        if not got.streams:
             await asyncio.sleep(step.pause)
             if step.fault:
                 await self._fail(request, step)
             return web.json_response(whole, headers=dict(step.headers))
-        response = web.StreamResponse(
-            headers={"content-type": "text/event-stream; charset=utf-8", **step.headers}
-        )
+        kind = "text/event-stream; charset=utf-8"
+        if got.route in ("converse", "invoke"):
+            kind = "application/vnd.amazon.eventstream"
+        response = web.StreamResponse(headers={"content-type": kind, **step.headers})
         await response.prepare(request)
         events = [event async for event in _events(got, step, whole)]
         for number, event in enumerate(events):
@@ -331,14 +382,14 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
     """Return a call of a tool that the client offers."""
     if isinstance(call, Tool):
         return call
-    for tool in request.body.get("tools") or []:
-        function = tool.get("function", tool)
-        schema = function.get("parameters") or function.get("input_schema") or {}
+    for function in request.functions:
+        keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
+        schema: Mapping[str, Any] = next((function[key] for key in keys if function.get(key)), {})
         properties = schema.get("properties", {})
         key = next((k for k in ("command", "cmd", "script") if k in properties), None)
         if key is None or not _SHELL.search(str(function.get("name"))):
             continue
-        as_list = properties[key].get("type") == "array"
+        as_list = str(properties[key].get("type")).lower() == "array"
         arguments: dict[str, Any] = {
             key: ["bash", "-lc", call.command] if as_list else call.command
         }
@@ -346,14 +397,14 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
             if name not in arguments:
                 arguments[name] = _some(properties.get(name, {}))
         return Tool(str(function["name"]), arguments)
-    names = [str(tool.get("function", tool).get("name")) for tool in request.body.get("tools", [])]
+    names = [str(function.get("name")) for function in request.functions]
     raise LookupError(f"the client offers no shell, only {names}")
 
 
 def _some(schema: Mapping[str, Any]) -> Any:
     """Return some value of a type."""
     kinds: dict[str, Any] = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
-    return kinds.get(str(schema.get("type")), "x")
+    return kinds.get(str(schema.get("type")).lower(), "x")
 
 
 def _error(step: Step) -> dict[str, Any]:
@@ -513,10 +564,22 @@ async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> Asy
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield b"data: [DONE]\n\n"
         return
+    if request.api == "converse":
+        for name, data in _converse_events(whole):
+            yield _frame(name, {**data, "p": "abcdefghij"})
+        return
+    if request.api == "gemini":
+        for chunk in _gemini_events(whole):
+            yield b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
+        return
     make = _responses_events if request.api == "responses" else _messages_events
     for number, event in enumerate(make(whole)):
         if request.api == "responses":
             event = {**event, "sequence_number": number}
+        if request.route == "invoke":
+            inner = base64.b64encode(json.dumps(event).encode()).decode()
+            yield _frame("chunk", {"bytes": inner, "p": "abc"})
+            continue
         yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
@@ -551,6 +614,83 @@ def _chat_events(step: Step, whole: Mapping[str, Any], usage: bool) -> list[dict
     ]
     if usage and "usage" in whole:
         chunks.append({**head, "choices": [], "usage": whole["usage"]})
+    return chunks
+
+
+def _converse(step: Step, calls: Calls, model: str) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"text": step.text}] if step.text else []
+    content += [
+        {"toolUse": {"toolUseId": f"tooluse_{n}", "name": tool.name, "input": tool.arguments}}
+        for n, tool in calls
+    ]
+    answer: dict[str, Any] = {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": "tool_use" if calls else "end_turn",
+        "metrics": {"latencyMs": 1},
+    }
+    if step.spent is not None:
+        spent = step.spent
+        answer["usage"] = {
+            "inputTokens": spent.input - spent.cached - spent.cache_write,
+            "outputTokens": spent.output,
+            "totalTokens": spent.input + spent.output,
+            "cacheReadInputTokens": spent.cached,
+            "cacheWriteInputTokens": spent.cache_write,
+        }
+    return answer
+
+
+def _converse_events(whole: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "messageStart", {"role": "assistant"}
+    for index, block in enumerate(whole["output"]["message"]["content"]):
+        place = {"contentBlockIndex": index}
+        if "toolUse" in block:
+            call = block["toolUse"]
+            start = {key: call[key] for key in ("toolUseId", "name")}
+            yield "contentBlockStart", {"start": {"toolUse": start}, **place}
+            for piece in _pieces(json.dumps(call["input"])):
+                yield "contentBlockDelta", {"delta": {"toolUse": {"input": piece}}, **place}
+        else:
+            for piece in _pieces(block["text"]):
+                yield "contentBlockDelta", {"delta": {"text": piece}, **place}
+        yield "contentBlockStop", place
+    yield "messageStop", {"stopReason": whole["stopReason"]}
+    last = {key: whole[key] for key in ("usage", "metrics") if key in whole}
+    yield "metadata", last
+
+
+def _frame(name: str, data: Mapping[str, Any]) -> bytes:
+    """Return a frame of AWS's binary streams."""
+    head = b""
+    for key, value in (
+        (":event-type", name),
+        (":content-type", "application/json"),
+        (":message-type", "event"),
+    ):
+        head += bytes([len(key)]) + key.encode() + b"\x07" + len(value).to_bytes(2, "big")
+        head += value.encode()
+    payload = json.dumps(data).encode()
+    prelude = (16 + len(head) + len(payload)).to_bytes(4, "big") + len(head).to_bytes(4, "big")
+    frame = prelude + zlib.crc32(prelude).to_bytes(4, "big") + head + payload
+    return frame + zlib.crc32(frame).to_bytes(4, "big")
+
+
+def _gemini_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the chunks of a stream, of which each has the usage so far."""
+    candidate, usage = whole["candidates"][0], whole.get("usageMetadata")
+    parts: list[Any] = []
+    for part in candidate["content"]["parts"]:
+        parts += [{"text": piece} for piece in _pieces(part["text"])] if "text" in part else [part]
+    chunks = []
+    for number, part in enumerate(parts, 1):
+        inner = {"index": 0, "content": {"role": "model", "parts": [part]}}
+        chunk: dict[str, Any] = {"candidates": [inner], "modelVersion": whole["modelVersion"]}
+        if usage is not None:
+            chunk["usageMetadata"] = {**usage, "candidatesTokenCount": number}
+        chunks.append(chunk)
+    chunks[-1]["candidates"][0]["finishReason"] = "STOP"
+    if usage is not None:
+        chunks[-1]["usageMetadata"] = usage
     return chunks
 
 
@@ -647,7 +787,7 @@ def _messages_events(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Serve until the end of the standard input."""
-    parser = argparse.ArgumentParser(description="a scripted server of the three model APIs")
+    parser = argparse.ArgumentParser(description="a scripted server of the model APIs")
     parser.add_argument("command", nargs="*", help="what the model wants run, one by one")
     parser.add_argument("--say", default="done", help="its last answer")
     parser.add_argument("--port", type=int, default=0)

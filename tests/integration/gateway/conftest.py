@@ -22,7 +22,30 @@ ROUTES = {
     "chat": "/v1/chat/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
+    "gemini": "/v1beta/models/m:generateContent",
+    "converse": "/model/m/converse",
+    "azure": "/openai/deployments/m/chat/completions?api-version=2025-04-01-preview",
 }
+
+OTHER_ROUTES = {
+    "azure-responses": "/openai/responses",
+    "invoke": "/model/anthropic.m-v1%3A0/invoke",
+}
+"""Routes of APIs that are among the others already."""
+
+
+def path_of(api: str, stream: bool) -> str:
+    """Return the path of a request, without its query."""
+    path = (ROUTES | OTHER_ROUTES)[api].partition("?")[0]
+    return _streamed(path) if stream else path
+
+
+def _streamed(path: str) -> str:
+    """Return the path of a request whose answer is streamed, where the path says so."""
+    if path.endswith("/invoke"):
+        return f"{path}-with-response-stream"
+    return f"{path}-stream" if path.endswith("/converse") else path.replace(":gen", ":streamGen")
+
 
 Gateways = Callable[..., Gateway]
 
@@ -30,6 +53,10 @@ Gateways = Callable[..., Gateway]
 def body(api: str, **more: Any) -> dict[str, Any]:
     """Return a small request of an API."""
     said = [{"role": "user", "content": "hello"}]
+    if api == "gemini":
+        return {"contents": [{"role": "user", "parts": [{"text": "hello"}]}], **more}
+    if api == "converse":
+        return {"messages": [{"role": "user", "content": [{"text": "hello"}]}], **more}
     return {"model": "m", ("input" if api == "responses" else "messages"): said, **more}
 
 
@@ -44,7 +71,7 @@ class Answered(NamedTuple):
 
     @property
     def message(self) -> str:
-        return str(self.json["error"]["message"])
+        return str((self.json.get("error") or self.json)["message"])
 
 
 def ask(
@@ -56,7 +83,15 @@ def ask(
     headers: dict[str, str] | None = None,
     token: str | None = None,
 ) -> Answered:
-    """Send one request with a session's token, and return the answer."""
+    """Send one request with a session's token, and return the answer.
+
+    Some paths say whether the answer is streamed: here the body does, as for the others.
+    """
+    says_so = ":generateContent" in path or path.endswith(("/converse", "/invoke"))
+    if says_so and isinstance(payload, dict) and "stream" in payload:
+        payload = {**payload}
+        if payload.pop("stream"):
+            path = f"{_streamed(path)}{'?alt=sse' if ':gen' in path else ''}"
     port = int(session.url("anthropic").rpartition(":")[2])
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     data = payload if isinstance(payload, bytes) else json.dumps(payload or {}).encode()
@@ -82,8 +117,11 @@ def gateways() -> Iterator[Gateways]:
         url = server if isinstance(server, str) else server.url
         settings = GatewaySettings(
             **{
-                "upstreams": {"openai": f"{url}/v1", "anthropic": url},
-                "keys": {"openai": KEY, "anthropic": KEY},
+                "upstreams": {
+                    "openai": f"{url}/v1",
+                    **dict.fromkeys(("anthropic", "google", "azure", "bedrock"), url),
+                },
+                "keys": dict.fromkeys(("openai", "anthropic", "google", "azure", "bedrock"), KEY),
                 **more,
             }
         )

@@ -88,10 +88,8 @@ def test_a_server_that_is_not_there(api: str, stream: bool, gateways: Gateways) 
     answer = ask(session, ROUTES[api], body(api, stream=stream))
     assert answer.status == 502
     assert "cannot be used: Connection refused" in answer.message
-    line = (
-        f"the server {url}{'' if api == 'messages' else '/v1'} cannot be used: Connection refused"
-    )
-    assert session.refusals == [line]
+    address = f"{url}/v1" if api in ("chat", "responses") else url
+    assert session.refusals == [f"the server {address} cannot be used: Connection refused"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.apis import find_target
 from pytest_intercode.gateway.trajectory import turns
-from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
+from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened, path_of
 from tests.integration.gateway.test_clients import AGENTS, SCRIPT
 from tests.support.model_server import ModelServer, Step
 
@@ -31,7 +32,10 @@ def test_a_recorded_episode_is_replayed_without_a_server(
         assert KEY not in text
         assert first.token not in text
         row = json.loads(text)
-        assert (row["method"], row["path"], row["model"]) == ("POST", ROUTES[api], "m")
+        model = "anthropic.m-v1:0" if api == "invoke" else "m"
+        target = find_target("POST", path_of(api, stream))
+        assert target is not None
+        assert (row["method"], row["path"], row["model"]) == ("POST", target.route.path, model)
         assert (row["status"], row["complete"]) == (200, True)
     again, after = opened(gateways("http://127.0.0.1:9", replay=tmp_path, keys={}))
     assert AGENTS[api](again, stream) == "It is done."

@@ -13,10 +13,17 @@ import pytest
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.request import MAX_BODY_SIZE
-from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
+from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened, path_of
 from tests.support.model_server import ModelServer
 
-STOPS = {"chat": 401, "responses": 400, "messages": 403}
+STOPS = {
+    "chat": 401,
+    "responses": 400,
+    "messages": 403,
+    "gemini": 403,
+    "azure": 401,
+    "converse": 403,
+}
 
 
 @pytest.fixture
@@ -46,13 +53,18 @@ def test_the_answer_that_uses_a_budget_up_is_whole_and_the_next_is_refused(
     if api == "messages":
         assert refused.json["type"] == "error"
         assert refused.json["error"]["type"] == "permission_error"
+    elif api == "converse":
+        assert refused.headers["x-amzn-errortype"] == "AccessDeniedException"
+    elif api == "gemini":
+        assert refused.json["error"]["status"] == "PERMISSION_DENIED"
     else:
         assert set(refused.json["error"]) == {"message", "type", "param", "code"}
     assert ledger.exhausted == "214 of 150 tokens used"
     assert session.exhausted
     assert len(server.requests) == 2
     [line] = session.refusals
-    assert line.startswith(f"POST {ROUTES[api]}: the episode is over: 214 of 150")
+    assert line.startswith(f"POST {path_of(api, stream)}")
+    assert ": the episode is over: 214 of 150" in line
 
 
 def test_money_is_limited_with_prices_and_cannot_be_without(
@@ -118,6 +130,27 @@ ELSEWHERE = [
     ("TRACE", "/v1/messages", {}),
     ("GET", "file:///etc/passwd", {}),
     ("GET", "/latest/meta-data", {"host": "169.254.169.254"}),
+    ("POST", "/v1beta/models/{model}:generateContent", {}),
+    ("POST", "/v1beta/models/m%2F..%2F..%2Ffiles:generateContent", {}),
+    ("POST", "/v1beta/models/m%3Fkey=x:generateContent", {}),
+    ("POST", "/v1beta/models/m:batchGenerateContent", {}),
+    ("POST", "/v1beta/tunedModels/m:generateContent", {}),
+    ("POST", "/v1beta/cachedContents", {}),
+    ("POST", "/upload/v1beta/files", {}),
+    ("POST", "/openai/deployments/m/images/generations", {}),
+    ("POST", "/openai/deployments/../files/chat/completions", {}),
+    ("POST", "/openai/deployments/m/extensions/chat/completions", {}),
+    ("GET", "/openai/deployments", {}),
+    ("POST", "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aprompt%2Fx/converse", {}),
+    ("POST", "/model/../model-invocation-job", {}),
+    ("POST", "/model/m%2F..%2F..%2Fguardrail/converse", {}),
+    ("POST", "/model/m/async-invoke", {}),
+    ("POST", "/guardrail/g/version/1/apply", {}),
+    ("POST", "/v1/projects/p/locations/l/publishers/meta/models/m:rawPredict", {}),
+    ("POST", "/v1/projects/p/locations/l/endpoints/m:predict", {}),
+    ("POST", "/v1/projects/p/locations/l/publishers/google/models/m:predict", {}),
+    ("POST", "/v1/projects/p/../q/locations/l/publishers/google/models/m:generateContent", {}),
+    ("GET", "/async-invoke", {}),
 ]
 
 

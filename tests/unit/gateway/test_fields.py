@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.apis import ROUTES
+from pytest_intercode.gateway.apis import ROUTES, Fields
 from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.fields import FIELDS, check_fields, is_beta
+from pytest_intercode.gateway.gemini_fields import _CONTENT, GEMINI
 from pytest_intercode.gateway.shapes import (
     ADDRESS,
     STORED_STATE,
@@ -39,7 +41,7 @@ _CLIENTS = [
 """Requests of the presets' programs as they were sent, with their texts taken out."""
 
 
-def _refusal(api: Api, body: dict[str, Any], **more: Any) -> str:
+def _refusal(api: Fields, body: dict[str, Any], **more: Any) -> str:
     """Return by which name a request is refused; nothing if it is not, ``?`` without a name."""
     try:
         check_fields(api, body, Limits(**more))
@@ -54,6 +56,14 @@ def _refusal(api: Api, body: dict[str, Any], **more: Any) -> str:
 
 def _said(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [*parts]}]}
+
+
+def _gemini(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [*parts]}], **more}
+
+
+def _block(**block: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [block]}]}
 
 
 def _item(**item: Any) -> dict[str, Any]:
@@ -93,6 +103,27 @@ def test_every_field_of_the_sdks_is_declared() -> None:
     ]
     for api, parameters in known:
         assert set(parameters.__annotations__) <= set(FIELDS[api])
+
+
+def test_every_field_of_googles_sdk_is_declared() -> None:
+    """Of parts, those that come with audio, video and documents alone are not known."""
+    from google.genai import types
+
+    generation = GEMINI["generationConfig"]
+    [part, tool] = [
+        shape.element
+        for shape in (_CONTENT.fields["parts"].nested, GEMINI["tools"])  # type: ignore[union-attr]
+        if isinstance(shape, ListOf)
+    ]
+    assert isinstance(generation, Object)
+    assert isinstance(part, Object)
+    assert isinstance(tool, Object)
+    assert set(types.GenerationConfig.model_fields) <= set(generation.fields)
+    assert set(types.Tool.model_fields) <= set(tool.fields)
+    unknown = set(types.Part.model_fields) - set(part.fields)
+    assert {name for name in unknown if not name.endswith("_metadata")} == {
+        *("audio_transcription", "media_processing", "tool_call", "tool_response")
+    }
 
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
@@ -224,6 +255,46 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
         ("chat", {" model": "dear"}, " model"),
         ("chat", {"messages.model": "dear"}, "messages.model"),
         ("chat", {"": 1}, "?"),
+        # Gemini's, in both ways of writing
+        ("gemini", {"tools": [{"googleSearch": {}}]}, "googleSearch"),
+        ("gemini", {"tools": [{"google_search": {}}]}, "google_search"),
+        ("gemini", {"tools": [{"urlContext": {}, "functionDeclarations": []}]}, "urlContext"),
+        ("gemini", {"tools": [{"codeExecution": {}}]}, "codeExecution"),
+        ("gemini", {"tools": [{"mcp_servers": [{"url": "http://x"}]}]}, "mcp_servers"),
+        ("gemini", {"tools": [{"newTool": {}}]}, "newTool"),
+        ("gemini", {"cachedContent": "cachedContents/x"}, "cachedContent"),
+        ("gemini", {"cached_content": "cachedContents/x"}, "cached_content"),
+        ("gemini", _gemini({"fileData": {"fileUri": "https://evil/"}}), "fileData"),
+        ("gemini", _gemini({"file_data": {"file_uri": "gs://evil/x"}}), "file_data"),
+        (
+            "gemini",
+            _gemini({"functionResponse": {"parts": [{"fileData": {"fileUri": "http://x"}}]}}),
+            "fileData",
+        ),
+        ("gemini", {"systemInstruction": {"parts": [{"fileData": {}}]}}, "fileData"),
+        ("gemini", {"generationConfig": {"candidateCount": 8}}, "candidateCount"),
+        ("gemini", {"generation_config": {"candidate_count": 8}}, "candidate_count"),
+        ("gemini", {"generationConfig": {"responseModalities": ["AUDIO"]}}, "responseModalities"),
+        ("gemini", {"generationConfig": {"routingConfig": {"autoMode": {}}}}, "routingConfig"),
+        ("gemini", {"generationConfig": {"speechConfig": {}}}, "speechConfig"),
+        ("gemini", {"serviceTier": "priority"}, "serviceTier"),
+        ("gemini", {"store": True}, "store"),
+        ("gemini", {"modelArmorConfig": {"promptTemplateName": "x"}}, "modelArmorConfig"),
+        ("gemini", {"Contents": []}, "Contents"),
+        ("chat", {"data_sources": [{"type": "azure_search"}]}, "data_sources"),
+        # Bedrock's
+        ("converse", _block(image={"source": {"s3Location": {"uri": "s3://x"}}}), "s3Location"),
+        ("converse", _block(toolResult={"content": [{"video": {"source": {"x": 1}}}]}), "x"),
+        ("converse", {"toolConfig": {"tools": [{"systemTool": {"name": "x"}}]}}, "systemTool"),
+        ("converse", {"guardrailConfig": {"guardrailIdentifier": "x"}}, "guardrailConfig"),
+        ("converse", {"additionalModelRequestFields": {"mcp_servers": []}}, "mcp_servers"),
+        ("converse", {"additionalModelRequestFields": {"tools": []}}, "tools"),
+        ("converse", {"promptVariables": {}}, "promptVariables"),
+        ("converse", {"performanceConfig": {"latency": "optimized"}}, "latency"),
+        ("converse", {"serviceTier": {"type": "priority"}}, "type"),
+        ("converse", {"system": [{"cachePoint": {"type": "default", "ttl": "1h"}}]}, "ttl"),
+        ("invoke", {"mcp_servers": []}, "mcp_servers"),
+        ("invoke", {"anthropic_beta": ["mcp-client-2025-11-20"]}, "mcp-client-2025-11-20"),
         # models that search
         ("chat", {"model": "m:online"}, "?"),
         ("chat", {"model": "gpt-4o-search-preview"}, "?"),
@@ -233,7 +304,7 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
     ],
 )
 def test_what_may_cost_or_leave_is_refused_by_name(
-    api: Api, body: dict[str, Any], name: str
+    api: Fields, body: dict[str, Any], name: str
 ) -> None:
     assert _refusal(api, body) == name
     if name != "?":
@@ -266,9 +337,41 @@ def test_what_may_cost_or_leave_is_refused_by_name(
             ),
         ),
         ("chat", {"service_tier": "auto", "n": 1, "store": False, "modalities": ["text"]}),
+        (
+            "gemini",
+            _gemini(
+                {"text": "hi"},
+                {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}},
+                {"functionCall": {"name": "x", "args": {"fileData": {"fileUri": "http://x"}}}},
+                {"functionResponse": {"name": "x", "response": {"url": "http://x"}}},
+                {"thought": True, "text": "hm", "thoughtSignature": "c2ln"},
+                system_instruction={"parts": [{"text": "be brief"}]},
+                tools=[{"function_declarations": [{"name": "x", "parameters": {"type": "url"}}]}],
+                toolConfig={"functionCallingConfig": {"mode": "AUTO"}},
+                generationConfig={"thinkingConfig": {"thinkingBudget": 8192}, "topK": 64},
+                safetySettings=[{"category": "x", "threshold": "OFF"}],
+            ),
+        ),
+        (
+            "invoke",
+            {"anthropic_version": "bedrock-2023-05-31", "anthropic_beta": ["effort-2025-11-24"]},
+        ),
+        (
+            "converse",
+            {
+                **_block(toolUse={"toolUseId": "x", "name": "y", "input": {"s3Location": "z"}}),
+                "system": [{"text": "x"}, {"cachePoint": {"type": "default"}}],
+                "toolConfig": {
+                    "tools": [{"toolSpec": {"name": "x", "inputSchema": {"json": {"a": 1}}}}],
+                    "toolChoice": {"auto": {}},
+                },
+                "inferenceConfig": {"maxTokens": 9, "stopSequences": ["x"]},
+                "additionalModelRequestFields": {"thinking": {"type": "enabled"}},
+            },
+        ),
     ],
 )
-def test_these_are_passed_on(api: Api, body: dict[str, Any]) -> None:
+def test_these_are_passed_on(api: Fields, body: dict[str, Any]) -> None:
     assert _refusal(api, body, answers=("resp_1", "msg_1")) == ""
 
 
@@ -331,10 +434,17 @@ def test_the_page_has_the_table() -> None:
 
 
 def _table() -> str:
-    names: dict[Api, list[str]] = {
-        api: sorted(name for name, shape in fields.items() if not isinstance(shape, Refusal))
+    names: dict[Fields, list[str]] = {
+        api: sorted(
+            name
+            for name, shape in fields.items()
+            if not (isinstance(shape, Refusal) or _is_alias(name, fields))
+        )
         for api, fields in FIELDS.items()
     }
+    paths: tuple[Fields, ...] = ("gemini", "converse", "invoke")
+    for in_path in paths:  # which model, and whether it is streamed
+        names[in_path] = [name for name in names[in_path] if name not in ("model", "stream")]
     rows = ["| API | fields that are passed on |", "| --- | --- |"]
     rows += [f"| {api} | {', '.join(f'`{name}`' for name in names[api])} |" for api in names]
     reasons: dict[str, set[str]] = {}
@@ -346,6 +456,11 @@ def _table() -> str:
     rows.append(f"| any other field | {UNKNOWN_FIELD.reason} |")
     rows.append(f"| any other type of tools and of contents | {UNKNOWN_KIND.reason} |")
     return "\n".join(rows)
+
+
+def _is_alias(name: str, fields: Mapping[str, Shape]) -> bool:
+    """Whether a name is Google's other way of writing one."""
+    return "_" in name and re.sub("_(.)", lambda match: match[1].upper(), name) in fields
 
 
 def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str, str]]:
@@ -371,7 +486,8 @@ def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str,
             yield from _refusals(inner, name, visited)
     elif isinstance(shape, Object):
         for key, inner in shape.fields.items():
-            yield from _refusals(inner, key, visited)
+            if not _is_alias(key, shape.fields):
+                yield from _refusals(inner, key, visited)
     elif isinstance(shape, Kinds):
         for key, inner in (
             *shape.kinds.items(),

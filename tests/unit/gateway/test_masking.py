@@ -44,6 +44,7 @@ def test_a_known_key_is_masked_however_it_is_written(written: str) -> None:
         "xoxb-1234567890-abc",
         "AKIAIOSFODNN7EXAMPLE",
         f"AIza{'b2' * 17}c",
+        f"ya29.{'c4' * 20}",
         f"hf_{'a1' * 17}",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\\nIBAAKC\n-----END RSA PRIVATE KEY",

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.apis import ROUTES, error_body, stop_status
+from pytest_intercode.gateway.apis import ROUTES, error_body, find_target, stop_status
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference, mask_text
 from pytest_intercode.gateway.exchange import Price, parse_price, price_of
 from pytest_intercode.gateway.gateway import Gateway
@@ -131,10 +131,23 @@ def test_a_key_is_a_secret(key: str) -> None:
 # -- the APIs
 
 
+GOOGLES = ("generateContent", "streamGenerateContent", "countTokens")
+STREAMED = ("streamRawPredict",)
+
+
 def test_routes_and_their_refusals() -> None:
+    vertex = "/{version}/projects/{project}/locations/{location}/publishers"
     assert {route.path for route in ROUTES.values()} == {
         *("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
         "/v1/models",
+        *("/{version}/models/{model}:generateContent", "/{version}/models/{model}:countTokens"),
+        *("/{version}/models/{model}:streamGenerateContent", "/v1beta/models"),
+        *("/openai/deployments/{model}/chat/completions", "/openai/v1/chat/completions"),
+        *("/openai/responses", "/openai/v1/responses", "/openai/v1/models"),
+        *("/model/{model}/converse", "/model/{model}/converse-stream", "/model/{model}/invoke"),
+        "/model/{model}/invoke-with-response-stream",
+        *(f"{vertex}/google/models/{{model}}:{verb}" for verb in GOOGLES),
+        *(f"{vertex}/anthropic/models/{{model}}:{verb}" for verb in ("rawPredict", *STREAMED)),
     }
     assert [stop_status(api) for api in ("chat", "responses", "messages")] == [401, 400, 403]
     assert error_body("anthropic", 403, "no", "x") == {
@@ -142,6 +155,57 @@ def test_routes_and_their_refusals() -> None:
         "error": {"type": "permission_error", "message": "no"},
     }
     assert error_body("openai", 502, "no", "x")["error"]["type"] == "server_error"
+    assert error_body("bedrock", 429, "no", "x") == {"message": "no"}
+    assert error_body("google", 429, "no", "x") == {
+        "error": {"code": 429, "message": "no", "status": "RESOURCE_EXHAUSTED"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "upstream", "framing"),
+    [
+        ("/v1/chat/completions", "x=1", "/v1/chat/completions", "events"),
+        ("/v1/v1/messages", "beta=true", "/v1/messages?beta=true", "events"),
+        ("/v1/models/g-1.5:generateContent", "key=x", "/v1/models/g-1.5:generateContent", "events"),
+        (
+            "/v1beta/models/g:streamGenerateContent",
+            "alt=json&key=x",
+            "/v1beta/models/g:streamGenerateContent?alt=sse",
+            "array",
+        ),
+        (
+            "/openai/deployments/a%20b/chat/completions",
+            "api-version=2024-10-21",
+            "",
+            "",
+        ),
+        (
+            "/openai/deployments/d/chat/completions",
+            "api-version=2024-10-21&api-version=x",
+            "/openai/deployments/d/chat/completions?api-version=2024-10-21",
+            "events",
+        ),
+        ("/openai/v1/responses", "api-version=../x", "/openai/v1/responses", "events"),
+    ],
+)
+def test_what_a_path_and_a_query_lead_to(
+    path: str, query: str, upstream: str, framing: str
+) -> None:
+    target = find_target("POST", path, query)
+    if not upstream:
+        assert target is None
+        return
+    assert target is not None
+    assert target.path({}) + (f"?{target.query}" if target.query else "") == upstream
+    assert target.framing == framing
+
+
+def test_a_model_of_the_path_is_that_of_the_body() -> None:
+    target = find_target("POST", "/v1beta/models/g:streamGenerateContent", "alt=sse")
+    assert target is not None
+    body = target.body({"contents": [], "model": "dear", "stream": False})
+    assert body == {"contents": [], "model": "g", "stream": True}
+    assert target.upstream_body(body) == {"contents": []}
 
 
 # -- the same request in two runs
@@ -165,6 +229,8 @@ def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
             {"input": [{"id": "msg_1", "call_id": "a"}]},
             {"input": [{"id": "msg_2", "call_id": "b"}]},
         ),
+        ({"contents": [{"parts": [{"thoughtSignature": "x"}]}]}, {"contents": [{"parts": [{}]}]}),
+        ({"labels": {"run": "1"}}, {}),
         ({"m": "Today's date: 2026-11-22"}, {"m": "Today's date: 2027-01-01"}),
         ({"m": "Sun Nov 22 10:00:01 UTC 2026"}, {"m": "Mon Jan  4 23:01:11 UTC 2027"}),
         ({"m": "Wall time: 0.0345 seconds"}, {"m": "Wall time: 1.2 seconds"}),
@@ -232,6 +298,11 @@ def test_a_random_id_is_the_same_whatever_chance_has_picked(form: str) -> None:
             {"content": [{"type": "tool_use", "input": {"id": "1"}}]},
             {"content": [{"type": "tool_use", "input": {"id": "2"}}]},
             "content[0].input.id: recorded '1', now '2'",
+        ),
+        (
+            {"parts": [{"functionCall": {"name": "f", "args": {"id": "1"}}}]},
+            {"parts": [{"functionCall": {"name": "f", "args": {"id": "2"}}}]},
+            "parts[0].functionCall.args.id: recorded '1', now '2'",
         ),
     ],
 )
