@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_intercode.agents.agent_environment import AgentEnvironment
 
 __all__ = [
+    "ANSWER_FILE",
     "ANSWER_FOLDER",
     "describe_answer",
     "describe_code",

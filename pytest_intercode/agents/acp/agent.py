@@ -115,11 +115,12 @@ class _Episode(ProgramEpisode):
         with self.playing(task, env) as variables:
             env.log(f"[the agent runs {_PROMISE}]\n")
             working_folder = self.private.make() if self.workspace is None else None
+            own_folder: dict[str, str | None] = {"PWD": str(working_folder)}
             program = self.program = Program(
                 self.words,
                 folder=self.folder,
                 cwd=working_folder or (self.workspace and self.workspace.folder),
-                variables={"PWD": str(working_folder), **variables},
+                variables=variables if working_folder is None else own_folder | variables,
             )
             if self._aborted:
                 return

@@ -1,8 +1,8 @@
 """JSON-RPC 2.0 over lines, with an agent that is not trusted.
 
-Everything happens on the agent's thread: while we wait for an answer, what the agent asks is carried
-out, one request at a time, and is answered before the next line is read. So an agent that floods us
-waits, and no more than one of its messages is held here.
+Everything happens on the agent's thread: while we wait for an answer, what the agent asks is
+carried out, one request at a time, and is answered before the next line is read. So an agent that
+floods us waits, and no more than one of its messages is held here.
 """
 
 from __future__ import annotations

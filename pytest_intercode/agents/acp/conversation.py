@@ -27,6 +27,10 @@ _KINDS = {  # of the options that a request offers, the best first
 }
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class SessionSettings:
     """How a session is begun, as arguments and recipes say it.
@@ -116,8 +120,12 @@ class Conversation:
             mode = {"sessionId": self._session, "modeId": self._settings.mode}
             self._connection.request("session/set_mode", mode)
 
-    def converse(self, prompt: str) -> None:
+    def converse(self, prompt: str, before_asking: Callable[[], None] = _nothing) -> None:
         """Give the agent a prompt, and the replies of the user where there is one.
+
+        Args:
+            prompt: the prompt.
+            before_asking: called before each message to the user.
 
         Raises:
             AgentError: it fails, or does not keep to the protocol.
@@ -130,6 +138,7 @@ class Conversation:
             message = self._updates.message
             if not (message and self._env.has_user):
                 return
+            before_asking()
             reply = self._env.ask(replace_surrogates(message))
 
     def cancel(self) -> None:

@@ -1,7 +1,7 @@
 """The files and terminals that an agent on this machine is served: those of the task's sandbox.
 
-A path is one of the sandbox, and is opened there with the rights of the task's user: no ``..`` and no
-link leads out of it. A command of a terminal is a turn, and runs like any other action: one at a
+A path is one of the sandbox, and is opened there with the rights of the task's user: no ``..`` and
+no link leads out of it. A command of a terminal is a turn, and runs like any other action: one at a
 time, to its end or to the end of its time.
 """
 
