@@ -127,6 +127,9 @@ class _Episode(ProgramEpisode):
             updates = Updates(env, take_turns=True)
             try:
                 self._converse(program, task, env, updates)
+            except AgentError:
+                program.kill()  # it has broken the rules, and need not be waited for
+                raise
             finally:
                 self._end(program, env)
             if not self._aborted:

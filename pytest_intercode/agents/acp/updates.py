@@ -15,6 +15,7 @@ __all__ = ["Updates"]
 
 _MAX_OPEN_CALLS = 1000
 _MAX_CHARACTERS = 64 * 1024  # of what it said, that are kept
+_MAX_ARGUMENTS = 20_000  # characters of what a tool was called with
 _MAX_PLAN_ENTRIES = 50
 _ENDS = ("completed", "failed")
 _KINDS = (
@@ -190,8 +191,9 @@ def _as_text(value: object) -> str:
 def _clipped(arguments: object) -> object:
     """Return the arguments of a tool call, without what is too long for the trajectory."""
     if isinstance(arguments, dict):
-        return {
-            clip_text(str(key)): clip_text(value) if isinstance(value, str) else value
+        arguments = {
+            key: clip_text(value) if isinstance(value, str) else value
             for key, value in arguments.items()
         }
-    return clip_text(_as_text(arguments))
+    text = _as_text(arguments)
+    return arguments if len(text) <= _MAX_ARGUMENTS else clip_text(text)
