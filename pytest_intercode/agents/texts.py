@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.registry import kind_of
 
-if TYPE_CHECKING:
-    from pytest_intercode.agents.agent_environment import AgentEnvironment
-
 __all__ = [
-    "ANSWER_FILE",
-    "ANSWER_FOLDER",
     "describe_answer",
     "describe_code",
     "describe_end",
     "describe_execute",
     "describe_graded",
-    "describe_program_task",
     "describe_submit",
     "describe_task",
-    "read_answer",
 ]
-
-ANSWER_FOLDER = "/opt/intercode/home"
-"""A folder in memory, which is not graded, of sandboxes whose agent may write down its answer."""
-
-ANSWER_FILE = f"{ANSWER_FOLDER}/answer"
-"""Where it writes it."""
 
 
 def describe_code(task: TaskView) -> str:
@@ -80,34 +65,6 @@ def describe_task(task: TaskView, introduction: str) -> str:
         "Nobody answers questions. Call submit as soon as the task is done.\n\n"
         f"The task:\n{task.query}"
     )
-
-
-def describe_program_task(task: TaskView, has_user: bool) -> str:
-    """Return a first message for a program with tools of its own, which ends by itself.
-
-    Args:
-        task: the task.
-        has_user: somebody may answer its questions.
-    """
-    kind = kind_of(task.env)
-    if kind.prompts_alone:
-        return task.query
-    instructions = kind.answer_file_instruction.replace("{answer}", ANSWER_FILE) or kind.graded
-    words = [] if has_user else ["Nobody answers questions."]
-    words += [f"You have {task.max_turns} calls of tools."]
-    return f"{task.query}\n\n{' '.join([instructions, *words])}"
-
-
-def read_answer(env: AgentEnvironment) -> str | None:
-    """Return the answer that a program has written down; None where there is none.
-
-    Raises:
-        BudgetExhausted: the episode is over.
-    """
-    if not kind_of(env.task.env).reads_answer:
-        return None
-    status, output = env.exec(f"command -p cat {ANSWER_FILE} 2>/dev/null")  # not a shim
-    return output if status == 0 else None
 
 
 def describe_end(observation: Observation, *, over: bool = False) -> str:

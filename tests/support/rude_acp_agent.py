@@ -44,6 +44,8 @@ def misbehave(number: int) -> None:
     elif WAY == "terminals":
         for count in itertools.count():
             send(id=count, method="terminal/create", params={"command": "true"})
+            release = {"terminalId": f"terminal-{count + 1}"}
+            send(id=f"release {count}", method="terminal/release", params=release)
     elif WAY == "spends":
         tokens = {"totalTokens": 120, "inputTokens": 100, "outputTokens": 20}
         send(id=number, result={"stopReason": "end_turn", "usage": tokens})

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_intercode.agents.acp.connection import ConnectionLost
+from pytest_intercode.agents.acp.connection import AgentRefused, ConnectionLost
 from pytest_intercode.agents.acp.conversation import PERMISSIONS, Conversation, SessionSettings
 from pytest_intercode.agents.acp.sandbox_services import CAPABILITIES, SandboxServices
 from pytest_intercode.agents.acp.updates import Updates
@@ -21,8 +21,8 @@ from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
 from pytest_intercode.agents.program.messages import JsonLines
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
+from pytest_intercode.agents.program_task import ANSWER_FOLDER, describe_program_task, read_answer
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
-from pytest_intercode.agents.texts import ANSWER_FOLDER, describe_program_task, read_answer
 from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import choice, text
@@ -45,6 +45,11 @@ _PROMISE = "on this machine, with files and terminals of the sandbox for what it
 _WORKSPACE_ADVICE = (
     "The present folder is a copy of {workdir}: files that you edit here are changed there before "
     "each command of a terminal, and the other way round."
+)
+
+_WORKSPACE_HINT = (
+    "the folder of a session is one of the sandbox; an agent that needs it on this machine gets a "
+    "copy by --intercode-agent-arg workspace=yes"
 )
 
 
@@ -114,13 +119,13 @@ class _Episode(ProgramEpisode):
         """Start the program, let it work at the task, and hand in its answer."""
         with self.playing(task, env) as variables:
             env.log(f"[the agent runs {_PROMISE}]\n")
-            working_folder = self.private.make() if self.workspace is None else None
-            own_folder: dict[str, str | None] = {"PWD": str(working_folder)}
+            workspace = self.workspace
+            working_folder = self.private.make() if workspace is None else workspace.folder
             program = self.program = Program(
                 self.words,
                 folder=self.folder,
-                cwd=working_folder or (self.workspace and self.workspace.folder),
-                variables=variables if working_folder is None else own_folder | variables,
+                cwd=working_folder,
+                variables={"PWD": str(working_folder), **variables},
             )
             if self._aborted:
                 return
@@ -165,7 +170,11 @@ class _Episode(ProgramEpisode):
         try:
             folder = task.workdir if workspace is None else str(workspace.folder)
             conversation.open(folder, {})
-            conversation.converse(prompt)
+            conversation.converse(prompt, env.ask)
+        except AgentRefused as refusal:
+            if refusal.method == "session/new" and workspace is None:
+                raise AgentError(f"{refusal}; {_WORKSPACE_HINT}") from None
+            raise
         except ConnectionLost as lost:
             self._explain(program, env, lost, greeted=conversation.greeted)
         except BudgetExhausted:

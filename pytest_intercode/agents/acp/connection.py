@@ -43,10 +43,12 @@ class AgentRefused(AgentError):
         error: what it answers.
 
     Attributes:
+        method: of the request.
         code: the error's number; None where it has none.
     """
 
     def __init__(self, method: str, error: object) -> None:
+        self.method = method
         fields = error if isinstance(error, dict) else {"message": error}
         self.code = fields.get("code")
         details = f": {fields['data']}" if fields.get("data") else ""

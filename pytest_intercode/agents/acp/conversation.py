@@ -27,10 +27,6 @@ _KINDS = {  # of the options that a request offers, the best first
 }
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class SessionSettings:
     """How a session is begun, as arguments and recipes say it.
@@ -120,12 +116,12 @@ class Conversation:
             mode = {"sessionId": self._session, "modeId": self._settings.mode}
             self._connection.request("session/set_mode", mode)
 
-    def converse(self, prompt: str, before_asking: Callable[[], None] = _nothing) -> None:
-        """Give the agent a prompt, and the replies of the user where there is one.
+    def converse(self, prompt: str, ask: Callable[[str], str | None]) -> None:
+        """Give the agent a prompt, and then the replies of the user.
 
         Args:
             prompt: the prompt.
-            before_asking: called before each message to the user.
+            ask: gives the user the agent's message; returns the reply, or None at the end.
 
         Raises:
             AgentError: it fails, or does not keep to the protocol.
@@ -135,11 +131,8 @@ class Conversation:
         while reply is not None:
             self._updates.begin()
             self._prompt(reply)
-            message = self._updates.message
-            if not (message and self._env.has_user):
-                return
-            before_asking()
-            reply = self._env.ask(replace_surrogates(message))
+            message = replace_surrogates(self._updates.message)
+            reply = ask(message) if message and self._env.has_user else None
 
     def cancel(self) -> None:
         """Let the agent know that nothing more of its work counts."""
@@ -214,11 +207,11 @@ def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
         value = usage.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
-    cached, written = count("cachedReadTokens"), count("cachedWriteTokens")
+    read_tokens, write_tokens = count("cachedReadTokens"), count("cachedWriteTokens")
     return {
-        "input_tokens": max(count("inputTokens"), cached + written),
+        "input_tokens": max(count("inputTokens"), read_tokens + write_tokens),
         "output_tokens": max(count("outputTokens"), count("thoughtTokens")),
-        "cached_tokens": cached,
-        "cache_write_tokens": written,
+        "cached_tokens": read_tokens,
+        "cache_write_tokens": write_tokens,
         "reasoning_tokens": count("thoughtTokens"),
     }

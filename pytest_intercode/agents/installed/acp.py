@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
@@ -24,6 +25,7 @@ from pytest_intercode.errors import AgentError, BudgetExhausted
 __all__ = ["AcpStreams"]
 
 _CONNECT_TIMEOUT = 5.0  # seconds for a connection that the sandbox says is there
+_REFUSAL_TIMEOUT = 1.0  # seconds to end by itself, once the gateway refuses what it asks
 _END_TIMEOUT = 30.0  # seconds for the command that ends the program
 
 
@@ -49,8 +51,7 @@ class AcpStreams:
         folder: str,
         servers: Mapping[str, str],
         prompt: str,
-        *,
-        before_asking: Callable[[], None],
+        ask: Callable[[str], str | None],
     ) -> tuple[int | None, str]:
         """Start the program by its script, which is in place, and let it work to its end.
 
@@ -60,7 +61,7 @@ class AcpStreams:
             folder: the task's directory.
             servers: the command lines of the task's MCP servers, by name.
             prompt: the first prompt.
-            before_asking: called before each message to the user.
+            ask: gives the user a message; returns the reply, or None at the end.
 
         Returns:
             Its exit status, 0 where it answered to the end, and the end of its output.
@@ -74,17 +75,23 @@ class AcpStreams:
         if status != 0 or streams is None:
             return self._end(env, lost=True) if status == 0 else (status, output)
 
+        deadline: float | None = None
+
         def check() -> None:
+            nonlocal deadline
             if env.over:
-                raise BudgetExhausted("the episode is over")
+                deadline = deadline or time.monotonic() + _REFUSAL_TIMEOUT
+                if time.monotonic() >= deadline:
+                    raise BudgetExhausted("the episode is over")
 
         lines = JsonLines(streams, check)
         conversation = Conversation(env, lines, Updates(env, take_turns=False), settings)
         try:
             conversation.open(folder, servers)
-            conversation.converse(prompt, before_asking)
+            conversation.converse(prompt, ask)
         except ConnectionLost:
-            check()
+            if env.over:
+                raise BudgetExhausted("the episode is over") from None
             return self._end(env, lost=True)
         except BudgetExhausted:
             lines.release()
@@ -136,7 +143,7 @@ class _Streams:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self.stdin: IO[bytes] = connection.makefile("wb", buffering=0)
+        self.stdin: IO[bytes] = os.fdopen(os.dup(connection.fileno()), "wb", buffering=0)
         self.stdout: IO[bytes] = os.fdopen(os.dup(connection.fileno()), "rb", buffering=0)
 
     def wait(self, timeout: float | None) -> int | None:

@@ -12,16 +12,13 @@ import posixpath
 import secrets
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
-    exhaust,
     forward_port,
-    recording_of,
 )
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.acp import AcpStreams
@@ -34,15 +31,16 @@ from pytest_intercode.agents.installed.script import (
     START,
     Script,
 )
+from pytest_intercode.agents.installed.services import InstalledServices
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.agents.program.process import check_value
-from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.agents.texts import (
+from pytest_intercode.agents.program_task import (
     ANSWER_FILE,
     ANSWER_FOLDER,
     describe_program_task,
     read_answer,
 )
+from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import text
@@ -51,21 +49,17 @@ from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
     BudgetExhausted,
-    ConfigurationError,
     InfrastructureError,
 )
 from pytest_intercode.gateway.exchange import Exchange
-from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.digest import file_digest
-from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory", "read_recipe"]
 
-_FORWARDER = Path(__file__).with_name("forward.pl")
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
 _PORTS, _ACP_PORTS = range(20_000, 40_000), range(40_000, 60_000)
 _PLACE = "in the sandbox, and acts there by itself; what it says comes over ACP"
@@ -102,7 +96,7 @@ def make_factory(
         if gateway is not None and gateway.offline:
             return _missing_factory(name, error)
         raise
-    shared = _Shared(gateway or GatewaySettings.of_environment(), option)
+    shared = InstalledServices(gateway or GatewaySettings.of_environment(), option)
 
     def make(task: Task) -> Agent:
         fixed = {
@@ -185,72 +179,11 @@ def _report(line: str) -> None:
     print(f"intercode: {line}", file=sys.stderr, flush=True)
 
 
-class _Shared:
-    """What the episodes of one process share: the gateway, and the folder of its sockets.
-
-    Attributes:
-        settings: the gateway's.
-        folder: sandboxes see it; the sockets are in it, and the forwarder. None but root can list
-            it, so that a sandbox finds its own socket alone.
-    """
-
-    def __init__(self, settings: GatewaySettings, option: str) -> None:
-        self.settings = settings
-        self._private = PrivateFolder()
-        self.folder = self._private.make()
-        self.folder.chmod(0o711)  # the user of a sandbox may be another one
-        forwarder = shutil.copyfile(_FORWARDER, self.folder / _FORWARDER.name)
-        forwarder.chmod(0o644)
-        try:
-            self._gateway = Gateway(settings)
-        except ConfigurationError as error:
-            self._private.close()
-            raise AgentLoadError(f"{option}: {error}") from None
-
-    def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, Path]:
-        """Open the session of an episode; return it and its socket.
-
-        What comes through the socket is this episode's, whatever it has for a token.
-        """
-        opened: list[Session] = []
-
-        def find_refusal() -> str:
-            if env.over:
-                return "the episode is over"
-            if opened and opened[0].turns >= max_turns:
-                reason = f"{max_turns} of {max_turns} turns used"
-                # It may wait for a lock, and this is the gateway's own thread.
-                threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
-                return reason
-            return ""
-
-        path = self.new_socket()
-        opened.append(
-            self._gateway.open(
-                key, spend=env.spend, refused=find_refusal, socket=path, recording=recording_of(env)
-            )
-        )
-        return opened[0], path
-
-    def new_socket(self) -> Path:
-        """Return where a socket can be that sandboxes find."""
-        return self.folder / secrets.token_hex(8)
-
-    def make_folder(self) -> Path:
-        """Return a new folder for what goes into a sandbox; it does not outlive this process."""
-        return self._private.make()
-
-    def close(self) -> None:
-        """End the gateway, and remove the folders."""
-        self._gateway.close()
-        self._private.close()
-
-
 @dataclass
 class _Episode:
     """One run of the program on one task."""
 
-    shared: _Shared
+    shared: InstalledServices
     recipe: Recipe
     values: Mapping[str, str]
     key: str
@@ -276,6 +209,8 @@ class _Episode:
         self._session = session
         port = secrets.choice(_PORTS)
         end_forwarding = forward_port(env, port, socket)
+        status: int | None = 0
+        output, fault = "", None
         try:
             forwards = {port: socket.name} if end_forwarding is None else {}
             values = self._values(task, env, session, port)
@@ -284,6 +219,8 @@ class _Episode:
                 status, output = self._converse(task, env, session, values, files, forwards)
             else:
                 status, output = self._run_alone(task, env, session, values, files, forwards)
+        except AgentError as error:
+            fault = error  # unless the gateway knows of another one
         finally:
             session.close()
             if end_forwarding is not None:
@@ -291,7 +228,7 @@ class _Episode:
             self._record_turns(env, session)
             for line in session.refusals:
                 env.log(f"[gateway: {line}]\n")
-        self._check(status, output, session, env.over)
+        self._check(status, output, session, env.over, fault)
         answer = self._answer(task, env, session)
         env.submit(answer)
 
@@ -340,23 +277,18 @@ class _Episode:
             if end_forwarding is None:
                 forwards = {**forwards, port: path.name}
             try:
-                made = self._script(self.recipe.command, task, session, values, forwards)
-                script = made.connected(port)
+                words = self.recipe.command
+                script = self._script(words, task, session, values, forwards).connected(port)
                 self._put_files(env, {**files, SCRIPT_FILE: script}, self.template)
                 return streams.converse(
                     *(env, settings, task.workdir, task.mcp, values["prompt"]),
-                    before_asking=lambda: self._note_turns(env, session),
+                    ask=lambda _: self._ask(env, session),
                 )
             finally:
                 if end_forwarding is not None:
                     end_forwarding()
         finally:
             streams.close()
-
-    def _note_turns(self, env: AgentEnvironment, session: Session) -> None:
-        """Write down the turns before the user's reply, and begin to note those after it."""
-        self._record_turns(env, session)
-        self._latest = []
 
     def _ask(self, env: AgentEnvironment, session: Session) -> str | None:
         """Hand the program's last message to the user; return the reply, or None at the end."""
@@ -459,7 +391,14 @@ class _Episode:
                 status=turn.status,
             )
 
-    def _check(self, status: int | None, output: str, session: Session, over: bool) -> None:
+    def _check(
+        self,
+        status: int | None,
+        output: str,
+        session: Session,
+        over: bool,
+        fault: AgentError | None,
+    ) -> None:
         """See that it came to its end.
 
         Raises:
@@ -473,6 +412,8 @@ class _Episode:
             raise InfrastructureError(f"no model could be reached: {outage}")
         if session.exhausted or over:
             raise BudgetExhausted(session.exhausted or "the episode is over")
+        if fault is not None:
+            raise fault
         last = " ".join(output.split())[-_MAX_MESSAGE_CHARACTERS:]
         if status == CANNOT_RUN:
             raise AgentError(f"{self.name} cannot run in this sandbox: {last}")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_intercode.agents.texts import ANSWER_FOLDER
+from pytest_intercode.agents.program_task import ANSWER_FOLDER
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
 
