@@ -58,8 +58,9 @@ class _RunOptions(Values):
         "the agent under test, or several, each of which plays every task: `module:Attr`, "
         "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
         "that speaks MCP), `acp:CMDLINE` (one that speaks the Agent Client Protocol), `tools`, "
-        "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible API), `human`, `replay:FILE` (a recorded run) or `oracle` "
-        "(gold); with arguments of its own, `react:model=NAME` (docs/agents.md)",
+        "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible "
+        "API), `human`, `replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its "
+        "own, `react:model=NAME` (docs/agents.md)",
         parse_agent,
         same_in_parts=True,
     )

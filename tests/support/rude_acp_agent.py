@@ -74,6 +74,17 @@ def misbehave(number: int) -> None:
         send(id=number, error={"code": -32603, "message": "no such\nmodel", "data": {"a": 1}})
     elif WAY == "list":
         send(id=number, result=[])
+    elif WAY == "deep":
+        print('{"jsonrpc": "2.0", "id": 1, "method": "x", "params": ' + "[" * 100_000, flush=True)
+    elif WAY == "deep-list":
+        depth = 900  # which can be read, and not always be written
+        arguments = "[" * depth + "]" * depth
+        fields = f'{{"sessionUpdate": "tool_call", "toolCallId": "1", "rawInput": {arguments}}}'
+        params = f'{{"sessionId": "s", "update": {fields}}}'
+        print(f'{{"method": "session/update", "params": {params}}}', flush=True)
+        sys.exit(4)
+    elif WAY == "long-id":
+        send(id="x" * 1000, method="terminal/create", params={"command": "true"})
     elif WAY == "odd-id":
         send(id=None, method="terminal/create", params={})
     elif WAY == "open-calls":
@@ -123,3 +134,5 @@ for line in sys.stdin:
         send(id=number, result={"sessionId": "s"} if WAY != "no-session" else {})
     elif method == "session/prompt":
         misbehave(number)
+    elif method == "session/cancel":
+        print("cancelled", file=sys.stderr)

@@ -138,7 +138,9 @@ class _Episode(ProgramEpisode):
             finally:
                 self._end(program, env)
             if not self._aborted:
-                env.submit(self._answer(env, updates))
+                answer = self._answer(env, updates)
+                env.think(updates.take_thought())
+                env.submit(answer)
 
     def abort(self) -> None:
         """Kill the program, from any thread."""

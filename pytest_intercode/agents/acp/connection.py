@@ -17,6 +17,7 @@ __all__ = ["AgentRefused", "Connection", "ConnectionLost", "RequestRefused"]
 
 _MAX_MESSAGES = 1_000_000  # of one episode; most are pieces of a model's answer
 _MAX_REQUESTS = 100_000  # of the agent in one episode
+_MAX_ID = 200  # characters
 _MAX_REASON = 300  # characters of an error's message and data
 _INVALID_PARAMS, _METHOD_NOT_FOUND = -32602, -32601  # of JSON-RPC
 _EXAMPLE = '{"jsonrpc": "2.0", ...}'
@@ -108,23 +109,32 @@ class Connection:
         while (line := self._lines.receive()) is not None:
             if self._lines.received > _MAX_MESSAGES:
                 raise AgentError(f"the agent wrote more than {_MAX_MESSAGES:,} messages")
-            message = read_object(line, self._lines.received, _EXAMPLE)
-            if "method" in message:
-                self._serve(message)
-            elif type(message.get("id")) is int and message["id"] == number:
-                return self._result(method, message)
-            elif "error" in message and message.get("id") is None:
-                raise AgentRefused(method, message["error"])
-            else:
-                raise AgentError(
-                    f"the agent answers the request {message.get('id')!r:.40}, which is not open; "
-                    f"it was asked {method}, with the id {number}"
-                )
+            try:
+                result = self._take(line, method, number)
+            except RecursionError:
+                raise AgentError("the agent wrote a message that is nested too deeply") from None
+            if result is not None:
+                return result
         raise ConnectionLost(method)
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Let the agent know something that it does not answer."""
         self._send({"method": method, "params": params})
+
+    def _take(self, line: bytes, method: str, number: int) -> Mapping[str, Any] | None:
+        """Carry out what a line asks for, or return what it answers to our request."""
+        message = read_object(line, self._lines.received, _EXAMPLE)
+        if "method" in message:
+            self._serve(message)
+            return None
+        if type(message.get("id")) is int and message["id"] == number:
+            return self._result(method, message)
+        if "error" in message and message.get("id") is None:
+            raise AgentRefused(method, message["error"])
+        raise AgentError(
+            f"the agent answers the request {message.get('id')!r:.40}, which is not open; it was "
+            f"asked {method}, with the id {number}"
+        )
 
     def _result(self, method: str, message: Mapping[str, Any]) -> Mapping[str, Any]:
         if message.get("error") is not None:
@@ -161,6 +171,10 @@ class Connection:
             raise AgentError(
                 f"the agent made a request with the id {number!r:.40}, which is neither a number "
                 "nor a text"
+            )
+        if len(str(number)) > _MAX_ID:
+            raise AgentError(
+                f"the agent made a request whose id has more than {_MAX_ID} characters"
             )
         key = type(number), number
         if key in self._agent_requests:

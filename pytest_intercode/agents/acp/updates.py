@@ -118,7 +118,13 @@ class Updates:
         open_calls = list(self._calls.values())
         for call in [call for call in open_calls if call.kind == "execute"] or open_calls:
             call.served = True
-        self._env.think(self._take_thought())
+        self._env.think(self.take_thought())
+
+    def take_thought(self) -> str:
+        """Return what it thought and said before what it does now."""
+        parts = (self._thought.strip(), self._message.strip())
+        self._thought = self._message = ""
+        return replace_surrogates("\n".join(filter(None, parts)))
 
     def _note_plan(self, update: Mapping[str, Any]) -> None:
         entries = [entry for entry in _list(update.get("entries")) if isinstance(entry, dict)]
@@ -143,7 +149,7 @@ class Updates:
         if update.get("status") not in _ENDS:
             return
         del self._calls[number]
-        thought = "" if call.served else self._take_thought()
+        thought = "" if call.served else self.take_thought()
         self._message = ""
         if self._take_turns and not call.served:
             self._env.record_turn(
@@ -152,12 +158,6 @@ class Updates:
                 thought=thought,
                 tool=call.kind,
             )
-
-    def _take_thought(self) -> str:
-        """Return what it thought and said before what it does now."""
-        parts = (self._thought.strip(), self._message.strip())
-        self._thought = self._message = ""
-        return replace_surrogates("\n".join(filter(None, parts)))
 
 
 def _append(text: str, more: str) -> str:

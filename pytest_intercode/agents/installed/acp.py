@@ -34,9 +34,13 @@ class AcpStreams:
 
     Args:
         path: where the socket is to be, to which a port of the sandbox leads.
+
+    Attributes:
+        message: what the program has said at last.
     """
 
     def __init__(self, path: Path) -> None:
+        self.message = ""
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -85,10 +89,12 @@ class AcpStreams:
                     raise BudgetExhausted("the episode is over")
 
         lines = JsonLines(streams, check)
-        conversation = Conversation(env, lines, Updates(env, take_turns=False), settings)
+        updates = Updates(env, take_turns=False)
+        conversation = Conversation(env, lines, updates, settings)
         try:
             conversation.open(folder, servers)
             conversation.converse(prompt, ask)
+            self.message = updates.message
         except ConnectionLost:
             if env.over:
                 raise BudgetExhausted("the episode is over") from None

@@ -282,7 +282,7 @@ class _Episode:
                 self._put_files(env, {**files, SCRIPT_FILE: script}, self.template)
                 return streams.converse(
                     *(env, settings, task.workdir, task.mcp, values["prompt"]),
-                    ask=lambda _: self._ask(env, session),
+                    ask=lambda message: self._ask(env, session, message),
                 )
             finally:
                 if end_forwarding is not None:
@@ -290,12 +290,18 @@ class _Episode:
         finally:
             streams.close()
 
-    def _ask(self, env: AgentEnvironment, session: Session) -> str | None:
-        """Hand the program's last message to the user; return the reply, or None at the end."""
+    def _ask(self, env: AgentEnvironment, session: Session, message: str = "") -> str | None:
+        """Hand the program's last message to the user; return the reply, or None at the end.
+
+        Args:
+            env: the episode.
+            session: the gateway's, whose last answer is the message if none is given.
+            message: the message.
+        """
         if not env.has_user:
             return None
         self._record_turns(env, session)
-        message = final_message(self._latest)
+        message = message or final_message(self._latest)
         if not message or env.over or session.exhausted or session.failure:
             return None
         reply = env.ask(message)
@@ -432,4 +438,5 @@ class _Episode:
         answer = read_answer(env)
         if answer is not None or not kind_of(task.env).reads_answer:
             return answer or ""
-        return final_message(session.exchanges)
+        message = self._streams.message if self._streams is not None else ""
+        return message or final_message(session.exchanges)

@@ -83,7 +83,7 @@ def test_files_and_terminals_are_the_sandboxs(provider: SandboxProvider) -> None
     assert remove.action == "rm /w/y"
     assert "[wrote /w/y]\n" in remove.log
     assert "[permission: allow_once: Look up]\n" in remove.log
-    assert last.action == "submit"
+    assert (last.action, last.thought) == ("submit", "All done.")
     assert record.left_behind == ()
 
 
@@ -126,6 +126,7 @@ def test_budgets_end_it(
     record = play(provider, rude(way), **limits)
     assert record.outcome == outcome, record.reason
     assert record.left_behind == ()
+    assert way != "spends" or "cancelled" in record.log
     assert turns is None or [turn.action for turn in record.turns] == ["true"] * turns
 
 
@@ -168,6 +169,9 @@ def test_it_goes_on_with_what_the_user_says(provider: SandboxProvider) -> None:
         ("error", "the agent answers session/prompt with an error: no such model: {'a': 1} "
          "(-32603)"),
         ("list", "the agent answers session/prompt with [], not with an object"),
+        ("deep", "line 3 of the program's standard output is not JSON: "),
+        ("deep-list", "the "),
+        ("long-id", "the agent made a request whose id has more than 200 characters"),
         ("odd-id", "the agent made a request with the id None, which is neither"),
         ("open-calls", "the agent has 50 tool calls that do not end"),
         ("flood", "the agent wrote more than 200 messages"),

@@ -172,7 +172,7 @@ def opencode(bubblewrap: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("opencode")
     with opened_world("bubblewrap", "opencode-acp", folder, model="m") as world:
         bundle = Path(world.factory.readonly[0][0])
-    [program] = bundle.glob("node_modules/opencode-linux-*/bin/opencode")
+    program = min(bundle.glob("node_modules/opencode-linux-*/bin/opencode"))
     options = {"baseURL": "{env:OPENAI_BASE_URL}", "apiKey": "{env:OPENAI_API_KEY}"}
     provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": {}}}
     settings = {"share": "disabled", "model": "i/m", "provider": {"i": provider}}

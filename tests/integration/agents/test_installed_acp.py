@@ -34,7 +34,10 @@ arguments: {model: null, permission: once}
 """
 
 
-@pytest.fixture(scope="module", params=["docker", "bubblewrap", "docker by TCP"])
+@pytest.fixture(
+    scope="module",
+    params=["docker", "bubblewrap", pytest.param("docker by TCP", marks=pytest.mark.slow)],
+)
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
