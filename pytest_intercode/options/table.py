@@ -391,9 +391,9 @@ class Options(_RunOptions):
     )
     gateway_programs = flag(
         "gateway",
-        "let `command:` and `mcp:` agents reach models through a gateway, which counts their "
-        "tokens and money, keeps the real keys from them, and refuses once a budget is used up "
-        "(docs/gateway.md); extra `gateway`",
+        "let `command:`, `mcp:` and `acp:` agents reach models through a gateway, which counts "
+        "their tokens and money, keeps the real keys from them, and refuses once a budget is used "
+        "up (docs/gateway.md); extra `gateway`",
     )
     gateway_prices = pairs(
         "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",

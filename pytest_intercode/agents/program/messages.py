@@ -144,15 +144,21 @@ class JsonLines:
         except OSError:
             self._reads = False
         if self._output in ready:
-            piece = b""
-            with contextlib.suppress(ConnectionResetError):  # of a socket, which is its end
-                piece = os.read(self._output, _PIECE_BYTES)
-            self._writes = bool(piece)
-            self._incoming += piece
+            self._read()
         if (
             has_exited and not ready
         ):  # another process that still holds its pipes is not the program
             self._reads = self._writes = False
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(self._output, _PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # of a socket, which is its end
+            piece = b""
+        self._writes = bool(piece)
+        self._incoming += piece
 
 
 def read_object(line: bytes, number: int, example: str) -> dict[str, Any]:
