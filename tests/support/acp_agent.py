@@ -6,7 +6,7 @@ A prompt's first line is one of the scripts below; ``CONTINUE`` goes on in the s
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import acp
 from acp.schema import (
@@ -27,7 +27,7 @@ OPTIONS = [
 ]
 
 
-class ScriptedAgent(acp.Agent):
+class ScriptedAgent:
     """Plays one of its scripts for each prompt."""
 
     session = "session-1"
@@ -129,4 +129,4 @@ class ScriptedAgent(acp.Agent):
 
 
 if __name__ == "__main__":
-    asyncio.run(acp.run_agent(ScriptedAgent()))
+    asyncio.run(acp.run_agent(cast(acp.Agent, ScriptedAgent())))
