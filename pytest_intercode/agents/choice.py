@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_intercode.agents.loader import BUILT_IN
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.results.cells import make_cell, shorten
+from pytest_intercode.results.cells import COMMAND_LINES, make_cell, shorten
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = ["AgentChoice", "choose_agents", "parse_agent"]
@@ -21,7 +21,6 @@ _KEY = r"[A-Za-z_][\w.-]*"
 _ARGUMENTS = re.compile(rf":(?=\s*{_KEY}\s*=)")  # what separates a name from its arguments
 _ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
 # What is behind the colon of these is a part of the name.
-_COMMAND_LINES = ("command", "mcp")
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def parse_agent(text: str) -> AgentChoice:
         AgentLoadError: an argument is not written as one, or given twice; or it names several.
     """
     head = text.partition(":")[0]
-    if head in (*_COMMAND_LINES, "replay"):
+    if head in (*COMMAND_LINES, "replay"):
         return AgentChoice(text)
     heads = [word.partition(":")[0] for word in re.split(r"[,\s]+", text) if word]
     if len(heads) > 1 and all(name in BUILT_IN for name in heads):

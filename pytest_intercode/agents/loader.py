@@ -30,6 +30,7 @@ BUILT_IN = {
     "human": ("human", "human"),
     "command": ("program.agent", "command:CMDLINE"),
     "mcp": ("mcp.agent", "mcp:CMDLINE"),
+    "acp": ("acp.agent", "acp:CMDLINE"),
     "single-turn": ("chat", "single-turn"),
     "try-again": ("chat", "try-again"),
     "react": ("chat", "react"),
@@ -44,7 +45,7 @@ BUILT_IN = {
 """By the first word: the module below ``agents/``, and how the agent is written."""
 
 # The modules of what reaches models by itself.
-_PROGRAMS = ("program.agent", "mcp.agent", "installed.agent")
+_PROGRAMS = ("program.agent", "mcp.agent", "acp.agent", "installed.agent")
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in BUILT_IN.values())]
@@ -98,8 +99,8 @@ def load_agent(
     if gateway is not None and gateway.programs:
         raise AgentLoadError(
             f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
-            "(--intercode-gateway), which is for programs: command:CMDLINE and mcp:CMDLINE; have "
-            "this one call env.spend, or leave the option out"
+            "(--intercode-gateway), which is for programs: command:CMDLINE, mcp:CMDLINE and "
+            "acp:CMDLINE; have this one call env.spend, or leave the option out"
         )
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     make = _maker(name, target, arguments, parameters)

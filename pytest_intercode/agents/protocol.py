@@ -158,6 +158,8 @@ class AgentFactory:
             recorded and replayed.
         version: of the program that it runs, as packages or as a digest; empty where that is not
             known.
+        place: where a program runs, and what acts in the sandbox, for the header of the run; empty
+            where there is nothing to say.
     """
 
     name: str
@@ -173,3 +175,4 @@ class AgentFactory:
     make_with: Callable[[Mapping[str, object]], Agent] | None = None
     uses_gateway: bool = False
     version: str = ""
+    place: str = ""

@@ -25,7 +25,7 @@ from pytest_intercode.system.archives import pack_files
 
 __all__ = [
     *("MAX_BYTES", "MAX_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),
-    *("content_of", "extract", "fetch", "put", "remove_links_out"),
+    *("content_of", "extract", "fetch", "put", "read_file", "remove_links_out", "write_file"),
 ]
 
 MAX_BYTES = 256 * 1024**2
@@ -129,6 +129,54 @@ def fetch(sandbox: Sandbox, path: str, user: str) -> bytes:
             f"download of {path}: it is not there, or {user or 'root'} may not read it"
         )
     return output
+
+
+def read_file(sandbox: Sandbox, path: str, user: str, max_bytes: int) -> bytes:
+    """Return the bytes of a file in a sandbox; links lead where they lead there.
+
+    Args:
+        sandbox: where it is.
+        path: its path in there, absolute.
+        user: with whose rights it is read; empty for root's.
+        max_bytes: how many it may have.
+
+    Raises:
+        AgentError: it is not a file, may not be read, or is too large.
+    """
+    place = shlex.quote(path)
+    line = f"[ -f {place} ] && [ -r {place} ] && head -c {max_bytes + 1} {place} 2>/dev/null"
+    with _attribute_to_agent(f"reading {path}"):
+        status, output = sandbox.admin(as_user(line, user), _TIMEOUT)
+    if status != 0:
+        raise AgentError(f"{path} is not a file, or {user or 'root'} may not read it")
+    if len(output) > max_bytes:
+        raise AgentError(f"{path} has more than {max_bytes // 1024**2} MiB")
+    return output
+
+
+def write_file(sandbox: Sandbox, path: str, content: bytes, user: str) -> None:
+    """Write a file in a sandbox, with the mode that it has there; links lead where they lead there.
+
+    Args:
+        sandbox: where to.
+        path: its path in there, absolute; folders on the way are made.
+        content: its bytes.
+        user: with whose rights; empty for root's.
+
+    Raises:
+        AgentError: it cannot be written.
+    """
+    staged = f"/tmp/.put-{secrets.token_hex(8)}"
+    archive = pack_files({staged: FileSpec("file", content, mode=0o600)}, "/", 0.0)
+    place, parent = shlex.quote(path), shlex.quote(posixpath.dirname(path) or "/")
+    command = (
+        f"mkdir -p -- {parent} && {{ [ ! -e {place} ] || [ -f {place} ]; }} && cat {staged} "
+        f">{place}"
+    )
+    action = f"writing {path}"
+    status, output = _run_with_staged(sandbox, archive, staged, command, user, action)
+    if status != 0:
+        raise AgentError(f"{action}: {_last_line(output) or 'it is not a file'}")
 
 
 def content_of(archive: bytes, path: str) -> bytes:

@@ -253,6 +253,18 @@ class ShellEnvironment(Environment):
         with self.acting():
             return access.fetch(self.sandbox, self._absolute(path), self.current_task.user)
 
+    def read_file(self, path: str, max_bytes: int) -> bytes:
+        """Return the bytes of a file that the task's user may read; see ``access.read_file``."""
+        with self.acting():
+            user = self.current_task.user
+            return access.read_file(self.sandbox, self._absolute(path), user, max_bytes)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Write a file in the sandbox, as the task's user; see ``access.write_file``."""
+        with self.acting():
+            user = self.current_task.user
+            access.write_file(self.sandbox, self._absolute(path), content, user)
+
     def forward_port(self, port: int, outside: Path) -> Callable[[], None] | None:
         """Have a port of the sandbox lead to a socket here; see :meth:`Sandbox.forward_port`."""
         with self.acting():

@@ -40,7 +40,7 @@ class GatewaySettings:
         record: the folder that exchanges are written to.
         replay: the folder of exchanges that are answered from, without any server.
         offline: no request goes to a server: recordings answer, or nothing does.
-        programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
+        programs: whether agents outside of sandboxes (``command:`` and others) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
         aws: what requests to Bedrock are signed with, where it has no key of its own.
         account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.

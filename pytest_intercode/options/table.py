@@ -57,9 +57,10 @@ class _RunOptions(Values):
         "agent=AGENT",
         "the agent under test, or several, each of which plays every task: `module:Attr`, "
         "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
-        "that speaks MCP), `tools`, `react`, `plan-solve`, `try-again` or `single-turn` (a model "
-        "behind an OpenAI-compatible API), `human`, `replay:FILE` (a recorded run) or `oracle` "
-        "(gold); with arguments of its own, `react:model=NAME` (docs/agents.md)",
+        "that speaks MCP), `acp:CMDLINE` (one that speaks the Agent Client Protocol), `tools`, "
+        "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible "
+        "API), `human`, `replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its "
+        "own, `react:model=NAME` (docs/agents.md)",
         parse_agent,
         same_in_parts=True,
     )
@@ -390,9 +391,9 @@ class Options(_RunOptions):
     )
     gateway_programs = flag(
         "gateway",
-        "let `command:` and `mcp:` agents reach models through a gateway, which counts their "
-        "tokens and money, keeps the real keys from them, and refuses once a budget is used up "
-        "(docs/gateway.md); extra `gateway`",
+        "let `command:`, `mcp:` and `acp:` agents reach models through a gateway, which counts "
+        "their tokens and money, keeps the real keys from them, and refuses once a budget is used "
+        "up (docs/gateway.md); extra `gateway`",
     )
     gateway_prices = pairs(
         "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",

@@ -133,6 +133,8 @@ class Startup:
             words.append(f"sandbox {run.composition.provider.choice}")
         lines = [one_line(f"intercode: {', '.join(words)}")]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
+        if not (settings.plan or settings.audit or _runs_nothing(run)):
+            lines += [one_line(f"intercode: {place}") for place in _describe_places(run)]
         if not is_distributed(run.config):
             return lines
         # Nothing else is collected here.
@@ -235,6 +237,12 @@ def _describe_agents(agents: Sequence[AgentChoice]) -> str:
     if len(agents) > 1:
         return f"agents {', '.join(agent.label for agent in agents)}"
     return f"agent {agents[0].name if agents else '(none)'}"
+
+
+def _describe_places(run: Run) -> list[str]:
+    """Return where agents run that act in the sandbox by a protocol, a line each."""
+    factories = [run.composition.factory(agent) for agent in run.settings.agents]
+    return [f"agent {factory.name} runs {factory.place}" for factory in factories if factory.place]
 
 
 def _describe_feedback(run: Run) -> list[str]:

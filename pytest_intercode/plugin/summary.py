@@ -15,7 +15,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import markdown_text, one_line
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.plugin.settings import Settings
-from pytest_intercode.results.cells import by_cell, program_of
+from pytest_intercode.results.cells import COMMAND_LINES, by_cell, program_of
 from pytest_intercode.results.differences import differences
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import markdown, summaries
@@ -155,7 +155,7 @@ def _join_few(names: Sequence[str], noun: str) -> str:
 
 def _shorten(agent: str) -> str:
     style, colon, rest = agent.partition(":")
-    if colon and style in ("command", "mcp"):
+    if colon and style in COMMAND_LINES:
         agent = f"{style}:{program_of(rest)}"
     elif colon and ("/" in rest or "/" in style):
         agent = ":".join(PurePosixPath(part).name for part in (style, rest))

@@ -20,16 +20,20 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = [
+    "COMMAND_LINES",
     *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "has_one_cell", "make_cell"),
     *("pair_cells", "pair_tries", "program_of", "shorten"),
 ]
+
+COMMAND_LINES = ("command", "mcp", "acp")
+"""Agents whose name has a command line behind it."""
 
 CONTROL = "control"
 """The treatment of a project test that lays nothing over the project."""
 
 _INSTALLED = re.compile(r"installed:([\w-]+)")  # a recipe of ours, which needs no prefix
 _ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
-_STYLES = ("command", "mcp", "replay", "installed")  # what is behind them is not an attribute
+_STYLES = (*COMMAND_LINES, "replay", "installed")  # what is behind them is not an attribute
 _MAX_KEPT = 1024  # cells that are kept; runs have a few
 
 # Words of a command line that start a program and are not it.
@@ -113,7 +117,7 @@ def shorten(cells: Iterable[Cell]) -> dict[Cell, Cell]:
 
 def _shorten_name(agent: str) -> str:
     style, _, rest = agent.partition(":")
-    if style in ("command", "mcp"):
+    if style in COMMAND_LINES:
         return f"{style}:{program_of(rest)}"
     if style in _STYLES:
         return f"{style}:{PurePosixPath(rest).name}" if rest else style

@@ -21,7 +21,11 @@ from tests.conftest import results
 from tests.docs.scripted_model import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/agents").glob("*")}
+PAGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in (ROOT / "docs/agents").glob("*")
+    if path.stem != "acp"  # a protocol
+}
 ASYNC = {"claude-agent-sdk", "google-adk", "langgraph", "openai-agents", "pydantic-ai"}
 TASKS = load_suite(ROOT / "tasks" / "sql.yaml").tasks
 ACTIONS = {

@@ -10,25 +10,36 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-import shlex
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
-    exhaust,
     forward_port,
-    recording_of,
 )
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
+from pytest_intercode.agents.installed.acp import AcpStreams
 from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
+from pytest_intercode.agents.installed.script import (
+    CANNOT_RUN,
+    GATEWAY_FOLDER,
+    SCRIPT_FILE,
+    START,
+    Script,
+)
+from pytest_intercode.agents.installed.services import InstalledServices
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.agents.program.process import check_value
+from pytest_intercode.agents.program_task import (
+    ANSWER_FILE,
+    ANSWER_FOLDER,
+    describe_program_task,
+    read_answer,
+)
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import Task, TaskView
@@ -38,58 +49,22 @@ from pytest_intercode.errors import (
     AgentError,
     AgentLoadError,
     BudgetExhausted,
-    ConfigurationError,
     InfrastructureError,
 )
 from pytest_intercode.gateway.exchange import Exchange
-from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.trajectory import final_message, turns
-from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.digest import file_digest
-from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["make_factory", "read_recipe"]
 
-_FORWARDER = Path(__file__).with_name("forward.pl")
-_GATEWAY_FOLDER = "/opt/intercode/gateway"
-_HOME = "/opt/intercode/home"
-_ANSWER = f"{_HOME}/answer"
-_SCRIPT_FILE = "run.sh"
-_START = f"sh {_HOME}/{_SCRIPT_FILE}"
 _PROGRAM_TIMEOUT = 7 * 86400.0  # seconds: no limit, as the episode has its own
-_PORTS = range(20_000, 60_000)
-_NOT_STARTED = (126, 127)  # exit statuses of a shell that cannot start a program
-# Why that may be: what is installed is for one processor, and some programs load glibc.
-_DESCRIBE = (
-    "printf '\\n[it is installed for %s, glibc; this sandbox is %s%s]' {platform} \"$(uname -m)\" "
-    "\"$(ls /lib/ld-musl-* >/dev/null 2>&1 && echo ', musl')\""
-)
-_CANNOT_RUN = 125  # exit status of a sandbox that lacks what the program needs
+_PORTS, _ACP_PORTS = range(20_000, 40_000), range(40_000, 60_000)
+_PLACE = "in the sandbox, and acts there by itself; what it says comes over ACP"
 _TEMPLATE = "template"  # the argument that every recipe has
-_MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
 _MAX_MESSAGE_CHARACTERS = 400  # of it in the message of an error
-
-# Run by a shell in the task's directory. Its last output is the program's. What else it runs is not
-# the agent's doing, so none of it is a shim, which may be first on PATH.
-_SCRIPT = """\
-shims={shims}/bin:
-case $PATH in "$shims"*) PATH=${{PATH#"$shims"}} ;; *) shims= ;; esac
-mkdir -p {home}/tmp || exit {status}
-{start_forwarder}
-PATH=$shims{node}$PATH {variables} {words} </dev/null >{home}/.output 2>&1
-status=$?
-{end_forwarder}
-case $status in {not_started}) {describe} >>{home}/.output ;; esac
-tail -c {max_bytes} {home}/.output
-exit $status
-"""
-_START_FORWARDER = """\
-command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {status}; }}
-forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {status}"""
-_END_FORWARDER = 'kill "$forwarder" 2>/dev/null'
 
 
 def make_factory(
@@ -121,15 +96,15 @@ def make_factory(
         if gateway is not None and gateway.offline:
             return _missing_factory(name, error)
         raise
-    shared = _Shared(gateway or GatewaySettings.of_environment(), option)
+    shared = InstalledServices(gateway or GatewaySettings.of_environment(), option)
 
     def make(task: Task) -> Agent:
         fixed = {
             **recipe_values,
             "program": program,
             "bundle": BUNDLE_FOLDER,
-            "home": _HOME,
-            "answer": _ANSWER,
+            "home": ANSWER_FOLDER,
+            "answer": ANSWER_FILE,
         }
         key = episode_key(task)
         episode = _Episode(shared, recipe, fixed, key, short_name, template, platform)
@@ -138,8 +113,8 @@ def make_factory(
             run=episode.run,
             close=episode.close,
             abort=episode.close,
-            continues=bool(recipe.resume),
-            takes_servers=recipe.mcp is not None,
+            continues=recipe.continues,
+            takes_servers=recipe.takes_servers,
         )
 
     return AgentFactory(
@@ -147,11 +122,12 @@ def make_factory(
         make,
         priced=bool(shared.settings.prices),
         close=shared.close,
-        readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), _GATEWAY_FOLDER)),
-        scratch=(_HOME,),
+        readonly=((str(bundle), BUNDLE_FOLDER), (str(shared.folder), GATEWAY_FOLDER)),
+        scratch=(ANSWER_FOLDER,),
         needs_shell=True,
         uses_gateway=True,
         version=_version(recipe, bundle / Path(program).relative_to(BUNDLE_FOLDER)),
+        place=_PLACE if recipe.protocol else "",
         programs=frozenset((posixpath.basename(program), *_find_bare_name(recipe.command[0]))),
     )
 
@@ -203,68 +179,11 @@ def _report(line: str) -> None:
     print(f"intercode: {line}", file=sys.stderr, flush=True)
 
 
-class _Shared:
-    """What the episodes of one process share: the gateway, and the folder of its sockets.
-
-    Attributes:
-        settings: the gateway's.
-        folder: sandboxes see it; the sockets are in it, and the forwarder. None but root can list
-            it, so that a sandbox finds its own socket alone.
-    """
-
-    def __init__(self, settings: GatewaySettings, option: str) -> None:
-        self.settings = settings
-        self._private = PrivateFolder()
-        self.folder = self._private.make()
-        self.folder.chmod(0o711)  # the user of a sandbox may be another one
-        forwarder = shutil.copyfile(_FORWARDER, self.folder / _FORWARDER.name)
-        forwarder.chmod(0o644)
-        try:
-            self._gateway = Gateway(settings)
-        except ConfigurationError as error:
-            self._private.close()
-            raise AgentLoadError(f"{option}: {error}") from None
-
-    def open(self, key: str, env: AgentEnvironment, max_turns: int) -> tuple[Session, Path]:
-        """Open the session of an episode; return it and its socket.
-
-        What comes through the socket is this episode's, whatever it has for a token.
-        """
-        opened: list[Session] = []
-
-        def find_refusal() -> str:
-            if env.over:
-                return "the episode is over"
-            if opened and opened[0].turns >= max_turns:
-                reason = f"{max_turns} of {max_turns} turns used"
-                # It may wait for a lock, and this is the gateway's own thread.
-                threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
-                return reason
-            return ""
-
-        path = self.folder / secrets.token_hex(8)
-        opened.append(
-            self._gateway.open(
-                key, spend=env.spend, refused=find_refusal, socket=path, recording=recording_of(env)
-            )
-        )
-        return opened[0], path
-
-    def make_folder(self) -> Path:
-        """Return a new folder for what goes into a sandbox; it does not outlive this process."""
-        return self._private.make()
-
-    def close(self) -> None:
-        """End the gateway, and remove the folders."""
-        self._gateway.close()
-        self._private.close()
-
-
 @dataclass
 class _Episode:
     """One run of the program on one task."""
 
-    shared: _Shared
+    shared: InstalledServices
     recipe: Recipe
     values: Mapping[str, str]
     key: str
@@ -273,6 +192,7 @@ class _Episode:
     platform: Platform | None  # that the program is installed for; None for a folder of the user's
     _session: Session | None = None
     _recorded: set[int] = field(default_factory=set)  # the identities of exchanges
+    _streams: AcpStreams | None = None
     _latest: list[Exchange] = field(default_factory=list)  # those since the user's last reply
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
@@ -289,18 +209,18 @@ class _Episode:
         self._session = session
         port = secrets.choice(_PORTS)
         end_forwarding = forward_port(env, port, socket)
+        status: int | None = 0
+        output, fault = "", None
         try:
-            forwarder = socket.name if end_forwarding is None else ""
+            forwards = {port: socket.name} if end_forwarding is None else {}
             values = self._values(task, env, session, port)
             files = {path: fill(content, values) for path, content in self.recipe.files.items()}
-            script = self._script(self.recipe.command, task, session, values, port, forwarder)
-            self._put_files(env, {**files, _SCRIPT_FILE: script}, self.template)
-            status, output = env.exec(_START, timeout=_PROGRAM_TIMEOUT)
-            while status == 0 and (reply := self._ask(env, session)) is not None:
-                values["reply"] = check_value("reply", reply)
-                script = self._script(self.recipe.resume, task, session, values, port, forwarder)
-                self._put_files(env, {_SCRIPT_FILE: script})
-                status, output = env.exec(_START, timeout=_PROGRAM_TIMEOUT)
+            if self.recipe.protocol:
+                status, output = self._converse(task, env, session, values, files, forwards)
+            else:
+                status, output = self._run_alone(task, env, session, values, files, forwards)
+        except AgentError as error:
+            fault = error  # unless the gateway knows of another one
         finally:
             session.close()
             if end_forwarding is not None:
@@ -308,7 +228,7 @@ class _Episode:
             self._record_turns(env, session)
             for line in session.refusals:
                 env.log(f"[gateway: {line}]\n")
-        self._check(status, output, session, env.over)
+        self._check(status, output, session, env.over, fault)
         answer = self._answer(task, env, session)
         env.submit(answer)
 
@@ -316,13 +236,72 @@ class _Episode:
         """Refuse what is still asked; from any thread, also twice."""
         if self._session is not None:
             self._session.close()
+        if self._streams is not None:
+            self._streams.shut()
 
-    def _ask(self, env: AgentEnvironment, session: Session) -> str | None:
-        """Hand the program's last message to the user; return the reply, or None at the end."""
+    def _run_alone(
+        self,
+        task: TaskView,
+        env: AgentEnvironment,
+        session: Session,
+        values: dict[str, str],
+        files: Mapping[str, str],
+        forwards: Mapping[int, str],
+    ) -> tuple[int | None, str]:
+        """Run a program that ends with its last message, again for each reply of the user."""
+        script = self._script(self.recipe.command, task, session, values, forwards).alone()
+        self._put_files(env, {**files, SCRIPT_FILE: script}, self.template)
+        status, output = env.exec(START, timeout=_PROGRAM_TIMEOUT)
+        while status == 0 and (reply := self._ask(env, session)) is not None:
+            values["reply"] = check_value("reply", reply)
+            script = self._script(self.recipe.resume, task, session, values, forwards).alone()
+            self._put_files(env, {SCRIPT_FILE: script})
+            status, output = env.exec(START, timeout=_PROGRAM_TIMEOUT)
+        return status, output
+
+    def _converse(
+        self,
+        task: TaskView,
+        env: AgentEnvironment,
+        session: Session,
+        values: Mapping[str, str],
+        files: Mapping[str, str],
+        forwards: Mapping[int, str],
+    ) -> tuple[int | None, str]:
+        """Run a program that speaks ACP."""
+        settings = self.recipe.session.settings(values)
+        path, port = self.shared.new_socket(), secrets.choice(_ACP_PORTS)
+        self._streams = streams = AcpStreams(path)
+        try:
+            end_forwarding = forward_port(env, port, path)
+            if end_forwarding is None:
+                forwards = {**forwards, port: path.name}
+            try:
+                words = self.recipe.command
+                script = self._script(words, task, session, values, forwards).connected(port)
+                self._put_files(env, {**files, SCRIPT_FILE: script}, self.template)
+                return streams.converse(
+                    *(env, settings, task.workdir, task.mcp, values["prompt"]),
+                    ask=lambda message: self._ask(env, session, message),
+                )
+            finally:
+                if end_forwarding is not None:
+                    end_forwarding()
+        finally:
+            streams.close()
+
+    def _ask(self, env: AgentEnvironment, session: Session, message: str = "") -> str | None:
+        """Hand the program's last message to the user; return the reply, or None at the end.
+
+        Args:
+            env: the episode.
+            session: the gateway's, whose last answer is the message if none is given.
+            message: the message.
+        """
         if not env.has_user:
             return None
         self._record_turns(env, session)
-        message = final_message(self._latest)
+        message = message or final_message(self._latest)
         if not message or env.over or session.exhausted or session.failure:
             return None
         reply = env.ask(message)
@@ -341,17 +320,12 @@ class _Episode:
             session: the gateway's.
             port: the port that leads to it.
         """
-        kind = kind_of(task.env)
-        words = [] if env.has_user else ["Nobody answers questions."]
-        words += [f"You have {task.max_turns} calls of tools."]
-        instructions = fill(kind.answer_file_instruction or kind.graded, {"answer": _ANSWER})
-        prompt = f"{task.query}\n\n{' '.join([instructions, *words])}"
         return {
             **self.values,
             "query": check_value("query", task.query),
             "gateway": f"http://127.0.0.1:{port}",
             "token": session.token,
-            "prompt": task.query if kind.prompts_alone else prompt,
+            "prompt": describe_program_task(task, env.has_user),
             "servers": self.recipe.mcp.render(task.mcp) if self.recipe.mcp is not None else "",
         }
 
@@ -361,9 +335,8 @@ class _Episode:
         task: TaskView,
         session: Session,
         values: Mapping[str, str],
-        port: int,
-        socket: str,
-    ) -> str:
+        forwards: Mapping[int, str],
+    ) -> Script:
         """Return the script that runs the program.
 
         Args:
@@ -371,26 +344,17 @@ class _Episode:
             task: the task.
             session: the gateway's.
             values: of the placeholders.
-            port: the port that leads to the gateway.
-            socket: the name of its socket, which a forwarder leads the port to; empty for none.
+            forwards: for each port that a forwarder leads to a socket, the socket's name.
         """
-        variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp"} | session.variables(values["gateway"])
+        variables = {"HOME": ANSWER_FOLDER, "TMPDIR": f"{ANSWER_FOLDER}/tmp"}
+        variables |= session.variables(values["gateway"])
         variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
-        start = _START_FORWARDER.format(
-            gateway=_GATEWAY_FOLDER, socket=socket, port=port, status=_CANNOT_RUN
-        )
-        return _SCRIPT.format(
-            shims=SHIMS_FOLDER,
-            home=_HOME,
-            start_forwarder=start if socket else "",
-            end_forwarder=_END_FORWARDER if socket else "",
-            status=_CANNOT_RUN,
-            not_started="|".join(map(str, _NOT_STARTED)),
-            describe=":" if self.platform is None else _DESCRIBE.format(platform=self.platform),
-            max_bytes=_MAX_OUTPUT_BYTES,
+        return Script(
             node=f"{BUNDLE_FOLDER}/node/bin:" if self.recipe.node else "",
-            variables=" ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items()),
-            words=shlex.join(self.recipe.fill_words(words, task.mcp, values)),
+            variables=variables,
+            words=self.recipe.fill_words(words, task.mcp, values),
+            platform=self.platform,
+            forwards=forwards,
         )
 
     def _put_files(
@@ -413,7 +377,7 @@ class _Episode:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.unlink(missing_ok=True)  # it may be a link of the template's
                 file.write_text(content, "utf-8")
-            env.upload(home, _HOME)
+            env.upload(home, ANSWER_FOLDER)
         finally:
             shutil.rmtree(staged)
 
@@ -433,7 +397,14 @@ class _Episode:
                 status=turn.status,
             )
 
-    def _check(self, status: int | None, output: str, session: Session, over: bool) -> None:
+    def _check(
+        self,
+        status: int | None,
+        output: str,
+        session: Session,
+        over: bool,
+        fault: AgentError | None,
+    ) -> None:
         """See that it came to its end.
 
         Raises:
@@ -447,8 +418,10 @@ class _Episode:
             raise InfrastructureError(f"no model could be reached: {outage}")
         if session.exhausted or over:
             raise BudgetExhausted(session.exhausted or "the episode is over")
+        if fault is not None:
+            raise fault
         last = " ".join(output.split())[-_MAX_MESSAGE_CHARACTERS:]
-        if status == _CANNOT_RUN:
+        if status == CANNOT_RUN:
             raise AgentError(f"{self.name} cannot run in this sandbox: {last}")
         refusals = "; ".join(session.refusals[:2])
         reason = f" ({refusals})" if refusals else ""
@@ -462,7 +435,8 @@ class _Episode:
 
     def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
         """Return what is graded instead of the last output."""
-        if not kind_of(task.env).reads_answer:
-            return ""
-        status, output = env.exec(f"command -p cat {_ANSWER} 2>/dev/null")  # not a shim
-        return output if status == 0 else final_message(session.exchanges)
+        answer = read_answer(env)
+        if answer is not None or not kind_of(task.env).reads_answer:
+            return answer or ""
+        message = self._streams.message if self._streams is not None else ""
+        return message or final_message(session.exchanges)

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytest_intercode.errors import AgentLoadError, SuiteError, suggestion
+from pytest_intercode.agents.acp.conversation import PERMISSIONS, SessionSettings
+from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["PLACEHOLDERS", "Recipe", "ServerForm", "fill", "load_recipe", "recipe_names"]
@@ -59,6 +61,37 @@ class ServerForm(BaseModel):
         )
 
 
+class SessionForm(BaseModel):
+    """How a session of the Agent Client Protocol is begun; placeholders are filled in.
+
+    Attributes:
+        permission: how requests for permission are answered: ``once``, ``always`` or ``reject``.
+        mode: the id of the session's mode; empty for the agent's default.
+        auth: the id of the method by which the agent is to log in; empty for none.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    permission: str = "once"
+    mode: str = ""
+    auth: str = ""
+
+    def settings(self, values: Mapping[str, str]) -> SessionSettings:
+        """Return the settings of a session, with the values of the placeholders.
+
+        Raises:
+            AgentError: there is no such permission.
+        """
+        permission, mode, auth = (
+            fill(word, values) for word in (self.permission, self.mode, self.auth)
+        )
+        if permission not in PERMISSIONS:
+            raise AgentError(
+                f"permission={permission!r:.40}: it is one of {', '.join(PERMISSIONS)}"
+            )
+        return SessionSettings(permission, mode, auth)
+
+
 class Recipe(BaseModel):
     """How an agent is installed and run.
 
@@ -69,6 +102,9 @@ class Recipe(BaseModel):
         folder: a folder of this machine that holds the program; relative to the recipe.
         node: the program needs Node.js, and is given this machine's.
         program: the program's path in the bundle, in which ``*`` matches any name.
+        protocol: ``acp`` for a program that speaks the Agent Client Protocol on its standard
+            streams: it gets prompts, replies and MCP servers by that.
+        session: how a session of that is begun.
         command: the words of the command line; no shell reads them.
         resume: those of the one that continues the conversation with ``{reply}``, what the user
             said; empty for a program that cannot.
@@ -86,6 +122,8 @@ class Recipe(BaseModel):
     folder: str = ""
     node: bool = False
     program: str
+    protocol: Literal["", "acp"] = ""
+    session: SessionForm = Field(default_factory=SessionForm)
     command: list[str] = Field(min_length=1)
     resume: list[str] = Field(default_factory=list)
     mcp: ServerForm | None = None
@@ -97,7 +135,9 @@ class Recipe(BaseModel):
     def _check(self) -> Recipe:
         if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
             raise ValueError("the program comes from one of npm, python and folder")
-        self._check_placeholders([*self.command, *self.variables.values()])
+        session_values = [self.session.permission, self.session.mode, self.session.auth]
+        self._check_placeholders([*self.command, *self.variables.values(), *session_values])
+        self._check_protocol()
         self._check_placeholders(self.resume, _REPLY)
         if self.resume and not any(f"{{{_REPLY}}}" in word for word in self.resume):
             raise ValueError("resume: none of the words has {reply}")
@@ -109,6 +149,31 @@ class Recipe(BaseModel):
             if path.startswith("/") or ".." in path.split("/"):
                 raise ValueError(f"files: {path!r:.80} is not below the agent's home")
         return self
+
+    @property
+    def continues(self) -> bool:
+        """Whether the conversation goes on with what a user says."""
+        return bool(self.resume or self.protocol)
+
+    @property
+    def takes_servers(self) -> bool:
+        """Whether the program gets to know the MCP servers of a task."""
+        return bool(self.mcp is not None or self.protocol)
+
+    def _check_protocol(self) -> None:
+        if not self.protocol:
+            if self.session != SessionForm():
+                raise ValueError("session: it is for a program with protocol: acp")
+            return
+        prompts = ("{prompt}", "{query}")
+        if self.resume or self.mcp or any(p in word for p in prompts for word in self.command):
+            raise ValueError(
+                "protocol: acp: prompts, replies and MCP servers go by the protocol, so it has no "
+                "resume, no mcp, and neither {prompt} nor {query} in its command"
+            )
+        permission = self.session.permission
+        if "{" not in permission and permission not in PERMISSIONS:
+            raise ValueError(f"session.permission: it is one of {', '.join(PERMISSIONS)}")
 
     def fill_words(
         self, words: Sequence[str], servers: Mapping[str, str], values: Mapping[str, str]

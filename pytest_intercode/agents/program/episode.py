@@ -1,4 +1,4 @@
-"""What the episodes of programs on this machine share (``command:``, ``mcp:``).
+"""What the episodes of programs on this machine share (``command:``, ``mcp:``, ``acp:``).
 
 A program that reaches models by itself may be led through the gateway, which meters it, and it may
 run in a copy of the task's directory. :class:`ProgramServices` belong to an agent,

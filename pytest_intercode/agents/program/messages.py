@@ -1,7 +1,7 @@
 """The messages between us and a program: lines of JSON over its pipes, sent, received and checked.
 
 A program may write before it reads, or never read: neither side waits for the other while both
-pipes are full.
+pipes are full. ``command:`` and ``acp:`` both speak lines of JSON.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import contextlib
 import json
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import IO, Any, Protocol
 
-from pytest_intercode.agents.program.process import Program
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import AgentError, suggestion
 
-__all__ = ["JsonLines", "parse", "replace_surrogates"]
+__all__ = ["JsonLines", "Peer", "parse", "read_object", "replace_surrogates"]
 
 _MAX_LINE_BYTES = 4 * 1024**2
 _PIECE_BYTES = 64 * 1024  # that are read or written at once
@@ -28,19 +27,42 @@ _USAGE = tuple(field.name for field in fields(Usage))
 _MAX_EXCERPT = 120  # characters of a bad line
 
 
+class Peer(Protocol):
+    """What writes and reads lines: a program, or what carries the streams of one."""
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """The pipe that it reads."""
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """The pipe that it writes; not the same descriptor."""
+
+    def wait(self, timeout: float | None) -> int | None:
+        """Return its exit status once it has ended; None if that takes longer."""
+
+
+def _nothing() -> None:
+    return None
+
+
 class JsonLines:
     """Sends and receives lines over the pipes of a program.
 
     Args:
         program: it has pipes, which nothing else uses.
+        check: called before each wait, which takes half a second at most; what it raises ends
+            :meth:`send` and :meth:`receive`.
 
     Attributes:
         received: lines that the program has written so far, empty ones too.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Peer, check: Callable[[], None] = _nothing) -> None:
         self.received = 0
         self._program = program
+        self._check = check
+        self._waits = True
         self._input, self._output = program.stdin.fileno(), program.stdout.fileno()
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
@@ -54,7 +76,15 @@ class JsonLines:
         # Characters beyond ASCII are escaped, so that no language can misread them.
         self._outgoing = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while self._outgoing and self._reads:
+            size = len(self._outgoing)
             self._move()
+            if not self._waits and len(self._outgoing) == size:
+                break
+
+    def release(self) -> None:
+        """Check no more, and wait for the program no more: what it does not read now is dropped."""
+        self._check = _nothing
+        self._waits = False
 
     def close(self) -> None:
         """Write no more; the program reads the end of its input."""
@@ -95,13 +125,15 @@ class JsonLines:
 
     def _move(self) -> None:
         """Wait until something can be written or read, and do it."""
+        self._check()
         poll = select.poll()
         if self._outgoing and self._reads:
             poll.register(self._input, select.POLLOUT)
         if self._writes and len(self._incoming) <= _MAX_LINE_BYTES:
             poll.register(self._output, select.POLLIN)
         has_exited = self._program.wait(0) is not None
-        ready = dict(poll.poll(0 if has_exited else _POLL_INTERVAL))
+        is_over = has_exited or not self._waits
+        ready = dict(poll.poll(0 if is_over else _POLL_INTERVAL))
         try:
             if self._input in ready:
                 self._outgoing = self._outgoing[
@@ -112,14 +144,52 @@ class JsonLines:
         except OSError:
             self._reads = False
         if self._output in ready:
-            with contextlib.suppress(BlockingIOError):
-                piece = os.read(self._output, _PIECE_BYTES)
-                self._writes = bool(piece)
-                self._incoming += piece
+            self._read()
         if (
             has_exited and not ready
         ):  # another process that still holds its pipes is not the program
             self._reads = self._writes = False
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(self._output, _PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # of a socket, which is its end
+            piece = b""
+        self._writes = bool(piece)
+        self._incoming += piece
+
+
+def read_object(line: bytes, number: int, example: str) -> dict[str, Any]:
+    """Return the object of JSON that a program's line is.
+
+    Args:
+        line: what it wrote.
+        number: the number of the line, from 1.
+        example: such an object, for messages.
+
+    Raises:
+        AgentError: it is not one.
+    """
+    location, excerpt = _describe_line(line, number)
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
+        raise AgentError(
+            f"{location} is {problem}: {excerpt}; standard output is for the protocol, what "
+            "else a program prints goes to standard error"
+        ) from None
+    if not isinstance(message, dict):
+        raise AgentError(f"{location} is not an object, as {example} is: {excerpt}")
+    return message
+
+
+def _describe_line(line: bytes, number: int) -> tuple[str, str]:
+    """Return where a line is, and its beginning, for messages."""
+    excerpt = line[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()[:_MAX_EXCERPT]
+    return f"line {number} of the program's standard output", repr(excerpt)
 
 
 def parse(line: bytes, number: int) -> dict[str, Any]:
@@ -132,18 +202,8 @@ def parse(line: bytes, number: int) -> dict[str, Any]:
     Raises:
         AgentError: it is not a message of the protocol.
     """
-    location = f"line {number} of the program's standard output"
-    excerpt = repr(line[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()[:_MAX_EXCERPT])
-    try:
-        message = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        problem = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
-        raise AgentError(
-            f"{location} is {problem}: {excerpt}; standard output is for the protocol, what "
-            "else a program prints goes to standard error"
-        ) from None
-    if not isinstance(message, dict):
-        raise AgentError(f'{location} is not an object, as {{"action": "ls"}} is: {excerpt}')
+    location, excerpt = _describe_line(line, number)
+    message = read_object(line, number, '{"action": "ls"}')
     _check_keys(location, message, _KEYS)
     message = {key: value for key, value in message.items() if value is not None}
     if ("action" in message) == ("submit" in message):

@@ -15,7 +15,7 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 __all__ = ["NodeSettings", "why_not_on_nodes", "with_agent_files"]
 
 _INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
-_PROGRAMS = ("command", "mcp")
+_PROGRAMS = ("command", "mcp", "acp")
 _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 
 

@@ -37,6 +37,7 @@ def labels(*written: str, **shared: str) -> list[str]:
         # What takes a command line or a file has no arguments.
         ("command:python a.py:B --x=y,z", "command:python a.py:B --x=y,z", {}),
         ("mcp:agent {prompt} a:b=c", "mcp:agent {prompt} a:b=c", {}),
+        ("acp:agent --acp a:b=c", "acp:agent --acp a:b=c", {}),
         ("replay:a:b=c.jsonl", "replay:a:b=c.jsonl", {}),
         # What cannot be loaded says so when it is loaded.
         ("claud:model=a", "claud", {"model": "a"}),
@@ -90,8 +91,8 @@ def test_arguments_of_its_own_come_first() -> None:
         (["installed:codex", "installed:my/recipe.toml"], ["codex", "installed:recipe.toml"]),
         (["installed:codex:model=a", "codex:model=b"], ["codex:model=a", "codex:model=b"]),
         (
-            ["command:env A=b python3 -u x/agent.py --fast", "mcp:codex exec {prompt}"],
-            ["command:agent.py", "mcp:codex"],
+            ["command:env A=b python3 -u x/agent.py --fast", "mcp:codex exec {prompt}", "acp:x -a"],
+            ["command:agent.py", "mcp:codex", "acp:x"],
         ),
         (["command:a --x", "command:a --y"], ["command:a --x", "command:a --y"]),
         (["replay:runs/a.jsonl", "replay:runs/b.jsonl"], ["replay:a.jsonl", "replay:b.jsonl"]),

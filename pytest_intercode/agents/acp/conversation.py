@@ -1,0 +1,217 @@
+"""A conversation with an agent over ACP: it is greeted, gets a session, and is given prompts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_intercode.agents.acp.connection import AgentRefused, Connection, Handler
+from pytest_intercode.agents.acp.updates import Updates
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.program.messages import JsonLines, replace_surrogates
+from pytest_intercode.errors import AgentError
+
+__all__ = ["PERMISSIONS", "Conversation", "SessionSettings"]
+
+PERMISSIONS = ("once", "always", "reject")
+"""How requests for permission are answered: allowed once (the default), forever, or not at all."""
+
+_VERSION = 1  # of the protocol
+_AUTHENTICATION_REQUIRED = -32000
+_KINDS = {  # of the options that a request offers, the best first
+    "once": ("allow_once", "allow_always"),
+    "always": ("allow_always", "allow_once"),
+    "reject": ("reject_once", "reject_always"),
+}
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How a session is begun, as arguments and recipes say it.
+
+    Attributes:
+        permission: one of :data:`PERMISSIONS`.
+        mode: the id of the session's mode; empty for the agent's default.
+        auth: the id of the method by which the agent is to log in; empty for none.
+    """
+
+    permission: str = PERMISSIONS[0]
+    mode: str = ""
+    auth: str = ""
+
+
+class Conversation:
+    """One session of an agent; used on the agent's thread.
+
+    Args:
+        env: the episode.
+        lines: what the agent writes and reads.
+        updates: what it reports.
+        settings: how the session is begun.
+        capabilities: what of files and terminals it is served.
+        handlers: what carries that out, by the method of a request.
+        spend: called with the tokens of a prompt, where the agent says them; None where something
+            else counts them.
+
+    Attributes:
+        greeted: the agent has answered ``initialize``.
+    """
+
+    def __init__(
+        self,
+        env: AgentEnvironment,
+        lines: JsonLines,
+        updates: Updates,
+        settings: SessionSettings,
+        *,
+        capabilities: Mapping[str, Any] | None = None,
+        handlers: Mapping[str, Handler] | None = None,
+        spend: Callable[..., None] | None = None,
+    ) -> None:
+        self.greeted = False
+        self._env = env
+        self._updates = updates
+        self._settings = settings
+        self._capabilities = capabilities or {}
+        self._spend = spend
+        self._session = ""
+        own_handlers: dict[str, Handler] = {"session/request_permission": self._permit}
+        self._connection = Connection(lines, {**own_handlers, **(handlers or {})}, self._receive)
+
+    def open(self, folder: str, servers: Mapping[str, str]) -> None:
+        """Greet the agent, and begin a session.
+
+        Args:
+            folder: where the agent works.
+            servers: the command lines of MCP servers that it is to start, by name.
+
+        Raises:
+            AgentError: it refuses, or does not keep to the protocol.
+            BudgetExhausted: the episode is over.
+        """
+        reply = self._connection.request(
+            "initialize",
+            {
+                "protocolVersion": _VERSION,
+                "clientCapabilities": self._capabilities,
+                "clientInfo": {
+                    "name": "pytest-intercode",
+                    "title": "pytest-intercode",
+                    "version": importlib.metadata.version("pytest-intercode"),
+                },
+            },
+        )
+        version = reply.get("protocolVersion")
+        if version != _VERSION:
+            raise AgentError(
+                f"the agent speaks version {version!r:.20} of ACP; supported is {_VERSION}"
+            )
+        self.greeted = True
+        if self._settings.auth:
+            self._connection.request("authenticate", {"methodId": self._settings.auth})
+        self._session = self._begin(folder, servers, reply)
+        if self._settings.mode:
+            mode = {"sessionId": self._session, "modeId": self._settings.mode}
+            self._connection.request("session/set_mode", mode)
+
+    def converse(self, prompt: str, ask: Callable[[str], str | None]) -> None:
+        """Give the agent a prompt, and then the replies of the user.
+
+        Args:
+            prompt: the prompt.
+            ask: gives the user the agent's message; returns the reply, or None at the end.
+
+        Raises:
+            AgentError: it fails, or does not keep to the protocol.
+            BudgetExhausted: the episode is over.
+        """
+        reply: str | None = prompt
+        while reply is not None:
+            self._updates.begin()
+            self._prompt(reply)
+            message = replace_surrogates(self._updates.message)
+            reply = ask(message) if message and self._env.has_user else None
+
+    def cancel(self) -> None:
+        """Let the agent know that nothing more of its work counts."""
+        if self._session:
+            self._connection.notify("session/cancel", {"sessionId": self._session})
+
+    def _begin(self, folder: str, servers: Mapping[str, str], greeting: Mapping[str, Any]) -> str:
+        """Begin a session, and return its id."""
+        params = {
+            "cwd": folder,
+            "mcpServers": [
+                {"name": name, "command": "/bin/sh", "args": ["-c", line], "env": []}
+                for name, line in servers.items()
+            ],
+        }
+        try:
+            session = self._connection.request("session/new", params).get("sessionId")
+        except AgentRefused as refusal:
+            if refusal.code == _AUTHENTICATION_REQUIRED:
+                methods = greeting.get("authMethods")
+                names = [
+                    str(method.get("id"))
+                    for method in (methods if isinstance(methods, list) else [])
+                    if isinstance(method, dict)
+                ]
+                raise AgentError(
+                    f"{refusal}: it wants a login; give it a key as it takes one, or choose how by "
+                    f"--intercode-agent-arg auth=... ({', '.join(names)[:200] or 'it names none'})"
+                ) from None
+            raise
+        if not isinstance(session, str) or not session:
+            raise AgentError(f"the agent answers session/new without a sessionId: {session!r:.40}")
+        return session
+
+    def _prompt(self, text: str) -> None:
+        blocks = [{"type": "text", "text": text}]
+        reply = self._connection.request(
+            "session/prompt", {"sessionId": self._session, "prompt": blocks}
+        )
+        reason = reply.get("stopReason")
+        if reason != "end_turn":
+            self._env.log(f"[the agent stopped: {replace_surrogates(str(reason))[:100]}]\n")
+        usage = reply.get("usage")
+        if self._spend is not None and isinstance(usage, dict):
+            self._spend(**_tokens(usage))
+
+    def _receive(self, params: Mapping[str, Any]) -> None:
+        if params.get("sessionId") == self._session:
+            self._updates.receive(params)
+
+    def _permit(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a request for permission by the policy; nobody is asked."""
+        options = params.get("options")
+        by_kind = {
+            option.get("kind"): option.get("optionId")
+            for option in reversed(options if isinstance(options, list) else [])
+            if isinstance(option, dict) and isinstance(option.get("kind"), str)
+        }
+        call = params.get("toolCall")
+        title = call.get("title") if isinstance(call, dict) else ""
+        for kind in _KINDS[self._settings.permission]:
+            if kind in by_kind:
+                self._env.log(f"[permission: {kind}: {replace_surrogates(str(title))[:200]}]\n")
+                return {"outcome": {"outcome": "selected", "optionId": by_kind[kind]}}
+        return {"outcome": {"outcome": "cancelled"}}
+
+
+def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+    """Return the tokens of a prompt, as :meth:`AgentEnvironment.spend` takes them."""
+
+    def count(key: str) -> int:
+        value = usage.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    read_tokens, write_tokens = count("cachedReadTokens"), count("cachedWriteTokens")
+    return {
+        "input_tokens": max(count("inputTokens"), read_tokens + write_tokens),
+        "output_tokens": max(count("outputTokens"), count("thoughtTokens")),
+        "cached_tokens": read_tokens,
+        "cache_write_tokens": write_tokens,
+        "reasoning_tokens": count("thoughtTokens"),
+    }

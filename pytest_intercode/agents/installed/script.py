@@ -1,0 +1,150 @@
+"""The shell scripts that start an installed program in its sandbox, with a way to the gateway."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_intercode.agents.program_task import ANSWER_FOLDER
+from pytest_intercode.core.platforms import Platform
+from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER
+
+__all__ = ["CANNOT_RUN", "GATEWAY_FOLDER", "SCRIPT_FILE", "START", "START_CONNECTED", "Script"]
+
+GATEWAY_FOLDER = "/opt/intercode/gateway"
+"""Where a sandbox finds sockets and the forwarder."""
+
+SCRIPT_FILE = "run.sh"
+"""The script's name in the program's home."""
+
+START = f"sh {ANSWER_FOLDER}/{SCRIPT_FILE}"
+"""Runs :meth:`Script.alone`."""
+
+CANNOT_RUN = 125
+"""Exit status of a sandbox that lacks what the program needs."""
+
+OUTPUT_FILE = f"{ANSWER_FOLDER}/.output"
+"""What the program printed, but for what is the protocol's."""
+
+STATUS_FILE, _READY_FILE = f"{ANSWER_FOLDER}/.status", f"{ANSWER_FOLDER}/.ready"
+GROUP_FILE = f"{ANSWER_FOLDER}/.group"
+"""The process group of a program that is connected."""
+
+START_CONNECTED = f"""\
+cd {ANSWER_FOLDER} && rm -f {STATUS_FILE} {_READY_FILE} && cd "$OLDPWD" || exit 1
+setsid bash {ANSWER_FOLDER}/{SCRIPT_FILE} </dev/null >{ANSWER_FOLDER}/.start 2>&1 &
+until [ -e {_READY_FILE} ]; do sleep 0.05; done"""
+"""Runs :meth:`Script.connected` in the background; waits until it is connected or has failed."""
+
+_NOT_STARTED = (126, 127)  # exit statuses of a shell that cannot start a program
+# Why that may be: what is installed is for one processor, and some programs load glibc.
+_DESCRIBE = (
+    "printf '\\n[it is installed for %s, glibc; this sandbox is %s%s]' {platform} \"$(uname -m)\" "
+    "\"$(ls /lib/ld-musl-* >/dev/null 2>&1 && echo ', musl')\""
+)
+_MAX_OUTPUT_BYTES = 8000  # of the program's output that are kept
+
+# Run by a shell in the task's directory. What else it runs is not the agent's doing, so none of it
+# is a shim, which may be first on PATH.
+_BEGINNING = """\
+shims={shims}/bin:
+case $PATH in "$shims"*) PATH=${{PATH#"$shims"}} ;; *) shims= ;; esac
+mkdir -p {home}/tmp || exit {status}
+"""
+# Its last output is the program's.
+_ALONE = """\
+{forward}
+PATH=$shims{node}$PATH {variables} {words} </dev/null >{output} 2>&1
+status=$?
+{end_forwarders}
+case $status in {not_started}) {describe} >>{output} ;; esac
+tail -c {max_bytes} {output}
+exit $status
+"""
+# A session of its own, so that its processes are one group. Once we have closed the connection, the
+# program has a moment to end by itself.
+_CONNECTED = """\
+echo $$ >{group}
+end() {{ echo "$1" >{status_file}; : >{ready}; kill -KILL -- -$$; }}
+trap 'end $?' EXIT
+exec 2>{output} >&2
+{forward}
+exec 3<>/dev/tcp/127.0.0.1/{port} || exit {status}
+: >{ready}
+PATH=$shims{node}$PATH {variables} {words} \\
+    < <(cat <&3; exec >&-; sleep 0.3; kill -KILL -- -$$) 2>>{output} | cat >&3
+status=${{PIPESTATUS[0]}}
+case $status in {not_started}) {describe} ;; esac
+exit $status
+"""
+_FIND_PERL = (
+    "command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit "
+    "{status}; }}\n"
+)
+_START_FORWARDER = (
+    'forwarders="$forwarders $(perl {gateway}/forward.pl {port} {gateway}/{socket})" || exit '
+    "{status}\n"
+)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is needed to run a program.
+
+    Attributes:
+        variables: its environment variables.
+        words: its command line.
+        forwards: for each port that a forwarder leads to a socket, the socket's name.
+        node: what is put in front of PATH.
+        platform: what it is installed for; None where that is not known.
+    """
+
+    variables: Mapping[str, str]
+    words: Sequence[str]
+    forwards: Mapping[int, str]
+    node: str
+    platform: Platform | None
+
+    def alone(self) -> str:
+        """Return the script of a program that reads nothing, and says in the end what it did."""
+        return self._fill(_ALONE)
+
+    def connected(self, port: int) -> str:
+        """Return the script of a program whose standard streams go to a port, for bash."""
+        return self._fill(_CONNECTED, port=port)
+
+    def _fill(self, template: str, port: int = 0) -> str:
+        forward = _FIND_PERL.format(status=CANNOT_RUN) if self.forwards else ""
+        for number, socket in self.forwards.items():
+            forward += _START_FORWARDER.format(
+                gateway=GATEWAY_FOLDER, socket=socket, port=number, status=CANNOT_RUN
+            )
+        platform = self.platform
+        return f"{_BEGINNING}{template}".format(
+            shims=SHIMS_FOLDER,
+            home=ANSWER_FOLDER,
+            forward=forward,
+            end_forwarders="kill $forwarders 2>/dev/null" if self.forwards else "",
+            output=OUTPUT_FILE,
+            status_file=STATUS_FILE,
+            ready=_READY_FILE,
+            group=GROUP_FILE,
+            port=port,
+            status=CANNOT_RUN,
+            not_started="|".join(map(str, _NOT_STARTED)),
+            describe=":" if platform is None else _DESCRIBE.format(platform=platform),
+            max_bytes=_MAX_OUTPUT_BYTES,
+            node=self.node,
+            variables=" ".join(
+                f"{key}={shlex.quote(value)}" for key, value in self.variables.items()
+            ),
+            words=shlex.join(self.words),
+        )
+
+
+END_CONNECTED = f"""\
+kill -KILL -- -$(cat {GROUP_FILE}) 2>/dev/null
+cat {STATUS_FILE} 2>/dev/null || echo 0
+tail -c {_MAX_OUTPUT_BYTES} {OUTPUT_FILE}"""
+"""Ends a connected program at once; prints its exit status, or 0 while it runs, and its output."""

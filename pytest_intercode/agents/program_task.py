@@ -1,0 +1,43 @@
+"""A task as a program with tools of its own gets it, and the answer that it writes down."""
+
+from __future__ import annotations
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.core.task import TaskView
+from pytest_intercode.environments.registry import kind_of
+
+__all__ = ["ANSWER_FILE", "ANSWER_FOLDER", "describe_program_task", "read_answer"]
+
+ANSWER_FOLDER = "/opt/intercode/home"
+"""A folder in memory, which is not graded, of sandboxes whose agent may write down its answer."""
+
+ANSWER_FILE = f"{ANSWER_FOLDER}/answer"
+"""Where it writes it."""
+
+
+def describe_program_task(task: TaskView, has_user: bool) -> str:
+    """Return a first message for a program with tools of its own, which ends by itself.
+
+    Args:
+        task: the task.
+        has_user: somebody may answer its questions.
+    """
+    kind = kind_of(task.env)
+    if kind.prompts_alone:
+        return task.query
+    instructions = kind.answer_file_instruction.replace("{answer}", ANSWER_FILE) or kind.graded
+    words = [] if has_user else ["Nobody answers questions."]
+    words += [f"You have {task.max_turns} calls of tools."]
+    return f"{task.query}\n\n{' '.join([instructions, *words])}"
+
+
+def read_answer(env: AgentEnvironment) -> str | None:
+    """Return the answer that a program has written down; None where there is none.
+
+    Raises:
+        BudgetExhausted: the episode is over.
+    """
+    if not kind_of(env.task.env).reads_answer:
+        return None
+    status, output = env.exec(f"command -p cat {ANSWER_FILE} 2>/dev/null")  # not a shim
+    return output if status == 0 else None
