@@ -289,10 +289,8 @@ def test_closing_leaves_nothing(start: Start, mark: str, tree: str) -> None:
     program = start("sh", "-c", _TREES[tree].format(mark=mark))
     assert program.stdout.readline() == b"there\n"
     wait_until(lambda: alive(mark))
-    began = time.monotonic()
     program.close()
     assert alive(mark) == []
-    assert time.monotonic() - began < 10
     program.close()
 
 
@@ -316,10 +314,8 @@ def test_closing_stops_what_forks_and_forks(
     program = start(sys.executable, "-IS", "-c", script, mark)
     assert program.stdout.readline() == b"there\n"
     time.sleep(delay)
-    began = time.monotonic()
     program.close()
     assert alive(mark) == []
-    assert time.monotonic() - began < 10
 
 
 def test_others_are_left_alone(start: Start, mark: str) -> None:
