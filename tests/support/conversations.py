@@ -19,7 +19,7 @@ from tests.support.model_server import Command, Request, Step, Tool
 __all__ = ["TICKETS", "TalkingBash", "call_tool", "converse", "make_talking", "task_with_servers"]
 
 TICKETS = Path(__file__).with_name("ticket_server.py")
-"""An MCP server, with the standard library alone: its tool ``count_tickets`` returns ``41``."""
+"""An MCP server, with the standard library alone: its tool ``count_tickets`` returns ``41 tickets``."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ def _find_tool(request: Request, server: str, name: str, arguments: Mapping[str,
         full_name = str(tool.get("function", tool).get("name"))
         if tool.get("type") == "namespace" and full_name.endswith(server):  # Codex
             return Tool(name, arguments, full_name)
+    for function in request.functions:
+        full_name = str(function.get("name"))
         if server in full_name and full_name.endswith(name):
             return Tool(full_name, arguments)
     if any(tool.get("function", tool).get("name") == "tool_call" for tool in tools):  # Qwen Code

@@ -60,8 +60,12 @@ class World:
         self.server = ModelServer(self._answer)
         self.server.__enter__()
         settings = GatewaySettings(
-            upstreams={"openai": f"{self.server.url}/v1", "anthropic": self.server.url},
-            keys={"openai": KEY, "anthropic": KEY},
+            upstreams={
+                "openai": f"{self.server.url}/v1",
+                "anthropic": self.server.url,
+                "google": self.server.url,
+            },
+            keys={"openai": KEY, "anthropic": KEY, "google": KEY},
             prices={"*": Price(1.0, 2.0)},
             **more,
         )

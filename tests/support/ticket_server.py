@@ -23,7 +23,7 @@ for line in sys.stdin:
     elif method == "tools/list":
         result = {"tools": [TOOL]}
     elif method == "tools/call":
-        result = {"content": [{"type": "text", "text": "41"}], "isError": False}
+        result = {"content": [{"type": "text", "text": "41 tickets"}], "isError": False}
     else:
         result = {}
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
