@@ -17,6 +17,7 @@ from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.candidates import suggest_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.facts import Fact
+from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentError, AgentLoadError, ConfigurationError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -37,10 +38,7 @@ BUILT_IN = {
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
     "installed": ("installed.agent", "installed:RECIPE"),
-    **{  # our own recipes
-        name: ("installed.agent", name)
-        for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
-    },
+    **{name: ("installed.agent", name) for name in PRESETS},
 }
 """By the first word: the module below ``agents/``, and how the agent is written."""
 

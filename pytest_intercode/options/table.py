@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.core.values import amount, text, whole
 from pytest_intercode.options.option import (
     Option,
@@ -45,6 +46,7 @@ __all__ = ["OPTIONS", "Options"]
 _count = whole("a whole number above 0", 1)
 _seconds = amount("a number of seconds above 0")
 _money = amount("an amount above 0")
+_presets = ", ".join(f"`{name}`" for name in PRESETS)
 
 
 # -- the table
@@ -59,8 +61,9 @@ class _RunOptions(Values):
         "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
         "that speaks MCP), `acp:CMDLINE` (one that speaks the Agent Client Protocol), `tools`, "
         "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible "
-        "API), `human`, `replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its "
-        "own, `react:model=NAME` (docs/agents.md)",
+        f"API), {_presets} (coding agents that are installed into the sandbox), `human`, "
+        "`replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its own, "
+        "`react:model=NAME` (docs/agents.md)",
         parse_agent,
         same_in_parts=True,
     )

@@ -107,6 +107,7 @@ def test_an_installed_plugin_is_light() -> None:
     assert {name for name in found if name.startswith("pytest_intercode")} == {
         "pytest_intercode",
         "pytest_intercode.core",
+        "pytest_intercode.core.presets",
         "pytest_intercode.core.values",
         "pytest_intercode.plugin",
         "pytest_intercode.plugin.episode_items",

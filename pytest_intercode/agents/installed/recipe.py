@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pytest_intercode.agents.acp.conversation import PERMISSIONS, SessionSettings
+from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
@@ -33,7 +34,6 @@ _SERVERS = "{servers}"  # the placeholder of all servers, in files alone
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _RECIPES = Path(__file__).with_name("recipes")
-_ALIASES = {"claude": "claude-code", "qwen": "qwen-code"}
 
 
 class ServerForm(BaseModel):
@@ -209,7 +209,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def recipe_names() -> list[str]:
     """Return the names of our recipes and their short forms."""
-    return sorted({*(file.stem for file in _RECIPES.iterdir()), *_ALIASES})
+    return sorted({*(file.stem for file in _RECIPES.iterdir()), *PRESETS})
 
 
 def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path]:
@@ -225,7 +225,7 @@ def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path
     """
     names = recipe_names()
     if name in names:
-        path = _RECIPES / f"{_ALIASES.get(name, name)}.yaml"
+        path = _RECIPES / f"{PRESETS.get(name, name)}.yaml"
     else:
         path = folder / Path(name).expanduser()
         if not path.is_file():

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = ["NodeSettings", "why_not_on_nodes", "with_agent_files"]
 
-_INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
+_INSTALLED = ("installed", *PRESETS)
 _PROGRAMS = ("command", "mcp", "acp")
 _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 

@@ -1,0 +1,39 @@
+"""Our recipes can be read, and ``--help`` names those that have a short name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.agents.installed.recipe import load_recipe, recipe_names
+from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.options.table import OPTIONS
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_it_can_be_read_and_names_its_version(name: str) -> None:
+    stem, recipe, _ = load_recipe(name, Path(), "")
+    assert stem == PRESETS.get(name, name)
+    assert recipe.about
+    program = [*recipe.npm, *recipe.python][0]
+    assert program.rpartition("@" if recipe.npm else "==")[0]
+
+
+def test_help_names_the_presets() -> None:
+    [option] = (option for option in OPTIONS if option.form == "agent=AGENT")
+    for name in PRESETS:
+        assert f"`{name}`" in option.help
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("claud", "claude"), ("gemni", "gemini"), ("copilott", "copilot")]
+)
+def test_a_near_name_is_one_line_with_a_suggestion(tmp_path: Path, name: str, near: str) -> None:
+    with pytest.raises(AgentLoadError) as caught:
+        load_agent(name, folder=tmp_path)
+    [line] = str(caught.value).splitlines()
+    assert line.startswith(f"--intercode-agent={name}: an agent is ")
+    assert line.endswith(f" Did you mean {near!r}?")
