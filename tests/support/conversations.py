@@ -19,7 +19,7 @@ from tests.support.model_server import Command, Request, Step, Tool
 __all__ = ["TICKETS", "TalkingBash", "call_tool", "converse", "make_talking", "task_with_servers"]
 
 TICKETS = Path(__file__).with_name("ticket_server.py")
-"""An MCP server, with the standard library alone: its tool ``count_tickets`` returns ``41 tickets``."""
+"""An MCP server, of the standard library alone; its tool ``count_tickets`` says ``41 tickets``."""
 
 
 @dataclass(frozen=True)
