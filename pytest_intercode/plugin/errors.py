@@ -10,7 +10,7 @@ import pytest
 __all__ = ["MistakeFailure", "one_line_errors"]
 
 
-class MistakeFailure(pytest.fail.Exception):
+class MistakeFailure(pytest.fail.Exception):  # type: ignore[misc]  # a class that pytest decorates
     """A test failed by a mistake of the user's: no agent failed, and none was expected to."""
 
 
