@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 __all__ = ["MistakeFailure", "one_line_errors"]
 
 
-class MistakeFailure(pytest.fail.Exception):  # type: ignore[misc]  # a class that pytest decorates
+if TYPE_CHECKING:
+
+    class _Failure(Exception):  # pytest gives its own no type
+        def __init__(self, message: str, pytrace: bool = True) -> None: ...
+
+else:
+    _Failure = pytest.fail.Exception
+
+
+class MistakeFailure(_Failure):
     """A test failed by a mistake of the user's: no agent failed, and none was expected to."""
 
 
