@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-__all__ = ["one_line_errors"]
+__all__ = ["MistakeFailure", "one_line_errors"]
+
+
+if TYPE_CHECKING:
+
+    class _Failure(Exception):  # pytest gives its own no type
+        def __init__(self, message: str, pytrace: bool = True) -> None: ...
+
+else:
+    _Failure = pytest.fail.Exception
+
+
+class MistakeFailure(_Failure):
+    """A test failed by a mistake of the user's: no agent failed, and none was expected to."""
 
 
 @contextlib.contextmanager
@@ -27,4 +41,4 @@ def one_line_errors(session: pytest.Session | None = None) -> Iterator[None]:
         of_all = session is not None and not isinstance(error, HookError)
         if session is not None and of_all and all(task_of(item) for item in session.items):
             session.shouldstop = one_line(str(error))
-        raise pytest.fail.Exception(escape_for_terminal(str(error)), pytrace=False) from None
+        raise MistakeFailure(escape_for_terminal(str(error)), pytrace=False) from None

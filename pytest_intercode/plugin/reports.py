@@ -18,10 +18,11 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
+from pytest_intercode.plugin.errors import MistakeFailure
 from pytest_intercode.plugin.pass_rates import attach_try
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
-from pytest_intercode.rollouts.records import RecordBuilder, with_result
+from pytest_intercode.rollouts.records import RecordBuilder, with_mistake, with_result
 
 __all__ = ["WITHOUT_AGENT", "complete", "detach_episodes", "keep_episode", "reported_episode"]
 
@@ -112,13 +113,19 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
     if isinstance(error, (InfrastructureError, TaskError)):
         _attach_failure(report, item, error)
         return
+    if isinstance(error, MistakeFailure) and hasattr(report, "wasxfail"):
+        del report.wasxfail  # the agent may fail, but nobody expects a mistake
+        report.outcome = "failed"
     if report.when != "call":
         return
     episodes = item.stash.get(_EPISODES, [])
     if not episodes:
         return
     del item.stash[_EPISODES]  # a rerun must not find the last run's
-    if is_own_test(item) and not isinstance(error, pytest.skip.Exception):
+    if isinstance(error, MistakeFailure):
+        # Of several runs in a test, those before the mistake are not to count against the agent.
+        episodes = [with_mistake(episode, str(error)) for episode in episodes]
+    elif is_own_test(item) and not isinstance(error, pytest.skip.Exception):
         passed = error is None
         episodes = [
             dataclasses.replace(with_result(episode, passed), test_passed=passed)

@@ -24,7 +24,7 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.digest import digest
 
-__all__ = ["RecordBuilder", "played_record", "sandbox_of", "with_result"]
+__all__ = ["RecordBuilder", "played_record", "sandbox_of", "with_mistake", "with_result"]
 
 _MAX_QUERY = 200  # characters, in the record of an episode whose own record is too large
 _MAX_TURNS = 1000  # likewise
@@ -215,8 +215,7 @@ def with_result(record: EpisodeRecord, passed: bool) -> EpisodeRecord:
         passed: whether the test passed. One that fails where turns or time were used up keeps that
             as its outcome, which says more.
     """
-    ends: tuple[Outcome, ...] = ("solved", "failed", "out-of-budget", "timed-out")
-    if record.outcome not in ends or not kind_of(record.task.env).graded_by_test:
+    if not _is_graded_by_test(record):
         return record
     outcome = record.outcome if record.outcome != "solved" else "failed"
     return replace(
@@ -225,3 +224,15 @@ def with_result(record: EpisodeRecord, passed: bool) -> EpisodeRecord:
         reward=float(passed),
         reason="" if passed else record.reason or "the test failed",
     )
+
+
+def with_mistake(record: EpisodeRecord, message: str) -> EpisodeRecord:
+    """Return an episode's record where its test, which alone grades it, was written wrongly."""
+    if not _is_graded_by_test(record):
+        return record
+    return replace(record, outcome="task-error", reward=0.0, reason=message)
+
+
+def _is_graded_by_test(record: EpisodeRecord) -> bool:
+    ends: tuple[Outcome, ...] = ("solved", "failed", "out-of-budget", "timed-out")
+    return record.outcome in ends and kind_of(record.task.env).graded_by_test

@@ -135,6 +135,22 @@ def test_uses_uv(intercode_project, name):
 
 
 @pytest.mark.usefixtures("project")
+def test_a_mistake_counts_against_no_agent_and_is_not_expected(pytester: pytest.Pytester) -> None:
+    test = """\
+@pytest.mark.xfail
+def test_runs(intercode_project):
+    intercode_project.run("First.")
+    intercode_project.run("Second.", dockerfile="typo")
+"""
+    result = run(pytester, test, "--intercode-results=r.jsonl")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*dockerfile='typo': * is not a file*"])
+    [record] = results(pytester.path / "r.jsonl")
+    assert record["outcome"] == "task-error"
+    assert record["reason"].startswith("dockerfile='typo'")
+
+
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("agent", "outcome", "message"),
     [
