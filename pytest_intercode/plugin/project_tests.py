@@ -312,8 +312,7 @@ class Project:
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
         settings = self._run.settings
-        outputs = (settings.results, settings.predictions, settings.html, settings.gateway_record)
-        hidden = [path for path in outputs if path is not None]
+        hidden = list(settings.outputs)
         if "treatments" in options:
             hidden.append(folder / options["treatments"])
         copy = copy_project(options.get("project"), folder, root, overlays, hidden)
