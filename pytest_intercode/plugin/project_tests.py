@@ -17,7 +17,9 @@ import pytest
 
 from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.program.episode import episode_key
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
+from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.mcp_servers import check_servers
 from pytest_intercode.environments.project.environment import ProjectEnvironment
@@ -40,6 +42,8 @@ from pytest_intercode.projects.run import ProjectRun, RunSoFar
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.projects.simulated_user import SimulatedUser, choose_user_model
 from pytest_intercode.projects.treatments import Treatment, find_treatments
+from pytest_intercode.results.cells import make_cell
+from pytest_intercode.results.tries import key_of
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.files import bundled_folder
 
@@ -235,7 +239,7 @@ class Project:
             recorded_questions = recording.questions()
             played = recording.played()
             if played is not None:
-                keep_episode(item, played)
+                self._keep(played)
                 return ProjectRun(played, None, questions=recorded_questions or ())
             answers = self._answers(arguments, task, recorded_questions)
 
@@ -257,12 +261,28 @@ class Project:
                 record = replace(record, state={**record.state, "questions": questions})
             call_hook(item.config, "log_episode", task=task, episode=record)
             recording.save(record)
-        keep_episode(item, record)
+        self._keep(record)
         shims.check()
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
         return ProjectRun(record, environment, shims.calls, answers.questions)
+
+    def _keep(self, record: EpisodeRecord) -> None:
+        """Keep the record of a run; the test may fail from here on, if the baseline's did.
+
+        Not before: a recording that is stale or damaged says nothing of the agent.
+        """
+        keep_episode(self._item, record)
+        baseline, treatment = self._run.baseline, record.task.treatment
+        if baseline is None:
+            return
+        agent, has_one = self._cell.agent, len(self._run.settings.agents) == 1
+        cell = None if has_one else make_cell(agent.name, agent.arguments, treatment)
+        reason = baseline.explain(key_of(record), treatment, cell)
+        if reason is not None:
+            mark = pytest.mark.xfail(reason=one_line(reason), strict=False)
+            self._item.add_marker(mark)
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
