@@ -23,7 +23,15 @@ from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error, import_attribute
 
-__all__ = ["BUILT_IN", "adapt", "describe_agent", "factory_of", "failing", "load_agent"]
+__all__ = [
+    "BUILT_IN",
+    "adapt",
+    "describe_agent",
+    "factory_of",
+    "failing",
+    "load_agent",
+    "uses_gateway",
+]
 
 BUILT_IN = {
     "oracle": ("oracle", "oracle"),
@@ -131,6 +139,12 @@ def describe_agent(
     except ConfigurationError as error:
         return Fact("agent", str(error), "problem")
     return Fact("agent", f"{name}: can be loaded")
+
+
+def uses_gateway(name: str, gateway: GatewaySettings) -> bool:
+    """Whether an agent reaches models through the gateway alone; it is not loaded."""
+    module_name, _ = BUILT_IN.get(name.partition(":")[0], ("", ""))
+    return module_name == "installed.agent" or (gateway.programs and module_name in _PROGRAMS)
 
 
 def adapt(agent: AgentLike) -> Agent:

@@ -19,6 +19,7 @@ from typing import Any
 
 from iniconfig import IniConfig, ParseError
 
+from pytest_intercode.agents.installed.recipe import executables
 from pytest_intercode.options.table import OPTIONS
 from pytest_intercode.system.files import read_bounded
 
@@ -33,13 +34,6 @@ INI_VALUE = "intercode_agent"
 _MAX_FILE = 1 << 20  # bytes that are read of a file
 _RULES = ("AGENTS.md", "CLAUDE.md")
 _SKILLS = (".claude/skills", ".agents/skills", ".codex/skills", "skills")
-# By the name of the agent: its program, and the variable that holds its key.
-_AGENTS = {
-    "codex": ("codex", "OPENAI_API_KEY"),
-    "claude": ("claude", "ANTHROPIC_API_KEY"),
-    "opencode": ("opencode", ""),
-    "qwen": ("qwen", "DASHSCOPE_API_KEY"),
-}
 _SKILL_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 # A command that runs tests, as rules write it in code: what starts it, and the word that says so.
 _TEST_COMMAND = re.compile(
@@ -94,9 +88,10 @@ def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
     rules = next((name for name in _RULES if (root / name).is_file()), "")
     tests = next((name for name in ("tests", "test") if (root / name).is_dir()), "tests")
     agents = {}
-    for name, (program, key) in _AGENTS.items():
+    for name, recipe in executables().items():
+        program = recipe.executable
         reasons = [f"its program {program}"] if shutil.which(program) else []
-        reasons += [key] if key and variables.get(key) else []
+        reasons += [recipe.key] if recipe.key and variables.get(recipe.key) else []
         if reasons:
             agents[name] = " and ".join(reasons)
     return Findings(

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -33,6 +33,13 @@ from pytest_intercode.plugin.ini import SUITES, ini_values
 from pytest_intercode.plugin.options import on_command_line
 from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.projects.facts import (
+    ProjectTests,
+    describe_project,
+    describe_replays,
+    find_project_tests,
+)
+from pytest_intercode.projects.recordings import RecordMode
 from pytest_intercode.sandboxes.choice import describe_backends
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -69,7 +76,9 @@ def diagnose(arguments: Sequence[str]) -> list[Fact]:
             pytest.main([*arguments], plugins=[reader])
     finally:
         sys.dont_write_bytecode = previous
-    facts = reader.facts or list(_describe(None, None, (), _find_reason(output.getvalue())))
+    facts = reader.facts or list(
+        _describe(None, None, (), _find_reason(output.getvalue()), ProjectTests())
+    )
     facts = [describe_versions(), *describe_requirements(), *facts, *describe_machine()]
     secrets = [*_find_secrets(os.environ), *reader.secrets]
     return [
@@ -98,6 +107,7 @@ class _Reader:
             capture.read_global_capture()  # of conftest.py; it would be printed at the end
         settings: Settings | None = None
         tasks: Sequence[Task] = ()
+        tests = ProjectTests()
         problem = ""
         if not hasattr(config.hook, "pytest_intercode_modify_tasks"):
             problem = _NOT_LOADED
@@ -107,9 +117,10 @@ class _Reader:
                 for agent in settings.agents:
                     self.secrets += _find_secrets(agent.arguments)
                 tasks = _read_tasks(config, settings)
+                tests = _find_project_tests(config)
             except ConfigurationError as error:
                 problem = str(error)
-        self.facts += _describe(config, settings, tasks, problem)
+        self.facts += _describe(config, settings, tasks, problem, tests)
         return int(pytest.ExitCode.OK)
 
 
@@ -129,6 +140,7 @@ def _describe(
     settings: Settings | None,
     tasks: Sequence[Task],
     problem: str,
+    tests: ProjectTests,
 ) -> Iterator[Fact]:
     """Yield facts about a configuration, and about what it needs of this machine.
 
@@ -137,6 +149,7 @@ def _describe(
         settings: our options; None where they could not be read.
         tasks: the tasks.
         problem: what is wrong with the configuration, or nothing.
+        tests: the project tests.
     """
     if problem:
         yield Fact("configuration", problem, "problem")
@@ -152,12 +165,14 @@ def _describe(
     if settings is None:
         yield from describe_backends(SandboxSettings(), needed=False)
     else:
-        yield from _describe_sandboxes(settings, tasks)
+        yield from _describe_sandboxes(settings, tasks, tests)
         yield from _describe_agents(settings)
+        if config is not None and tests:
+            yield from _describe_project_tests(config, settings, tests)
     yield from describe_recipes()
     gateway = GatewaySettings.of_environment() if settings is None else settings.gateway
     yield from gateway.describe()
-    yield from describe_extras(set() if settings is None else _find_extras(settings, tasks))
+    yield from describe_extras(set() if settings is None else _find_extras(settings, tasks, tests))
     yield from describe_data(data_folder(None, "") if settings is None else settings.data)
 
 
@@ -172,8 +187,11 @@ def _describe_options(config: pytest.Config) -> str:
     return f"{text}; arguments: {', '.join(arguments)}" if arguments else text
 
 
-def _describe_sandboxes(settings: Settings, tasks: Sequence[Task]) -> Iterator[Fact]:
+def _describe_sandboxes(
+    settings: Settings, tasks: Sequence[Task], tests: ProjectTests
+) -> Iterator[Fact]:
     is_needed = any(kind_of(task.env).needs_sandbox(task) for task in tasks if not task.skip)
+    is_needed = is_needed or bool(tests.modules and settings.agents)
     facts = describe_backends(settings.sandbox, needed=is_needed)
     if settings.cluster:  # whose nodes have backends of their own
         yield from (fact.where(needed=False) for fact in facts)
@@ -200,9 +218,33 @@ def _describe_agents(settings: Settings) -> Iterator[Fact]:
         yield replace(fact, text=agent.explain(fact.text, shared))
 
 
-def _find_extras(settings: Settings, tasks: Sequence[Task]) -> set[str]:
+def _find_project_tests(config: pytest.Config) -> ProjectTests:
+    """Return the project tests among what pytest is to collect."""
+    folder = config.invocation_params.dir
+    return find_project_tests(
+        [folder / argument.partition("::")[0] for argument in config.args],
+        config.getini("python_files"),
+        config.getini("norecursedirs"),
+    )
+
+
+def _describe_project_tests(
+    config: pytest.Config, settings: Settings, tests: ProjectTests
+) -> Iterator[Fact]:
+    yield from describe_project(tests, config.rootpath, settings.outputs)
+    mode = cast(RecordMode, settings.record or "")
+    folder = settings.agent_folder
+    yield from describe_replays(tests, settings.agents, settings.gateway, mode, folder)
+
+
+def _find_extras(settings: Settings, tasks: Sequence[Task], tests: ProjectTests) -> set[str]:
     """Return the extras without which the configuration cannot run."""
-    needs = {"html": settings.html, "ray": settings.cluster, "gateway": settings.gateway.programs}
+    needs = {
+        "html": settings.html,
+        "ray": settings.cluster,
+        "gateway": settings.gateway.programs,
+        "project": tests.modules and settings.agents,
+    }
     extras = {name for name, value in needs.items() if value}
     return extras | {kind_of(task.env).extra(task) for task in tasks if not task.skip}
 

@@ -17,7 +17,9 @@ import pytest
 
 from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.program.episode import episode_key
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
+from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.mcp_servers import check_servers
 from pytest_intercode.environments.project.environment import ProjectEnvironment
@@ -40,6 +42,8 @@ from pytest_intercode.projects.run import ProjectRun, RunSoFar
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.projects.simulated_user import SimulatedUser, choose_user_model
 from pytest_intercode.projects.treatments import Treatment, find_treatments
+from pytest_intercode.results.cells import make_cell
+from pytest_intercode.results.tries import key_of
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.files import bundled_folder
 
@@ -216,53 +220,82 @@ class Project:
             InfrastructureError: two sandboxes broke.
         """
         __tracebackhide__ = True
-        item = self._item
         with one_line_errors():
-            arguments = {**_mark_arguments(item), **options}
-            factory = self._run.composition.factory(self._cell.agent)
-            shims = Shims(
-                arguments.get("fake"),
-                arguments.get("watch", ()),
-                folder=item.path.parent,
-                agent_programs=factory.programs,
-            )
+            arguments = {**_mark_arguments(self._item), **options}
+            shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
-            inputs = {name: arguments[name] for name in _INPUTS if name in arguments}
-            inputs |= {f"fake {name}": fake for name, fake in arguments.get("fake", {}).items()}
-            spec = spec_of(item, task)
-            replay = arguments.get("replay", "agent")
-            recording = RunRecording(item, self._run, spec, self._count, replay, inputs)
+            recording = self._recording(task, arguments)
             recorded_questions = recording.questions()
             played = recording.played()
             if played is not None:
-                keep_episode(item, played)
+                self._keep(played)
                 return ProjectRun(played, None, questions=recorded_questions or ())
             answers = self._answers(arguments, task, recorded_questions)
-
-            def equip(environment: Environment) -> None:
-                if isinstance(environment, ProjectEnvironment):  # a hook of the user's may make it
-                    environment.equip(shims, answers)
-                    answers.run = RunSoFar(environment, answers)
-
-            handle = new_handle(item, task, equip)
-            self._handles.append(handle)
-            agent = handle.agent()
-            with cancel_on_timeout(item, handle, acting=False):
-                environment = handle.environment()
-            recording.attach(environment)
-            with cancel_on_timeout(item, handle, acting=True):
-                record = handle.record(agent, environment)
-            if answers.questions:
-                questions = [list(exchange) for exchange in answers.questions]
-                record = replace(record, state={**record.state, "questions": questions})
-            call_hook(item.config, "log_episode", task=task, episode=record)
+            record, environment = self._play(task, shims, answers, recording)
+            call_hook(self._item.config, "log_episode", task=task, episode=record)
             recording.save(record)
-        keep_episode(item, record)
+        self._keep(record)
         shims.check()
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
         return ProjectRun(record, environment, shims.calls, answers.questions)
+
+    def _shims(self, arguments: Mapping[str, Any]) -> Shims:
+        """Return the programs that a run fakes or watches."""
+        return Shims(
+            arguments.get("fake"),
+            arguments.get("watch", ()),
+            folder=self._item.path.parent,
+            agent_programs=self._run.composition.factory(self._cell.agent).programs,
+        )
+
+    def _recording(self, task: Task, arguments: Mapping[str, Any]) -> RunRecording:
+        """Return what a run does with its recording."""
+        inputs = {name: arguments[name] for name in _INPUTS if name in arguments}
+        inputs |= {f"fake {name}": fake for name, fake in arguments.get("fake", {}).items()}
+        spec, replay = spec_of(self._item, task), arguments.get("replay", "agent")
+        return RunRecording(self._item, self._run, spec, self._count, replay, inputs)
+
+    def _play(
+        self, task: Task, shims: Shims, answers: Answers, recording: RunRecording
+    ) -> tuple[EpisodeRecord, Environment]:
+        """Play a task in a fresh sandbox; return its record, and the environment that it left."""
+        item = self._item
+
+        def equip(environment: Environment) -> None:
+            if isinstance(environment, ProjectEnvironment):  # a hook of the user's may make it
+                environment.equip(shims, answers)
+                answers.run = RunSoFar(environment, answers)
+
+        handle = new_handle(item, task, equip)
+        self._handles.append(handle)
+        agent = handle.agent()
+        with cancel_on_timeout(item, handle, acting=False):
+            environment = handle.environment()
+        recording.attach(environment)
+        with cancel_on_timeout(item, handle, acting=True):
+            record = handle.record(agent, environment)
+        if answers.questions:
+            questions = [list(exchange) for exchange in answers.questions]
+            record = replace(record, state={**record.state, "questions": questions})
+        return record, environment
+
+    def _keep(self, record: EpisodeRecord) -> None:
+        """Keep the record of a run; the test may fail from here on, if the baseline's did.
+
+        Not before: a recording that is stale or damaged says nothing of the agent.
+        """
+        keep_episode(self._item, record)
+        baseline, treatment = self._run.baseline, record.task.treatment
+        if baseline is None:
+            return
+        agent, has_one = self._cell.agent, len(self._run.settings.agents) == 1
+        cell = None if has_one else make_cell(agent.name, agent.arguments, treatment)
+        reason = baseline.explain(key_of(record), treatment, cell)
+        if reason is not None:
+            mark = pytest.mark.xfail(reason=one_line(reason), strict=False)
+            self._item.add_marker(mark)
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
@@ -312,8 +345,7 @@ class Project:
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
         settings = self._run.settings
-        outputs = (settings.results, settings.predictions, settings.html, settings.gateway_record)
-        hidden = [path for path in outputs if path is not None]
+        hidden = list(settings.outputs)
         if "treatments" in options:
             hidden.append(folder / options["treatments"])
         copy = copy_project(options.get("project"), folder, root, overlays, hidden)

@@ -147,6 +147,12 @@ class Settings(Options):
         return options if self.cluster else {**options, "registry": "--intercode-registry"}
 
     @property
+    def outputs(self) -> tuple[Path, ...]:
+        """What the run writes, and no agent of a project test is shown."""
+        paths = (self.results, self.predictions, self.html, self.gateway_record)
+        return tuple(path for path in paths if path is not None)
+
+    @property
     def repeat(self) -> int:
         """How many tries each task gets; an audit needs one."""
         return 1 if self.audit else self.requested_repeat

@@ -27,12 +27,22 @@ from pytest_intercode.system.beneath import Root
 from pytest_intercode.system.files import cache_folder
 from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, pack_checkout, workplace
 
-__all__ = ["WORKDIR", "ProjectCopy", "copy_folder", "copy_project", "copy_revision"]
+__all__ = [
+    "TEST_MARK",
+    "WORKDIR",
+    "ProjectCopy",
+    "copy_folder",
+    "copy_project",
+    "copy_revision",
+    "measure_project",
+]
 
 WORKDIR = "/project"
 """Where sandboxes have the copy."""
 
-_TEST = b"intercode_project"  # what a test of agents asks for
+TEST_MARK = b"intercode_project"
+"""What a module of project tests has in it: the fixture that they ask for."""
+
 _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
 _RECIPE = "1"  # to be changed when the same files have to come to another layer
@@ -133,6 +143,25 @@ def copy_folder(
     Raises:
         ConfigurationError: it cannot be read, or is too large.
     """
+    return _make_copy(_read_folder(folder, hidden, is_repository), overlays)
+
+
+def measure_project(root: Path, hidden: Sequence[Path] = ()) -> tuple[int, int]:
+    """Return how many files a copy of a project would have, and their bytes; nothing is made.
+
+    Args:
+        root: the project's folder.
+        hidden: see :func:`copy_project`.
+
+    Raises:
+        ConfigurationError: it cannot be copied, as it is in no repository, or is too large.
+    """
+    files = _read_folder(root, hidden, is_repository=True)
+    return len(files), sum(len(file.content) for file in files.values())
+
+
+def _read_folder(folder: Path, hidden: Sequence[Path], is_repository: bool) -> dict[str, _File]:
+    """Return the files of a folder that agents are shown; see :func:`copy_folder`."""
     names = _list_files(folder)
     if names is None and is_repository:
         raise ConfigurationError(
@@ -149,7 +178,7 @@ def copy_folder(
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
     except SuiteError as error:
         raise ConfigurationError(f"project: {error}") from None
-    return _make_copy(_without_tests(files, _relative(hidden, folder)), overlays)
+    return _without_tests(files, _relative(hidden, folder))
 
 
 def copy_revision(
@@ -352,7 +381,7 @@ def _is_of_repository(name: str) -> bool:
 
 
 def _is_test(name: str, file: _File) -> bool:
-    return name.endswith(".py") and _TEST in file.content
+    return name.endswith(".py") and TEST_MARK in file.content
 
 
 def _digest(files: Mapping[str, _File]) -> str:

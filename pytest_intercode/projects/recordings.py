@@ -31,6 +31,7 @@ __all__ = [
     "Recording",
     "RecordingHead",
     "StaleRecording",
+    "find_recordings",
     "load_recording",
     "open_recording",
     "recording_path",
@@ -78,6 +79,11 @@ def recording_path(node_id: str, test_file: Path) -> Path:
     """
     name = ".".join(node_id.split("::")[1:]) or node_id
     return test_file.parent / FOLDER / _safe(test_file.stem) / f"{_safe(name)}{_SUFFIX}"
+
+
+def find_recordings(folder: Path) -> list[Path]:
+    """Return the files of recordings in a folder called ``recordings``."""
+    return sorted(folder.glob(f"*/*{_SUFFIX}"))
 
 
 def _safe(name: str) -> str:

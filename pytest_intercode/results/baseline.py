@@ -65,13 +65,14 @@ class Baseline:
                 one had.
         """
         key = task_key(task.env, task.suite, task.id, function)
-        return self._explain(key, task.treatment, cell)
+        return self.explain(key, task.treatment, cell)
 
     def excuse(self, record: EpisodeRecord, cell: Cell | None) -> str | None:
         """Return the same for the task of an episode; ``cell`` is that of :meth:`may_fail`."""
-        return self._explain(key_of(record), record.task.treatment, cell)
+        return self.explain(key_of(record), record.task.treatment, cell)
 
-    def _explain(self, key: TaskKey, treatment: str, cell: Cell | None) -> str | None:
+    def explain(self, key: TaskKey, treatment: str, cell: Cell | None) -> str | None:
+        """Return the same for the task of a key, which was played with a treatment."""
         cells = self._find(cell) if cell else self._find_treated(treatment)
         tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
         if all(tries):

@@ -14,7 +14,7 @@ from pytest_intercode.core.facts import Fact
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.system.extras import has_extra, need
 
-__all__ = ["describe_agent", "describe_recipes"]
+__all__ = ["describe_agent", "describe_recipes", "find_key"]
 
 # By the program that installs a recipe's: how it is had.
 _REMEDIES = {"npm": "install Node.js (nodejs.org)", "pip": "python -m ensurepip"}
@@ -44,6 +44,20 @@ def describe_agent(name: str, rest: str, arguments: Mapping[str, str], folder: P
     if (tool := _find_missing_tool(recipe)) is not None:
         raise AgentLoadError(f"{option}: it is not installed yet, and needs {_describe(tool)}")
     return Fact("agent", f"{name}: the first run installs it")
+
+
+def find_key(name: str, folder: Path) -> str:
+    """Return the variable of an agent's key; empty where its recipe names none, or is wrong.
+
+    Args:
+        name: the agent, as the user named it.
+        folder: where relative paths start.
+    """
+    rest = name.removeprefix("installed:").strip()
+    try:
+        return load_recipe(rest, folder, f"--intercode-agent={name}")[1].key
+    except AgentLoadError:
+        return ""
 
 
 def describe_recipes() -> Iterator[Fact]:

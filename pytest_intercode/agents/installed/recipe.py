@@ -15,7 +15,15 @@ from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["PLACEHOLDERS", "Recipe", "ServerForm", "fill", "load_recipe", "recipe_names"]
+__all__ = [
+    "PLACEHOLDERS",
+    "Recipe",
+    "ServerForm",
+    "executables",
+    "fill",
+    "load_recipe",
+    "recipe_names",
+]
 
 PLACEHOLDERS = {
     "prompt": "the task, with words on what is graded and on where the answer goes",
@@ -102,6 +110,9 @@ class Recipe(BaseModel):
         folder: a folder of this machine that holds the program; relative to the recipe.
         node: the program needs Node.js, and is given this machine's.
         program: the program's path in the bundle, in which ``*`` matches any name.
+        executable: what the program is called where people have installed it themselves; empty for
+            an agent that is not proposed to them.
+        key: the environment variable that people keep its key in; empty where it has several.
         protocol: ``acp`` for a program that speaks the Agent Client Protocol on its standard
             streams: it gets prompts, replies and MCP servers by that.
         session: how a session of that is begun.
@@ -122,6 +133,8 @@ class Recipe(BaseModel):
     folder: str = ""
     node: bool = False
     program: str
+    executable: str = ""
+    key: str = ""
     protocol: Literal["", "acp"] = ""
     session: SessionForm = Field(default_factory=SessionForm)
     command: list[str] = Field(min_length=1)
@@ -210,6 +223,16 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def recipe_names() -> list[str]:
     """Return the names of our recipes and their short forms."""
     return sorted({*(file.stem for file in _RECIPES.iterdir()), *PRESETS})
+
+
+def executables() -> dict[str, Recipe]:
+    """Return those of our recipes that have an ``executable``, by what their agents are called."""
+    agents = {recipe: alias for alias, recipe in _ALIASES.items()}
+    recipes = {
+        agents.get(file.stem, file.stem): load_recipe(file.stem, _RECIPES, file.stem)[1]
+        for file in sorted(_RECIPES.iterdir())
+    }
+    return {name: recipe for name, recipe in recipes.items() if recipe.executable}
 
 
 def load_recipe(name: str, folder: Path, option: str) -> tuple[str, Recipe, Path]:

@@ -13,17 +13,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_intercode.projects import recording_file
+from pytest_intercode.projects.recordings import RecordingHead
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.system.extras import EXTRAS
 from tests.conftest import ADDOPTS
 from tests.support.core_python import make_python
+from tests.support.git import git
 from tests.support.recording_engine import RecordingEngine
 
 NOWHERE = "unix:///nowhere.sock"
@@ -458,3 +462,97 @@ def test_colours_are_for_terminals(
     states = re.findall(rb"^\x1b\[32mok\x1b\[0m ", output, re.MULTILINE)
     assert bool(states) == (not variable), output
     assert (b"\x1b" in output) == (not variable)
+
+
+# -- project tests
+
+
+RULES = """\
+def test_rules(intercode_project):
+    intercode_project.run("Read the rules.")
+"""
+
+
+@pytest.fixture
+def rules(project: Path) -> Path:
+    """The folder of project tests, in a repository."""
+    git(project, "init", "-q")
+    folder = project / "tests/agents"
+    folder.mkdir(parents=True)
+    (folder / "test_rules.py").write_text(RULES)
+    (project / "AGENTS.md").write_text("Use uv.\n")
+    return folder
+
+
+def record(folder: Path, name: str, agent: str = "codex") -> Path:
+    """Write a recording of an agent without an exchange."""
+    path = folder / "recordings/test_rules" / f"{name}.jsonl.gz"
+    head = RecordingHead.of_item(f"test_rules.py::{name}", "Read the rules.", agent=agent)
+    recording_file.write_file(path, asdict(head), (), None, {})
+    return path
+
+
+CODEX = ("--intercode-agent=codex", "--intercode-agent-arg=model=m")
+
+
+def test_without_project_tests_nothing_is_said_of_them(project: Path, doctor: Doctor) -> None:
+    (project / "test_plain.py").write_text("def test_plain(): pass\n")
+    subjects = {fact["subject"] for fact in doctor(*CODEX).facts}
+    assert not {"project tests", "project copy", "recordings", "replays"} & subjects
+
+
+def test_project_tests_that_have_no_model(project: Path, rules: Path, doctor: Doctor) -> None:
+    (project / ".gitignore").write_text("big\n")
+    (project / "big").write_bytes(bytes(2**20))
+    report = doctor(*CODEX)
+    assert report.status == 1
+    assert report.of("project tests") == "ok 1 file in tests/agents asks for intercode_project"
+    assert report.of("project copy") == (
+        "ok agents get 3 files of ~/project, 0.0 MiB, as git lists them"
+    )
+    assert report.of("replays") == (
+        "problem codex: no recording, and no model can be reached: set OPENAI_API_KEY or the "
+        "address of a server (OPENAI_BASE_URL, ANTHROPIC_BASE_URL)"
+    )
+    assert report.of("recordings") == ""
+    assert "replays" in report.problems()
+    report = doctor(*CODEX, "tests", OPENAI_API_KEY=KEY)
+    assert report.of("replays") == "ok codex: no recording, and models can be called"
+    assert not doctor(*CODEX, "test_other.py").of("project tests")
+    assert not list(rules.rglob("recordings"))
+
+
+def test_recordings_are_read(rules: Path, doctor: Doctor) -> None:
+    record(rules, "test_rules[codex]")
+    record(rules, "test_rules[claude]", "claude")
+    report = doctor(*CODEX, "--intercode-record=none", "tests/agents/test_rules.py::test_rules")
+    assert report.of("recordings") == "ok 2 items in 1 folder can be read"
+    assert report.of("replays") == "ok codex: 1 recording, and no model is called"
+    torn = record(rules, "test_torn[codex]")
+    torn.write_bytes(torn.read_bytes()[:40])
+    report = doctor(*CODEX, "--intercode-record=none")
+    assert report.status == 1
+    assert "recordings" in report.problems()
+    assert re.search(
+        r"^problem ~/project/tests/agents/.*torn\[codex\]\S* is damaged: its gzip is torn: look at "
+        r"it, delete it, and record it again with --intercode-record=missing$",
+        report.of("recordings"),
+        re.M,
+    )
+
+
+def test_a_project_that_cannot_be_copied(
+    project: Path, rules: Path, doctor: Doctor, tmp_path: Path
+) -> None:
+    shutil.rmtree(project / ".git")
+    (project / "mine.py").write_text(AGENT)
+    agent = "--intercode-agent=mine.py:Agent"
+    report = doctor(agent)
+    assert report.status == 1
+    assert "~/project is in no git repository" in report.of("project copy")
+    assert "run `git init` there" in report.of("project copy")
+    assert report.of("replays") == ""  # an agent in this process calls its model itself
+    (tmp_path / "bin").mkdir()
+    assert "problem this machine has no git" in doctor(agent, PATH=str(tmp_path / "bin")).of(
+        "project copy"
+    )

@@ -284,3 +284,26 @@ def test_what_is_wrong_with_an_option_is_one_line(
     assert result.ret == 1
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
+
+
+@pytest.mark.usefixtures("project")
+def test_what_failed_in_the_baseline_may_fail(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = """\
+import os
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "other"])
+def test_changes(intercode_project, name):
+    run = intercode_project.run("Add requests.")
+    assert run.changed(name) and "BREAK" not in os.environ
+"""
+    run(pytester, test, "--intercode-results=base.jsonl").assert_outcomes(passed=1, failed=1)
+    baseline = "--intercode-baseline=base.jsonl"
+    result = run(pytester, test, baseline, "-rx")
+    result.assert_outcomes(passed=1, xfailed=1)
+    result.stdout.fnmatch_lines(["XFAIL *other* - 0 of 1 tries solved in base.jsonl"])
+    monkeypatch.setenv("BREAK", "1")
+    run(pytester, test, baseline).assert_outcomes(failed=1, xfailed=1)
+    broken = 'def test_changes(intercode_project):\n    intercode_project.run("")\n'
+    run(pytester, broken, baseline).assert_outcomes(failed=1)
