@@ -227,11 +227,7 @@ def recipe_names() -> list[str]:
 
 def executables() -> dict[str, Recipe]:
     """Return those of our recipes that have an ``executable``, by what their agents are called."""
-    agents = {recipe: alias for alias, recipe in _ALIASES.items()}
-    recipes = {
-        agents.get(file.stem, file.stem): load_recipe(file.stem, _RECIPES, file.stem)[1]
-        for file in sorted(_RECIPES.iterdir())
-    }
+    recipes = {name: load_recipe(name, _RECIPES, name)[1] for name in PRESETS}
     return {name: recipe for name, recipe in recipes.items() if recipe.executable}
 
 
