@@ -92,7 +92,9 @@ def test_what_is_promised_was_tried() -> None:
     assert not {name: result.failed for name, result in results.items() if result.failed}
     classifiers = "\n".join(project()["classifiers"])
     pythons = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
-    assert {cell.python for cell in cells() if cell.name in results} <= set(pythons) <= set(PYTHONS)
+    assert {cell.python for cell in cells() if cell.name in results} == set(pythons) <= set(PYTHONS)
+    tried = {result.pytest.rpartition(".")[0] for result in results.values()}
+    assert {oldest_pytest(), newest_pytest()} <= tried
     assert f"pytest=={oldest_pytest()}.0" in (FOLDER / "oldest.in").read_text()
 
 
