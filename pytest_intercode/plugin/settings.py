@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +29,14 @@ from pytest_intercode.suites.catalogue import DataFolder, data_folder
 if TYPE_CHECKING:
     from pytest_intercode.results.durations import Durations
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "statistics_path"]
 
 _SETTINGS = pytest.StashKey["Settings"]()
+
+
+def statistics_path(results: Path) -> Path:
+    """Return where the statistics of a results file are: next to it."""
+    return results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
 
 
 class Settings(Options):
@@ -149,8 +155,13 @@ class Settings(Options):
     @property
     def outputs(self) -> tuple[Path, ...]:
         """What the run writes, and no agent of a project test is shown."""
-        paths = (self.results, self.predictions, self.html, self.gateway_record)
-        return tuple(path for path in paths if path is not None)
+        outputs = (self.results, self.predictions, self.html, self.gateway_record)
+        paths = [path for path in outputs if path is not None]
+        if self.results is not None:
+            paths.append(statistics_path(self.results))
+        for path in tuple(paths):  # what was there before is kept under such names
+            paths += path.parent.glob(f"{glob.escape(path.name)}.*")
+        return tuple(paths)
 
     @property
     def repeat(self) -> int:

@@ -14,7 +14,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import markdown_text, one_line
 from pytest_intercode.errors import IntercodeError
-from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.plugin.settings import Settings, statistics_path
 from pytest_intercode.results.cells import COMMAND_LINES, by_cell, program_of
 from pytest_intercode.results.differences import differences
 from pytest_intercode.results.summary import summarise
@@ -83,7 +83,7 @@ def write_statistics(
             for cell, tries_of_cell in tries_by_cell.items()
         }
         statistics["differences"] = [pair.data() for pair in differences(tries_by_cell)]
-    path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
+    path = statistics_path(results)
     try:
         write_file(path, json.dumps(statistics, indent=1) + "\n")
     except IntercodeError as error:

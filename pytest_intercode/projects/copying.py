@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
+import posixpath
 import shutil
 import stat
 import subprocess
@@ -349,30 +351,35 @@ def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy
         ) from None
 
 
-def _relative(hidden: Sequence[Path], folder: Path) -> set[PurePosixPath]:
+def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
     """Return where files and folders are in the project, those of them that are."""
     root = folder.resolve()
     paths = (path.resolve() for path in (*hidden, cache_folder()))
-    inner = (path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))
-    return set(map(PurePosixPath, inner))
+    return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}
 
 
-def _without_tests(files: Mapping[str, _File], hidden: set[PurePosixPath]) -> dict[str, _File]:
+def _without_tests(files: Mapping[str, _File], hidden: set[str]) -> dict[str, _File]:
     """Return the files that agents are shown.
 
     What the process that runs the tests writes while they run is not: with it, each test would
     have another copy.
     """
-    paths = {name: PurePosixPath(name) for name in files}
-    tests = {paths[name] for name, file in files.items() if _is_test(name, file)}
-    unseen = {*hidden, *tests, *(path.parent / _RECORDINGS for path in tests)}
+    tests = {name for name, file in files.items() if _is_test(name, file)}
+    recordings = (posixpath.join(posixpath.dirname(name), _RECORDINGS) for name in tests)
+    unseen = {*hidden, *tests, *recordings}
     return {
         name: file
         for name, file in files.items()
-        if unseen.isdisjoint((paths[name], *paths[name].parents))
-        and _CACHES.isdisjoint(paths[name].parts)
+        if unseen.isdisjoint(_with_folders(name))
+        and _CACHES.isdisjoint(name.split("/"))
         and not _is_of_repository(name)
     }
+
+
+def _with_folders(name: str) -> Iterator[str]:
+    """Give the folders that a file is in, from the project itself on, and then the file."""
+    yield "."
+    yield from itertools.accumulate(name.split("/"), "{}/{}".format)
 
 
 def _is_of_repository(name: str) -> bool:

@@ -135,6 +135,19 @@ def test_uses_uv(intercode_project, name):
 
 
 @pytest.mark.usefixtures("project")
+def test_no_agent_is_shown_what_runs_write(pytester: pytest.Pytester) -> None:
+    test = """\
+def test_runs(intercode_project):
+    run = intercode_project.run("First.")
+    assert "r." not in run.check("ls -a").output
+"""
+    for _ in range(3):  # the first writes results and their statistics, the second keeps those
+        run(pytester, test, "--intercode-results=r.jsonl").assert_outcomes(passed=1)
+    written = {path.name for path in pytester.path.glob("r.*")}
+    assert {"r.jsonl", "r.summary.json"} < written
+
+
+@pytest.mark.usefixtures("project")
 def test_a_mistake_counts_against_no_agent_and_is_not_expected(pytester: pytest.Pytester) -> None:
     test = """\
 @pytest.mark.xfail
