@@ -24,7 +24,7 @@ PAGES = (
 PAGES += tuple(f"docs/{name}.md" for name in ("auditing", "rescoring", "concurrency", "exporting"))
 # What needs data from elsewhere, or stands for what the reader has; and what has its own test.
 ELSEWHERE = re.compile(
-    r"pip install|scripts/|\bfetch\b|=(nl2bash|spider)|record-mode|=tools|SUITE\.\.\."
+    r"pip install|scripts/|agent=codex|\bfetch\b|=(nl2bash|spider)|record-mode|=tools|SUITE\.\.\."
 )
 COMMAND = re.compile(r"^    ((?:pytest|pytest-intercode) (?:.*\\\n)*.*)$", re.MULTILINE)
 AGENT = """\
@@ -91,8 +91,10 @@ def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> No
                 (folder / made).unlink(missing_ok=True)
         done = _run(shown, folder)
         said = done.stdout + done.stderr
-        # The agent solves nothing. Compared, it is no worse, or two tasks are too few to tell.
-        fails = "Agent" in shown and "baseline=" not in shown
+        # The agent solves nothing. Compared, it is no worse, or two tasks are too few to tell: that
+        # both are solved does not show a rate of 80 % either.
+        plays = "Agent" in shown and "intercode-plan" not in shown
+        fails = (plays and "baseline=" not in shown) or "lower:" in shown
         assert done.returncode == (1 if fails else 0), f"{command}\n{said}"
         assert f"{ROOT}/pytest_intercode/" not in said, f"{command}\n{said}"  # in no traceback
         if "merge" in command:
