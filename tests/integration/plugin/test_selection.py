@@ -519,6 +519,7 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
             assert not heavy
             assert ours == {
                 "pytest_intercode.core",
+                "pytest_intercode.core.presets",
                 "pytest_intercode.core.values",
                 "pytest_intercode.plugin",
                 "pytest_intercode.plugin.fixtures",
