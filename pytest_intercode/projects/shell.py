@@ -24,7 +24,7 @@ from pytest_intercode.projects.shell_words import ShellSource, Word, marks_trans
 from pytest_intercode.system.extras import has_extra, need
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node, Parser, Tree
 
 __all__ = ["ShellCommand", "ShellText", "Word", "parse_shell"]
 
@@ -39,6 +39,7 @@ StatusLink: TypeAlias = Literal["equal", "success", "none"]
 """What the exit status of a text says of one of its commands: it is the command's own; the command
 succeeded if the text did; nothing."""
 
+_ESCAPED = re.compile(rb"\\(?:([ \t\r\v\f])|.)", re.DOTALL)
 _DOCUMENT_ESCAPE = re.compile(r"\\([$`\\\n])")
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
@@ -105,6 +106,16 @@ def _end_of_readable(data: bytes) -> int:
             matches = re.finditer(re.escape(character), data[:end])
             end = next(islice(matches, limit, None)).start()
     return end
+
+
+def _parse(data: bytes) -> Tree:
+    """Return the tree of a text.
+
+    At the beginning of a word, the grammar takes a backslash and a blank for blanks between words,
+    so it is given another character in the blank's place. Positions stay, and words are read from
+    the text itself.
+    """
+    return _parser().parse(_ESCAPED.sub(lambda match: b"\\_" if match[1] else match[0], data))
 
 
 @cache
@@ -181,7 +192,7 @@ class _Reader:
         outer = self._source, self._stops, self._pipefail
         self._source, self._stops, self._pipefail = ShellSource(data), stops, False
         self._texts += 1
-        root = _parser().parse(data).root_node
+        root = _parse(data).root_node
         self.complete = self.complete and not root.has_error
         self._visit(root, _Place(link, function))
         self._texts -= 1
