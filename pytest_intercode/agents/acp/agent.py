@@ -6,7 +6,6 @@ what it does without asking happens on this machine, as with any program (``comm
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,14 +19,14 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
 from pytest_intercode.agents.program.messages import JsonLines
-from pytest_intercode.agents.program.process import Program, describe_exit, find_program
+from pytest_intercode.agents.program.process import Program, describe_exit, read_command_line
 from pytest_intercode.agents.program_task import ANSWER_FOLDER, describe_program_task, read_answer
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
 from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import choice, text
 from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
+from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.system.private_folder import PrivateFolder
 
@@ -68,14 +67,7 @@ def make_factory(
     Raises:
         AgentLoadError: the command line or an argument is wrong.
     """
-    option = f"--intercode-agent={name}"
-    try:
-        words = [word.replace(_HERE, str(folder)) for word in shlex.split(rest)]
-        find_program(words, folder)
-    except ValueError as error:
-        raise AgentLoadError(f"{option}: this is not a command line: {error}") from None
-    except AgentLoadError as error:
-        raise AgentLoadError(f"{option}: {error}") from None
+    words = read_command_line(name, rest, folder, {_HERE: str(folder)})
     values = read_arguments(name, arguments, _ARGUMENTS)
     services = ProgramServices(name, gateway, values.pop(ARGUMENT, None), folder)
     settings = SessionSettings(**values)

@@ -6,7 +6,6 @@ reads one in turn (docs/agents.md has the protocol). It ends with its episode, w
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,11 +15,11 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import log
 from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
-from pytest_intercode.agents.program.process import Program, describe_exit, find_program
+from pytest_intercode.agents.program.process import Program, describe_exit, read_command_line
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.task import Task, TaskView
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
+from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = ["VERSION", "make_factory"]
@@ -43,16 +42,7 @@ def make_factory(
     Raises:
         AgentLoadError: the command line cannot be read, or names no program.
     """
-    try:
-        words = shlex.split(rest)
-        find_program(words, folder)
-    except ValueError as error:
-        raise AgentLoadError(
-            f"--intercode-agent={name}: this is not a command line: {error}"
-        ) from None
-    except AgentLoadError as error:
-        raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
-
+    words = read_command_line(name, rest, folder)
     program_arguments = dict(arguments)
     services = ProgramServices(name, gateway, program_arguments.pop(ARGUMENT, None), folder)
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -30,7 +31,7 @@ from pytest_intercode.system import platform
 if TYPE_CHECKING:
     from pytest_intercode.agents.program.process_tree import ProcessTree
 
-__all__ = ["Program", "check_value", "describe_exit", "find_program"]
+__all__ = ["Program", "check_value", "describe_exit", "find_program", "read_command_line"]
 
 _PORTABLE_START = (
     "import sys; sys.path += sys.argv[1:3]; del sys.argv[1:3]; "
@@ -311,6 +312,34 @@ class _Output:
                 self._dropped += len(self._tail) - _MAX_KEPT_CHARACTERS
                 self._tail = self._tail[-_MAX_KEPT_CHARACTERS:]
         return True
+
+
+def read_command_line(
+    name: str, line: str, folder: Path, placeholders: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the words of an agent's command line, whose program is there.
+
+    Args:
+        name: the value of ``--intercode-agent``, for messages.
+        line: what follows the first word in it.
+        folder: where a program that is named with a slash is looked for.
+        placeholders: what is put in place of some texts, in each word by itself.
+
+    Raises:
+        AgentLoadError: it cannot be split into words, or there is no such program.
+    """
+    try:
+        words = shlex.split(line)
+        for placeholder, value in (placeholders or {}).items():
+            words = [word.replace(placeholder, value) for word in words]
+        find_program(words, folder)
+    except ValueError as error:
+        raise AgentLoadError(
+            f"--intercode-agent={name}: this is not a command line: {error}"
+        ) from None
+    except AgentLoadError as error:
+        raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
+    return words
 
 
 def find_program(words: Sequence[str], folder: Path) -> str:
