@@ -27,14 +27,7 @@ def measure(scale: Scale) -> Part:
         empty_tests(folder.path, episodes)
         empty = folder.pytest("test_empty.py")
         run = thinking(folder, backend, episodes=episodes, concurrency=CONCURRENCY, ms=0)
-    fifth = episodes // 5
-    early, late = (
-        statistics.median(
-            open_ for seconds, _, open_ in run.samples if low < seconds <= low + fifth
-        )
-        for low in (fifth, episodes - fifth)
-    )
-    grown, processor = growth(run), run.processor / episodes
+    processor = run.processor / episodes
     rows = [
         Row(
             "processor's time of pytest's process, for each episode",
@@ -43,20 +36,7 @@ def measure(scale: Scale) -> Part:
             bound=Bound("at most", 8e-3, "8 ms"),
             value=processor,
         ),
-        Row(
-            "memory, for each episode that is done",
-            f"{grown / 1e3:+.1f} KB",
-            f"an empty test: {growth(empty) / 1e3:+.1f} KB",
-            bound=Bound("at most", 8e3, "8 KB"),
-            value=grown,
-        ),
-        Row(
-            f"open descriptors in the last {fifth} (median)",
-            f"{late:g}",
-            f"episodes {fifth} to {2 * fifth}: {early:g}",
-            late / early,
-            Bound("at most", 1.1),
-        ),
+        *leak_rows(run, episodes, "episode", f"an empty test: {growth(empty) / 1e3:+.1f} KB"),
     ]
     first, last = run.samples[0][1], run.samples[-1][1]
     notes = [
@@ -81,6 +61,38 @@ def measure(scale: Scale) -> Part:
     )
     title = f"{episodes} episodes in one run, {CONCURRENCY} at a time on {backend}"
     return Part(title, rows, [panel], notes)
+
+
+def leak_rows(run: Run, items: int, word: str, reference: str = "") -> list[Row]:
+    """Return what a run's process keeps of each item: memory and open descriptors.
+
+    Args:
+        run: the run.
+        items: how many there were.
+        word: what an item is.
+        reference: what the memory stands against.
+    """
+    grown, fifth = growth(run), items // 5
+    early, late = (
+        statistics.median(open_ for number, _, open_ in run.samples if low < number <= low + fifth)
+        for low in (fifth, items - fifth)
+    )
+    return [
+        Row(
+            f"memory, for each {word} that is done",
+            f"{grown / 1e3:+.1f} KB",
+            reference,
+            bound=Bound("at most", 8e3, "8 KB"),
+            value=grown,
+        ),
+        Row(
+            f"open descriptors in the last {fifth} (median)",
+            f"{late:g}",
+            f"{word}s {fifth} to {2 * fifth}: {early:g}",
+            late / early,
+            Bound("at most", 1.1),
+        ),
+    ]
 
 
 def growth(run: Run) -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.long_run import growth
+from benchmarks.long_run import leak_rows
 from benchmarks.machine import backends
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.runs import ROOT, Folder, temporary_folder
@@ -95,23 +95,8 @@ def _many(folder: Folder, tests: int, part: Part) -> None:
         remains = [*(_sandbox_processes() - processes), *Path(temporary).iterdir()]
     if run.passed != tests or together.passed != tests:
         raise RuntimeError(f"{run.passed} and {together.passed} of {tests} tests passed")
-    grown, fifth = growth(run), tests // 5
-    early = max(open_ for items, _, open_ in run.samples if items <= 2 * fifth)
-    late = max(open_ for items, _, open_ in run.samples if items > tests - fifth)
     part.rows += [
-        Row(
-            "memory, for each test that is done",
-            f"{grown / 1e3:+.1f} KB",
-            bound=Bound("at most", 8e3, "8 KB"),
-            value=grown,
-        ),
-        Row(
-            f"open descriptors in the last {fifth} (most)",
-            f"{late}",
-            f"in the first {2 * fifth}: {early}",
-            late / early,
-            Bound("at most", 1.1),
-        ),
+        *leak_rows(run, tests, "test"),
         Row(
             f"processes and temporary files that remain, after {2 * tests}",
             f"{len(remains)}",
@@ -216,7 +201,7 @@ def _run_alone(recipe: Recipe, program: Path, url: str) -> float:
                 check=True,
             )
 
-        taken = seconds(run)
+        duration = seconds(run)
         if "nut,40" not in (project / "stock.csv").read_text():
             raise RuntimeError(f"{_AGENT} alone did not do its task")
-        return taken
+        return duration
