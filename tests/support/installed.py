@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
@@ -24,11 +28,14 @@ from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.support import rollouts
 from tests.support.conversations import make_talking
 from tests.support.model_server import ModelServer, Request
+from tests.support.tcp_engine import engine_by_tcp
 
-__all__ = ["KEY", "World"]
+__all__ = ["KEY", "SUPPORT", "World", "program_world"]
 
 KEY = "sk-real-0123456789abcdef"
 """The key that the gateway holds."""
+SUPPORT = Path(__file__).parent
+"""Where the programs of the tests are."""
 
 
 class World:
@@ -126,3 +133,31 @@ class World:
         self.provider.close()
         self.factory.close()
         self.server.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def program_world(
+    request: pytest.FixtureRequest,
+    folder: Path,
+    program: str,
+    recipe: str,
+    arguments: Mapping[str, str],
+) -> Iterator[World]:
+    """Give a world whose agent is a program of the tests.
+
+    Args:
+        request: of a fixture, whose parameter names the backend; Docker's may be ``by TCP``.
+        folder: for the recipe, ``mine.yaml``, and the program's folder.
+        program: a file of :data:`SUPPORT`.
+        recipe: the recipe's text.
+        arguments: of the agent.
+    """
+    backend = request.param.split()[0]
+    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
+    (folder / "program").mkdir(exist_ok=True)
+    shutil.copy(SUPPORT / program, folder / "program")
+    (folder / "mine.yaml").write_text(recipe)
+    with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
+        world = World(backend, "installed:mine.yaml", arguments, folder)
+        with contextlib.closing(world):
+            yield world

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
+from tests.integration.agents.test_installed import RECIPE
+from tests.support.installed import SUPPORT
 
 __all__ = ["RULES", "SCRIPT_TEXT", "make_project"]
 

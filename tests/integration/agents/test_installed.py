@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +17,11 @@ from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError, TaskError
 from pytest_intercode.projects.answers import Answers
 from tests.support.conversations import converse, task_with_servers
-from tests.support.installed import KEY, World
+from tests.support.installed import KEY, SUPPORT, World, program_world
 from tests.support.model_server import Command, Request, Step
-from tests.support.tcp_engine import engine_by_tcp
 
 pytest.importorskip("aiohttp")
 
-SUPPORT = Path(__file__).parents[2] / "support"
 RECIPE = """\
 about: the program of these tests
 folder: program
@@ -45,19 +41,12 @@ arguments: {model: null, mood: fine}
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    backend = request.param.split()[0]
-    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
     folder = tmp_path_factory.mktemp("recipe")
-    (folder / "program").mkdir()
-    shutil.copy(SUPPORT / "installed_program.py", folder / "program")
-    (folder / "mine.yaml").write_text(RECIPE)
     (folder / "template" / "skills").mkdir(parents=True)
     (folder / "template" / "skills" / "one.md").write_text("a skill\n")
     arguments = {"model": "m", "template": "template"}
-    with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
-        new_world = World(backend, "installed:mine.yaml", arguments, folder)
+    with program_world(request, folder, "installed_program.py", RECIPE, arguments) as new_world:
         yield new_world
-        new_world.close()
 
 
 def test_it_solves_a_task_with_its_own_tools(world: World) -> None:

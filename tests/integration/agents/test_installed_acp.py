@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +15,11 @@ from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.projects.answers import Answers
 from tests.support.conversations import converse, task_with_servers
-from tests.support.installed import World
+from tests.support.installed import World, program_world
 from tests.support.model_server import Command
-from tests.support.tcp_engine import engine_by_tcp
 
 pytest.importorskip("aiohttp")
 
-SUPPORT = Path(__file__).parents[2] / "support"
 RECIPE = """\
 folder: program
 program: installed_acp_program.py
@@ -41,16 +37,11 @@ arguments: {model: null, permission: once}
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    backend = request.param.split()[0]
-    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
     folder = tmp_path_factory.mktemp("recipe")
-    (folder / "program").mkdir()
-    shutil.copy(SUPPORT / "installed_acp_program.py", folder / "program")
-    (folder / "mine.yaml").write_text(RECIPE)
-    with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
-        new_world = World(backend, "installed:mine.yaml", {"model": "m"}, folder)
+    with program_world(
+        request, folder, "installed_acp_program.py", RECIPE, {"model": "m"}
+    ) as new_world:
         yield new_world
-        new_world.close()
 
 
 def test_it_solves_a_task_with_its_own_tools(world: World) -> None:

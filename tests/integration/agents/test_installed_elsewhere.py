@@ -25,8 +25,8 @@ from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.docker.volumes import CONTENT_LABEL
 from pytest_intercode.sandboxes.settings import parse_host
 from pytest_intercode.system.files import bundled_folder
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
-from tests.support.installed import KEY, World
+from tests.integration.agents.test_installed import RECIPE
+from tests.support.installed import KEY, SUPPORT, World
 from tests.support.model_server import Command
 from tests.support.second_engine import SecondEngine
 

@@ -25,9 +25,9 @@ import pytest
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.server import _MAX_CONNECTIONS
 from pytest_intercode.gateway.trajectory import final_message
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
+from tests.integration.agents.test_installed import RECIPE
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
-from tests.support.installed import World
+from tests.support.installed import SUPPORT, World
 from tests.support.model_server import Command, ModelServer, Step
 
 

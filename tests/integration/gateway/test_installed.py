@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
-from tests.support.installed import KEY, World
+from tests.integration.agents.test_installed import RECIPE
+from tests.support.installed import KEY, SUPPORT, World
 from tests.support.model_server import Command
 
 # Asks the gateway without a token, as a program would that takes it for a proxy.

@@ -13,10 +13,10 @@ import pytest
 
 from pytest_intercode.errors import InfrastructureError
 from tests.conftest import results
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
+from tests.integration.agents.test_installed import RECIPE
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
 from tests.integration.gateway.test_programs import AGENT, COMMAND
-from tests.support.installed import World
+from tests.support.installed import SUPPORT, World
 from tests.support.model_server import ModelServer, Step
 
 Serve = Callable[[int, int], str]

@@ -21,8 +21,8 @@ from pytest_intercode.projects.recordings import (
     open_recording,
     recording_path,
 )
-from tests.integration.agents.test_installed import RECIPE, SUPPORT
-from tests.support.installed import KEY, World
+from tests.integration.agents.test_installed import RECIPE
+from tests.support.installed import KEY, SUPPORT, World
 from tests.support.model_server import Command
 
 NODE = "test_rules.py::test_it[mine]"

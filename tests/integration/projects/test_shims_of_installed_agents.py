@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +20,11 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support import rollouts
-from tests.support.installed import World
+from tests.support.installed import World, program_world
 from tests.support.model_server import Command
-from tests.support.tcp_engine import engine_by_tcp
 
 pytest.importorskip("aiohttp")
 
-SUPPORT = Path(__file__).parents[2] / "support"
 # It is given the folder of a Node.js, which has an npm of its own, as the bundles of CLIs.
 RECIPE = """\
 folder: program
@@ -41,20 +38,14 @@ command: [python3, "{program}", m, "{prompt}"]
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    backend = request.param.split()[0]
-    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
     folder = tmp_path_factory.mktemp("recipe")
     node_folder = folder / "program" / "node" / "bin"
     node_folder.mkdir(parents=True)
     for name in ("npm", "node"):
         (node_folder / name).write_text("#!/bin/sh\necho the real one\n")
         (node_folder / name).chmod(0o755)
-    shutil.copy(SUPPORT / "installed_program.py", folder / "program")
-    (folder / "mine.yaml").write_text(RECIPE)
-    with engine_by_tcp() if "TCP" in request.param else contextlib.nullcontext():
-        new_world = World(backend, "installed:mine.yaml", {}, folder)
+    with program_world(request, folder, "installed_program.py", RECIPE, {}) as new_world:
         yield new_world
-        new_world.close()
 
 
 def play(world: World, shims: Shims, *script: object) -> EpisodeRecord:
