@@ -37,9 +37,9 @@ def test_the_command(tmp_path: Path, quick_sandbox: str) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     options = f"--intercode-limit=2 {quick_sandbox} --intercode-results=r.jsonl"
-    done = run(COMMAND, tmp_path, options)
-    assert done.returncode == 1, done.stdout + done.stderr  # it solves nothing
-    where = "runs on this machine, with files and terminals of the sandbox"
-    assert f"intercode: agent acp:python3 {{here}}/agent.py {where}" in done.stdout
+    result = run(COMMAND, tmp_path, options)
+    assert result.returncode == 1, result.stdout + result.stderr  # it solves nothing
+    place = "runs on this machine, with files and terminals of the sandbox"
+    assert f"intercode: agent acp:python3 {{here}}/agent.py {place}" in result.stdout
     rows = results(tmp_path / "r.jsonl")
     assert [row["turn_history"]["actions"] for row in rows] == [["ls -a", "submit"]] * 2

@@ -24,7 +24,7 @@ def test_the_command_of_the_page(tmp_path: Path, bubblewrap: object) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     claude_login(tmp_path / "home")
     with ModelServer([Command("ls"), "done"]) as server:
-        done = run(
+        result = run(
             COMMAND,
             tmp_path,
             f"{ADDOPTS} --intercode-limit=1 --intercode-sandbox=bubblewrap "
@@ -32,8 +32,8 @@ def test_the_command_of_the_page(tmp_path: Path, bubblewrap: object) -> None:
             CLAUDE_CONFIG_DIR=str(tmp_path / "home"),
             ANTHROPIC_BASE_URL=server.url,
         )
-    assert done.returncode == 1, done.stdout + done.stderr  # what it does solves nothing
-    assert "your login of claude, without a price" in done.stdout
+    assert result.returncode == 1, result.stdout + result.stderr  # what it does solves nothing
+    assert "your login of claude, without a price" in result.stdout
     [row] = results(tmp_path / "r.jsonl")
     assert row["outcome"] == "failed"
     assert row["usage"]["input_tokens"] == 100 * len(server.requests)
@@ -41,13 +41,13 @@ def test_the_command_of_the_page(tmp_path: Path, bubblewrap: object) -> None:
 
 def test_a_missing_login_is_one_line_before_the_first_task(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    done = run(
+    result = run(
         COMMAND.replace("claude:model=claude-sonnet-5-5", "command:true --intercode-gateway"),
         tmp_path,
         f"{ADDOPTS} --intercode-limit=1 --intercode-sandbox=bubblewrap",
         CLAUDE_CONFIG_DIR=str(tmp_path / "home"),
     )
-    assert done.returncode == 4, done.stdout + done.stderr
+    assert result.returncode == 4, result.stdout + result.stderr
     line = f"the login of Claude Code, {tmp_path}/home/.credentials.json: there is no such file"
-    assert f"--intercode-gateway-login=claude: {line}" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert f"--intercode-gateway-login=claude: {line}" in result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr

@@ -93,8 +93,8 @@ def test_what_is_promised_was_tried() -> None:
     classifiers = "\n".join(project()["classifiers"])
     pythons = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
     assert {cell.python for cell in cells() if cell.name in results} == set(pythons) <= set(PYTHONS)
-    tried = {result.pytest.rpartition(".")[0] for result in results.values()}
-    assert {oldest_pytest(), newest_pytest()} <= tried
+    versions = {result.pytest.rpartition(".")[0] for result in results.values()}
+    assert {oldest_pytest(), newest_pytest()} <= versions
     assert f"pytest=={oldest_pytest()}.0" in (FOLDER / "oldest.in").read_text()
 
 

@@ -64,8 +64,8 @@ def work(prompt: str, number: int) -> None:
         for call in message.get("tool_calls") or []:
             command = json.loads(call["function"]["arguments"])["command"]
             update(sessionUpdate="tool_call", toolCallId=call["id"], title=command, kind="execute")
-            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-            output = done.stdout + done.stderr
+            process = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+            output = process.stdout + process.stderr
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
             update(sessionUpdate="tool_call_update", toolCallId=call["id"], status="completed")
         if not message.get("tool_calls"):

@@ -629,13 +629,13 @@ def _converse(step: Step, calls: Calls, model: str) -> dict[str, Any]:
         "metrics": {"latencyMs": 1},
     }
     if step.spent is not None:
-        spent = step.spent
+        usage = step.spent
         answer["usage"] = {
-            "inputTokens": spent.input - spent.cached - spent.cache_write,
-            "outputTokens": spent.output,
-            "totalTokens": spent.input + spent.output,
-            "cacheReadInputTokens": spent.cached,
-            "cacheWriteInputTokens": spent.cache_write,
+            "inputTokens": usage.input - usage.cached - usage.cache_write,
+            "outputTokens": usage.output,
+            "totalTokens": usage.input + usage.output,
+            "cacheReadInputTokens": usage.cached,
+            "cacheWriteInputTokens": usage.cache_write,
         }
     return answer
 

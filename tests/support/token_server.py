@@ -122,8 +122,8 @@ def codex_login(folder: Path, seconds: float = 3600, **more: Any) -> Path:
         "refresh_token": REFRESH,
         "account_id": "account-of-the-test",
     }
-    now = time.strftime("%Y-%m-%dT%H:%M:%S.123456789Z", time.gmtime())
-    content = {"OPENAI_API_KEY": None, "tokens": tokens, "last_refresh": now, **more}
+    timestamp = time.strftime("%Y-%m-%dT%H:%M:%S.123456789Z", time.gmtime())
+    content = {"OPENAI_API_KEY": None, "tokens": tokens, "last_refresh": timestamp, **more}
     return _write(folder / "auth.json", content)
 
 

@@ -102,11 +102,11 @@ def test_permissions_are_answered_by_the_policy(
 def test_paths_are_those_of_the_sandbox(provider: SandboxProvider) -> None:
     record = play(provider, SCRIPTED, "STRAY.")
     assert record.outcome == "failed", record.reason
-    shown = "".join(turn.observation for turn in record.turns)
-    assert shown.startswith("up/secret inside\n\n../etc/secret inside\n\n")
+    output = "".join(turn.observation for turn in record.turns)
+    assert output.startswith("up/secret inside\n\n../etc/secret inside\n\n")
     for name in ("pipe", "../../../etc/no", "up/../nothing", "."):
-        assert f"{name} refused" in shown
-    assert shown.endswith("in the sandbox")
+        assert f"{name} refused" in output
+    assert output.endswith("in the sandbox")
     assert not Path("/etc/secret").exists()
     assert not Path("/etc/written").exists()
 

@@ -139,18 +139,18 @@ def test_a_stream_that_is_broken_ends(data: bytes, gateways: Gateways) -> None:
 
 
 def test_invoke_is_for_anthropics_models_and_its_betas_are_checked(gateways: Gateways) -> None:
-    given = {**body("messages"), "anthropic_version": "bedrock-2023-05-31", "max_tokens": 9}
-    del given["model"]
+    content = {**body("messages"), "anthropic_version": "bedrock-2023-05-31", "max_tokens": 9}
+    del content["model"]
     with ModelServer(["hello"]) as server:
         session, _ = opened(gateways(server))
-        refused = ask(session, "/model/amazon.nova-pro-v1%3A0/invoke", given)
+        refused = ask(session, "/model/amazon.nova-pro-v1%3A0/invoke", content)
         assert (refused.status, "use Converse for others" in refused.message) == (400, True)
         path = path_of("invoke", stream=False)
-        refused = ask(session, path, {**given, "anthropic_beta": ["context-1m-2025-08-07"]})
+        refused = ask(session, path, {**content, "anthropic_beta": ["context-1m-2025-08-07"]})
         assert (refused.status, "the beta 'context-1m" in refused.message) == (400, True)
-        refused = ask(session, path, {**given, "mcp_servers": [{"url": "http://x"}]})
+        refused = ask(session, path, {**content, "mcp_servers": [{"url": "http://x"}]})
         assert refused.status == 400
-        passed = {**given, "anthropic_beta": ["effort-2025-11-24"]}
+        passed = {**content, "anthropic_beta": ["effort-2025-11-24"]}
         assert ask(session, path, passed).status == 200
         [request] = server.requests
     assert request.body == passed

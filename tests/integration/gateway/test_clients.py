@@ -113,14 +113,14 @@ def messages(session: Session, stream: bool, **more: Any) -> str:
 def use_messages(client: Any, stream: bool, **more: Any) -> str:
     tool = {"name": "bash", "input_schema": BASH}
     history: list[Any] = [{"role": "user", "content": "Make the file."}]
-    asked: dict[str, Any] = {"max_tokens": 100, "tools": [tool], **more}
+    arguments: dict[str, Any] = {"max_tokens": 100, "tools": [tool], **more}
     with client:
         while True:
             if stream:
-                with client.messages.stream(messages=history, **asked) as events:
+                with client.messages.stream(messages=history, **arguments) as events:
                     answer: Any = events.get_final_message()
             else:
-                answer = client.messages.create(messages=history, **asked)
+                answer = client.messages.create(messages=history, **arguments)
             calls = [block for block in answer.content if block.type == "tool_use"]
             if not calls:
                 return str(answer.content[0].text)
@@ -133,24 +133,21 @@ def use_messages(client: Any, stream: bool, **more: Any) -> str:
             history.append({"role": "user", "content": results})
 
 
-def azure(session: Session, stream: bool, **more: Any) -> str:
-    client = openai.AzureOpenAI(
+def azure_client(session: Session) -> openai.AzureOpenAI:
+    return openai.AzureOpenAI(
         azure_endpoint=session.url("azure"),
         api_key=session.token,
         api_version="2025-04-01-preview",
         max_retries=0,
     )
-    return _chat(client, stream, **more)
+
+
+def azure(session: Session, stream: bool, **more: Any) -> str:
+    return _chat(azure_client(session), stream, **more)
 
 
 def azure_responses(session: Session, stream: bool, **more: Any) -> str:
-    client = openai.AzureOpenAI(
-        azure_endpoint=session.url("azure"),
-        api_key=session.token,
-        api_version="2025-04-01-preview",
-        max_retries=0,
-    )
-    return _responses(client, stream, **more)
+    return _responses(azure_client(session), stream, **more)
 
 
 def gemini(session: Session, stream: bool, **more: Any) -> str:
@@ -171,11 +168,11 @@ def use_gemini(client: Any, stream: bool, **more: Any) -> str:
     contents = [types.Content(role="user", parts=[types.Part(text="Make the file.")])]
     with client:
         while True:
-            asked: dict[str, Any] = {"model": "m", "contents": contents, "config": config}
+            arguments: dict[str, Any] = {"model": "m", "contents": contents, "config": config}
             if stream:
-                answers: list[Any] = list(client.models.generate_content_stream(**asked))
+                answers: list[Any] = list(client.models.generate_content_stream(**arguments))
             else:
-                answers = [client.models.generate_content(**asked)]
+                answers = [client.models.generate_content(**arguments)]
             parts = [part for a in answers for part in a.candidates[0].content.parts or ()]
             calls = [part.function_call for part in parts if part.function_call]
             if not calls:
@@ -194,14 +191,14 @@ def converse(session: Session, stream: bool, **more: Any) -> str:
     client = bedrock_client(session)
     config = {"tools": [{"toolSpec": {"name": "bash", "inputSchema": {"json": BASH}}}]}
     history: list[Any] = [{"role": "user", "content": [{"text": "Make the file."}]}]
-    asked: dict[str, Any] = {"modelId": "m", "toolConfig": config, "system": [{"text": "x"}]}
+    arguments: dict[str, Any] = {"modelId": "m", "toolConfig": config, "system": [{"text": "x"}]}
     with contextlib.closing(client):
         while True:
             if stream:
-                events = client.converse_stream(messages=history, **asked, **more)["stream"]
+                events = client.converse_stream(messages=history, **arguments, **more)["stream"]
                 content = _collect_converse(list(events))
             else:
-                answer = client.converse(messages=history, **asked, **more)
+                answer = client.converse(messages=history, **arguments, **more)
                 content = answer["output"]["message"]["content"]
             calls = [block["toolUse"] for block in content if "toolUse" in block]
             if not calls:

@@ -33,11 +33,11 @@ def test_a_stream_is_an_array_where_the_client_asks_for_no_events(
     assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (100, 7)
     # Both forms are the same request, with the same recorded answer.
     for query in ("", "?alt=sse"):
-        again, _ = opened(gateways("http://127.0.0.1:9", replay=tmp_path))
-        replayed = ask(again, STREAM + query, body("gemini"))
+        replay_session, _ = opened(gateways("http://127.0.0.1:9", replay=tmp_path))
+        replayed = ask(replay_session, STREAM + query, body("gemini"))
         assert replayed.status == 200
         assert (replayed.body == answer.body) == (query == "")
-        assert final_message(again.exchanges) == TEXT
+        assert final_message(replay_session.exchanges) == TEXT
 
 
 def test_the_last_event_waits_for_the_metering(gateways: Gateways) -> None:
@@ -122,8 +122,8 @@ def test_a_model_of_the_path_is_checked_and_the_bodys_leads_nowhere(gateways: Ga
         assert ask(session, GENERATE, body("gemini", model="dear", stream=False)).status == 200
         azure = "/openai/deployments/dear/chat/completions"
         assert ask(session, azure, body("azure")).status == 404
-        listed = ask(session, "/v1beta/models", method="GET").json
-        assert [model["name"] for model in listed["models"]] == ["models/m"]
+        models = ask(session, "/v1beta/models", method="GET").json
+        assert [model["name"] for model in models["models"]] == ["models/m"]
         [request] = server.requests
     assert request.body == body("gemini")
     assert request.headers["x-goog-api-key"] == KEY
@@ -140,8 +140,8 @@ def test_azure_has_no_address_of_its_own(gateways: Gateways) -> None:
 def test_counts_of_tokens_are_checked_and_cost_nothing(gateways: Gateways) -> None:
     with ModelServer(["x"]) as server:
         session, ledger = opened(gateways(server))
-        counted = ask(session, f"{PATH}:countTokens", body("gemini"))
-        assert counted.json == {"totalTokens": 100}
+        count = ask(session, f"{PATH}:countTokens", body("gemini"))
+        assert count.json == {"totalTokens": 100}
         refused = ask(session, f"{PATH}:countTokens", body("gemini", tools=[{"googleSearch": {}}]))
         assert refused.status == 400
     assert not ledger.usage

@@ -38,11 +38,11 @@ def test_a_login_stands_for_the_key_and_has_no_price(
         prices = {"*": Price(1.0, 1.0)}
         session, ledger = opened(gateways(server, logins=(login,), prices=prices))
         headers = {"anthropic-beta": "effort-2025-11-24,mcp-client-2025-11-20"}
-        path, given = ROUTES[API[login]], body(API[login])
-        assert ask(session, path, given, headers=headers).status == 200
+        path, content = ROUTES[API[login]], body(API[login])
+        assert ask(session, path, content, headers=headers).status == 200
         [request] = server.requests
-        other = "messages" if login == "codex" else "chat"  # whose key is asked with
-        assert ask(session, ROUTES[other], body(other)).status == 200
+        other_api = "messages" if login == "codex" else "chat"  # whose key is asked with
+        assert ask(session, ROUTES[other_api], body(other_api)).status == 200
     bearer = request.headers["authorization"]
     assert KEY not in str(request.headers)
     assert KEY in str(server.requests[1].headers)
@@ -91,10 +91,10 @@ def test_a_refused_token_is_renewed_once_and_the_client_sees_nothing_of_it(
             assert (answer.status, b"***" in answer.body) == (200, True)
         assert len(server.requests) == 3
     assert len(tokens.requests) == 1
-    seen = [str(session.exchanges), str(session.refusals), str(answer)]
-    seen += [path.read_text() for path in (tmp_path / "recorded").glob("*/*.json")]
-    assert len(seen) == 5
-    for text in seen:
+    texts = [str(session.exchanges), str(session.refusals), str(answer)]
+    texts += [path.read_text() for path in (tmp_path / "recorded").glob("*/*.json")]
+    assert len(texts) == 5
+    for text in texts:
         for secret in (ACCESS, REFRESH, "renewed-access", "renewed-refresh"):
             assert secret not in text
 

@@ -143,8 +143,8 @@ def test_runs(intercode_project):
 """
     for _ in range(3):  # the first writes results and their statistics, the second keeps those
         run(pytester, test, "--intercode-results=r.jsonl").assert_outcomes(passed=1)
-    written = {path.name for path in pytester.path.glob("r.*")}
-    assert {"r.jsonl", "r.summary.json"} < written
+    names = {path.name for path in pytester.path.glob("r.*")}
+    assert {"r.jsonl", "r.summary.json"} < names
 
 
 @pytest.mark.usefixtures("project")

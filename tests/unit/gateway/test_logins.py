@@ -251,12 +251,12 @@ def test_a_renewal_that_fails_leaves_the_file_and_tells_nothing(
     answer: dict[str, Any] | None, reason: str, tmp_path: Path
 ) -> None:
     path = claude_login(tmp_path, seconds=-10)
-    before = path.read_bytes()
+    content = path.read_bytes()
     with TokenServer(**(answer or {})) as server, pytest.raises(LoginError) as error:
         _claude(path, None if answer is None else server).headers()
     assert str(error.value).endswith(reason)
     assert not any(secret in str(error.value) for secret in (ACCESS, REFRESH))
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 

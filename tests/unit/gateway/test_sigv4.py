@@ -84,8 +84,8 @@ def test_settings_take_keys_with_a_region() -> None:
     assert "AWS_ACCESS_KEY_ID is set, for us-gov-west-1" in [f.text for f in settings.describe()]
     assert "a-secret" not in repr(settings)
     for names in ((), ("AWS_ACCESS_KEY_ID",)):  # a region alone is no server of the user's
-        kept = {name: environment[name] for name in ("AWS_DEFAULT_REGION", *names)}
-        settings = GatewaySettings.of_environment(kept)
+        variables = {name: environment[name] for name in ("AWS_DEFAULT_REGION", *names)}
+        settings = GatewaySettings.of_environment(variables)
         assert (settings.reaches_models, settings.upstream("bedrock")) == (False, "")
     for region in ("", "us-east-1.evil.test/", "US-EAST-1", "x@y"):
         settings = GatewaySettings.of_environment({**environment, "AWS_DEFAULT_REGION": region})

@@ -68,8 +68,8 @@ def test_the_tests_are_those_that_pytest_would_collect(tmp_path: Path) -> None:
     assert tests.modules == (tmp_path / "a/test_rules.py",)
     assert tests.recordings == (path,)
     assert not find_project_tests([tmp_path / "a/test_plain.py"], ["test_*.py"], [])
-    named = find_project_tests([tmp_path / "a/conftest.py"], ["test_*.py"], [])
-    assert named.modules == (tmp_path / "a/conftest.py",)
+    named_tests = find_project_tests([tmp_path / "a/conftest.py"], ["test_*.py"], [])
+    assert named_tests.modules == (tmp_path / "a/conftest.py",)
 
 
 def test_recordings_alone_are_said(tmp_path: Path) -> None:
