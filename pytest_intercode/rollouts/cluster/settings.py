@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.results.cells import COMMAND_LINES
 from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = ["NodeSettings", "why_not_on_nodes", "with_agent_files"]
 
 _INSTALLED = ("installed", *PRESETS)
-_PROGRAMS = ("command", "mcp", "acp")
 _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 
 
@@ -103,7 +103,7 @@ def with_agent_files(settings: NodeSettings, files: FileIndex, source: str) -> N
     if head == "replay":
         path = (folder / Path(argument.strip()).expanduser()).resolve()
         return replace(settings, agent_file=files.ref(path))
-    if head in _PROGRAMS:
+    if head in COMMAND_LINES:
         words = shlex.split(argument)
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
             return replace(settings, agent_archive=files.agent(folder, source))
