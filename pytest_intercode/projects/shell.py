@@ -39,7 +39,13 @@ StatusLink: TypeAlias = Literal["equal", "success", "none"]
 """What the exit status of a text says of one of its commands: it is the command's own; the command
 succeeded if the text did; nothing."""
 
-_ESCAPED = re.compile(rb"\\(?:([ \t\r\v\f])|.)", re.DOTALL)
+# Blanks to the grammar, and letters to Bash: those of Unicode beyond ASCII.
+_UNICODE_BLANK = (
+    rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
+)
+_MISREAD = re.compile(
+    rb"\\(?:([\\ \t\r\v\f]|" + _UNICODE_BLANK + rb")|.)|(" + _UNICODE_BLANK + rb")", re.DOTALL
+)
 _DOCUMENT_ESCAPE = re.compile(r"\\([$`\\\n])")
 _ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
@@ -111,11 +117,19 @@ def _end_of_readable(data: bytes) -> int:
 def _parse(data: bytes) -> Tree:
     """Return the tree of a text.
 
-    At the beginning of a word, the grammar takes a backslash and a blank for blanks between words,
-    so it is given another character in the blank's place. Positions stay, and words are read from
-    the text itself.
+    The grammar takes a backslash and a blank that begin a word for blanks between words, the second
+    of two backslashes at the end of ``$'...'`` for an escape of the quote, and every blank of
+    Unicode for a blank. So it is given other characters in place of an escaped blank or backslash,
+    and of these blanks. Positions stay, and words are read from the text itself.
     """
-    return _parser().parse(_ESCAPED.sub(lambda match: b"\\_" if match[1] else match[0], data))
+    return _parser().parse(_MISREAD.sub(_without_blank, data))
+
+
+def _without_blank(match: re.Match[bytes]) -> bytes:
+    escaped, blank = match.groups()
+    if escaped:
+        return b"\\" + b"_" * len(escaped)
+    return b"%" * len(blank) if blank else match[0]
 
 
 @cache

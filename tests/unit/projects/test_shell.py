@@ -162,6 +162,8 @@ def test_what_a_function_would_run_is_marked() -> None:
         ('" "', " ", False),
         ("a'b'\"c\"", "abc", False),
         (r"$'a\n\x41\u00e9\101\''", "a\nA\u00e9A'", False),
+        (r"$'a\\'", "a\\", False),
+        (r"$'a\\''b c'", "a\\b c", False),
         ('$"a"', "a", False),
         ("$X", "$X", True),
         ('"a${X:-b}c"', "a${X:-b}c", True),
@@ -174,6 +176,7 @@ def test_what_a_function_would_run_is_marked() -> None:
         ("$((1 + 2))", "$((1 + 2))", True),
         ("12", "12", False),
         ("é", "é", False),
+        ("\u2003a\xa0\\\u3000b", "\u2003a\xa0\u3000b", False),
     ],
 )
 def test_words_lose_their_quotes(text: str, word: str, expands: bool) -> None:
