@@ -382,13 +382,12 @@ def _wait(pipe: int, gone: int | None) -> list[int]:
     return [number for number, _ in waiting.poll(1000 if gone is None else None)]
 
 
-def _watch(worker: Worker, control: int, gone: int | None) -> None:
+def _watch(worker: Worker, control: int, gone: int | None, parent: int) -> None:
     """Interrupt requests on demand, and end with the client, even while the main thread is busy.
 
     The control pipe ends with the client, unless a child that it forked holds it too; so the client
-    itself is watched as well.
+    itself is watched as well, or else the parent, which ends with the client.
     """
-    parent = os.getppid()  # which ends with the client, too
     try:
         while True:
             ready = _wait(control, gone)
@@ -406,10 +405,13 @@ def _watch(worker: Worker, control: int, gone: int | None) -> None:
         os._exit(0)
 
 
-def serve(control: int, gone: int | None) -> None:
-    """Answer requests until the client goes; ``gone`` becomes readable when it does."""
+def serve(control: int, gone: int | None, parent: int) -> None:
+    """Answer requests until the client goes; ``gone`` becomes readable when it does.
+
+    ``parent`` is the process that forked this one. It may have ended by now; so nobody asks for it.
+    """
     worker = Worker()
-    _thread.start_new_thread(_watch, (worker, control, gone))
+    _thread.start_new_thread(_watch, (worker, control, gone, parent))
     handlers = {
         b"O": worker.open,
         b"X": worker.execute,
@@ -433,6 +435,7 @@ def main() -> None:
     client = int(sys.argv[2])
     channel = socket.socket(fileno=int(sys.argv[1]))
     gone = open_pidfd(client)
+    parent = os.getpid()
     gc.freeze()
     while os.getppid() == client:
         if channel.fileno() not in _wait(channel.fileno(), gone):
@@ -441,7 +444,7 @@ def main() -> None:
         if message[:1] == b"F" and len(pipes) == 3:
             pid = os.fork()
             if pid == 0:
-                _become_worker(channel, pipes, gone)
+                _become_worker(channel, pipes, gone, parent)
             for number in pipes:
                 os.close(number)
             channel.sendall(pid.to_bytes(8, "little"))
@@ -465,13 +468,13 @@ def _reap(pid: int, *, kill: bool) -> None:
         pass  # it was reaped before, or another forker has made it
 
 
-def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None) -> None:
+def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None, parent: int) -> None:
     try:
         channel.close()
         for target, number in enumerate(pipes):
             os.dup2(number, target)
         for number in pipes:
             os.close(number)
-        serve(control=2, gone=gone)
+        serve(control=2, gone=gone, parent=parent)
     finally:
         os._exit(1)

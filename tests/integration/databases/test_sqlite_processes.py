@@ -273,6 +273,25 @@ def test_an_origin_that_is_killed_is_replaced(
     assert _ask(first, "SELECT count(*) FROM item") == ((5,),)
 
 
+def test_an_origin_that_ended_before_its_fork_looked_is_missed() -> None:
+    """The fork has another parent by then; it is told which one forked it."""
+    script = (
+        f"import sys; sys.path.append({str(ROOT)!r}); "
+        "from pytest_intercode.databases.sqlite.worker import serve; "
+        "serve(int(sys.argv[1]), gone=None, parent=int(sys.argv[2]))"
+    )
+    read_end, write_end = os.pipe()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    try:
+        command = [sys.executable, "-c", script, str(read_end), str(ended.pid)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(read_end,)) as fork:
+            assert fork.wait() == 0  # its pipes are open still
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
 def test_no_process_stays_when_sessions_end(sqlite_engine: SqliteEngine, shop: Database) -> None:
     sessions = [_session(sqlite_engine, shop) for _ in range(5)]
     pids = [session._live().pid for session in sessions]
