@@ -112,13 +112,7 @@ def pack_checkout(checkout: Path, root: str, timestamp: float, path: Path) -> Pa
 def workplace() -> Iterator[Path]:
     """Yield an empty folder, which goes with this process, however it ends."""
     private = PrivateFolder()
-    folder = private.make()
-    # It sees the end of its input when our end is closed, by us or by the system. It has a session
-    # of its own, as a signal for our process group is not for it.
-    command = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf -- "$1"', "sh", str(folder)]
-    watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
-        yield folder
+        yield private.make()
     finally:
-        watch.communicate()
         private.close()

@@ -1,7 +1,9 @@
 """Folders for sockets and files of a run: private to the user, and removed after their process.
 
-A process has one folder below a common one in the temporary directory. It holds a lock on its
-folder as long as it lives; the next process removes the folders that are not locked.
+A process has one folder below a common one in the temporary directory. A watcher, a small process
+that outlives it, removes the folder, however its process ends. Where both are killed, as with their
+machine or their container, the next process does: each holds a lock on its folder as long as it
+lives, and removes those that are not locked.
 """
 
 from __future__ import annotations
@@ -9,18 +11,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import stat
+import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.system.forks import MakingProcess
-from pytest_intercode.system.platform import lock, lockable, try_lock, user_id
+from pytest_intercode.system.forks import MakingProcess, close_in_children
+from pytest_intercode.system.platform import lockable, try_lock, user_id
 
 __all__ = ["PrivateFolder"]
 
 _MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
+
+# Its input ends when our end is closed, by us or by the system. The common folder stays as long as
+# another process has its own in it.
+_WATCHER = 'cat >/dev/null; rm -rf -- "$1"; rmdir -- "$2" 2>/dev/null'
 
 
 class PrivateFolder:
@@ -36,14 +43,17 @@ class PrivateFolder:
             common = Path("/tmp") / common.name
         self._common = common
         self._made = 0
-        with _locked(common):
-            for folder in common.iterdir():
-                if (descriptor := _lock(folder)) is not None:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    os.close(descriptor)
-            self._path = Path(tempfile.mkdtemp(dir=common))
-            self._lock = _lock(self._path)
+        self._path, descriptor = _make_folder(common)
+        self._lock: int | None = descriptor
         self._process = MakingProcess()
+        self._watcher = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHER, "sh", self._path, common],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a signal for our process group is not for it
+        )
+        close_in_children(self)
 
     def make(self) -> Path:
         """Make a folder in it that every account may write to; its parents keep others out."""
@@ -53,6 +63,12 @@ class PrivateFolder:
         path.chmod(0o777)
         return path
 
+    def close_copies(self) -> None:
+        """Close a forked child's copy of the pipe, which would keep the watcher waiting."""
+        if self._watcher.stdin is not None:
+            self._watcher.stdin.close()
+        self._watcher.returncode = 0  # the parent's to wait for
+
     def close(self) -> None:
         """Remove it, and the common one if it is the last."""
         if not self._process.is_this or self._lock is None:
@@ -60,56 +76,69 @@ class PrivateFolder:
         shutil.rmtree(self._path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
-        descriptor = _lock(self._common, wait=True)  # another process may be making its own in it
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                self._common.rmdir()
-            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            self._common.rmdir()
+        self._watcher.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        self._watcher.communicate()
 
 
-@contextlib.contextmanager
-def _locked(common: Path) -> Iterator[None]:
-    """Make the common folder and hold its lock; another process may just be removing it."""
+def _make_folder(common: Path) -> tuple[Path, int]:
+    """Make a folder in the common one, and return it with the descriptor that locks it.
+
+    Nothing is locked meanwhile: another process may remove the common folder, as it is empty, or
+    the new one, as it is not locked yet. Then another one is made.
+    """
     while True:
         try:
             common.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(f"{common} cannot be made: {error.strerror}") from None
-        status = common.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id() or status.st_mode & 0o77:
-            raise SandboxError(
-                f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
-                "to a directory of your own"
-            )
-        descriptor = _lock(common, wait=True)
-        try:
-            if descriptor is not None and _is_still(common, descriptor):
-                yield
-                return
-        finally:
+        with contextlib.suppress(FileNotFoundError):
+            _check(common)
+            _sweep(common)
+            folder = Path(tempfile.mkdtemp(dir=common))
+            descriptor = _lock(folder)
             if descriptor is not None:
+                if _is_still(folder, descriptor):
+                    return folder, descriptor
                 os.close(descriptor)
 
 
+def _check(common: Path) -> None:
+    status = common.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id() or status.st_mode & 0o77:
+        raise SandboxError(
+            f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
+            "to a directory of your own"
+        )
+
+
+def _sweep(common: Path) -> None:
+    """Remove the folders whose processes are gone."""
+    for folder in common.iterdir():
+        if (descriptor := _lock(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)
+
+
 def _is_still(folder: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(folder.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+    return os.path.samestat(folder.stat(), os.fstat(descriptor))
 
 
-def _lock(folder: Path, wait: bool = False) -> int | None:
-    """Return a descriptor that holds the lock of a folder, or None if another process has it."""
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that holds the lock of a folder; None if it is another's, or gone."""
     try:
         descriptor = lockable(folder, links=False)
     except OSError:
         return None
     try:
-        if wait:
-            lock(descriptor)
-        elif not try_lock(descriptor):
-            raise BlockingIOError
-    except OSError:
+        if try_lock(descriptor):
+            return descriptor
+    except OSError as error:
         os.close(descriptor)
-        return None
-    return descriptor
+        raise SandboxError(
+            f"{folder.parent} is on a file system without locks ({error.strerror}); set TMPDIR to "
+            "a directory on another one"
+        ) from None
+    os.close(descriptor)
+    return None

@@ -1,13 +1,15 @@
-"""Folders for sockets: private, and swept when their process is gone."""
+"""Folders for sockets: private, and removed when their process is gone, however it ended."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.private_folder import PrivateFolder
+from tests.support.backends import processes_with
 
 HOLD = """
 from pytest_intercode.system.private_folder import PrivateFolder
@@ -49,35 +52,66 @@ def test_private(common: Path) -> None:
     assert not common.exists()
 
 
-def test_folders_of_the_dead_are_removed_and_of_the_living_are_not(common: Path) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", HOLD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    paths = []
-    for process in processes:
+@contextlib.contextmanager
+def held() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Run a process that has a folder, until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
-        paths.append(Path(process.stdout.readline().strip()))
-    dead, living = processes
-    dead.send_signal(signal.SIGKILL)
-    dead.wait()
-    assert all(path.exists() for path in paths)
+        yield process, Path(process.stdout.readline().strip()).parent
+
+
+def test_the_watcher_removes_the_folder_of_a_process_that_was_killed(common: Path) -> None:
+    with held() as (_, living):
+        with held() as (process, dead):
+            process.kill()
+        while dead.exists():
+            time.sleep(0.01)
+        assert living.exists()
+    while common.exists():  # the watcher of the last one removes it
+        time.sleep(0.01)
+    assert processes_with(str(common)) == []
+
+
+def test_the_next_process_removes_what_a_watcher_could_not(common: Path) -> None:
+    with held() as (_, living):
+        with held() as (process, dead):
+            for pid in processes_with(str(dead)):
+                os.kill(pid, signal.SIGKILL)
+            process.kill()
+        assert dead.exists()
+        folder = PrivateFolder()
+        assert [dead.exists(), living.exists()] == [False, True]
+        folder.close()
+        assert living.exists()
+
+
+def test_a_watcher_that_was_stopped_or_killed_is_no_obstacle(common: Path) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        folder = PrivateFolder()
+        (pid,) = processes_with(str(common))
+        os.kill(pid, number)
+        folder.close()
+        assert not common.exists()
+        assert processes_with(str(common)) == []
+
+
+def test_processes_that_begin_and_end_at_a_time_keep_their_folders(common: Path) -> None:
+    """Each removes the common folder if it is empty, and what it finds without a lock."""
+    script = """
+from pytest_intercode.system.private_folder import PrivateFolder
+for _ in range(50):
     folder = PrivateFolder()
-    assert [path.exists() for path in paths] == [False, True]
+    path = folder.make()
+    (path / "socket").touch()
+    assert (path / "socket").exists()
     folder.close()
-    assert [path.exists() for path in paths] == [False, True]
-    living.communicate("\n", timeout=10)
-    PrivateFolder().close()
+    assert not path.exists()
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
     assert not common.exists()
-    for process in processes:
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
 
 
 @pytest.mark.parametrize("what", ["open", "file", "link"])
