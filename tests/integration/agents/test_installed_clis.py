@@ -109,6 +109,19 @@ def test_a_budget_stops_it_within_a_request(world: World) -> None:
 
 
 @pytest.mark.slow
+def test_turns_stop_it_within_a_request(world: World) -> None:
+    before = len(world.server.requests)
+    steps = [Command(f"echo {number}") for number in range(40)]
+    record = world.play(*steps, "done", max_turns=3, timeout=60)
+    assert record.outcome == "out-of-budget", record.reason
+    assert "3 of 3 turns used" in record.reason
+    assert [turn.action for turn in record.turns] == ["echo 0", "echo 1", "echo 2"]
+    assert sum(request.has_tools for request in world.server.requests[before:]) == 3
+    assert time.monotonic() - world.last_asked < 10
+    assert record.left_behind == ()
+
+
+@pytest.mark.slow
 def test_four_at_a_time(world: World) -> None:
     with ThreadPoolExecutor(4) as threads:
         runs = [threads.submit(world.play, Command("echo hi >x"), "done") for _ in range(4)]
