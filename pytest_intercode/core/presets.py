@@ -14,6 +14,7 @@ PRESETS: Mapping[str, str] = {
     "qwen": "qwen-code",
     "pi": "pi",
     "copilot": "copilot",
+    "kimi": "kimi-code",
     "mini-swe-agent": "mini-swe-agent",
     "aider": "aider",
 }

@@ -22,6 +22,7 @@ _CODEX = re.compile(
     r"|(?:Chunk ID: .*\n)?Wall time: .*\n"
     r"Process (?:exited with code (?P<later_status>-?\d{1,6})"
     r"|running with session ID (?P<session>\d{1,20}))\n"
+    r"(?:Original token count: .*\n)?Output:\n"  # Kimi Code has the time, then the output itself
 )
 # Claude Code: only a failed command has its status in words. A status of 1 is a success to it where
 # a program says so that it found nothing, or a difference.

@@ -386,13 +386,15 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
         keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
         schema: Mapping[str, Any] = next((function[key] for key in keys if function.get(key)), {})
         properties = schema.get("properties", {})
-        key = next((k for k in ("command", "cmd", "script") if k in properties), None)
+        names = ("command", "cmd", "script", "commands")
+        key = next((name for name in names if name in properties), None)
         if key is None or not _SHELL.search(str(function.get("name"))):
             continue
         as_list = str(properties[key].get("type")).lower() == "array"
-        arguments: dict[str, Any] = {
-            key: ["bash", "-lc", call.command] if as_list else call.command
-        }
+        value: str | list[str] = call.command
+        if as_list:
+            value = [value] if key == "commands" else ["bash", "-lc", value]
+        arguments: dict[str, Any] = {key: value}
         for name in schema.get("required", []):  # a description, for one
             if name not in arguments:
                 arguments[name] = _some(properties.get(name, {}))

@@ -22,10 +22,12 @@ from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 
-PRESETS = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "pi", "mini-swe-agent")
+TAKING_SERVERS = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi")
+CONTINUING = (*TAKING_SERVERS, "pi")
+PRESETS = (*CONTINUING, "mini-swe-agent")
 
 # opencode does not tell its model; the others only of failures, in words that a command can print.
-WITHOUT_STATUS = ("opencode", "gemini", "pi", "copilot")
+WITHOUT_STATUS = ("opencode", "gemini", "pi", "copilot", "kimi")
 
 OWN_TOOL_NAMES = {
     "opencode": "tickets_count_tickets",
@@ -133,7 +135,7 @@ def test_four_at_a_time(world: World) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in PRESETS[1:-1])],
+    params=["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in CONTINUING[1:])],
 )
 def talking_world(
     request: pytest.FixtureRequest, bubblewrap: None, tmp_path_factory: pytest.TempPathFactory
@@ -163,9 +165,9 @@ def test_it_goes_on_with_two_replies(talking_world: World) -> None:
     assert record.left_behind == ()
 
 
-@pytest.mark.parametrize(  # Pi knows no servers
+@pytest.mark.parametrize(
     "talking_world",
-    ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in PRESETS[1:-2])],
+    ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in TAKING_SERVERS[1:])],
     indirect=True,
 )
 def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:

@@ -34,7 +34,9 @@ node: true
 command: [python3, "{program}", m, "{prompt}"]
 """
 
-SLOW_PRESETS = ("claude", "opencode", "qwen", "gemini", "pi", "copilot", "mini-swe-agent")
+SLOW_PRESETS = (
+    *("claude", "opencode", "qwen", "gemini", "pi", "copilot", "kimi", "mini-swe-agent"),
+)
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "docker by TCP"])

@@ -33,6 +33,8 @@ QWEN = (
         # mini-swe-agent
         ("<returncode>5</returncode>\n<output>\n</output>", 5),
         ('{"returncode": 6, "output": ""}', 6),
+        # Kimi Code says something of failures alone, in words that a command can print.
+        ("Wall time: 0.1 seconds\nProcess exited with code 0\n", None),
         # opencode says nothing, and neither does what a command prints.
         ("(no output)", None),
         ("x\nProcess exited with code 0\nOutput:\n", None),
