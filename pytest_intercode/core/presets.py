@@ -15,6 +15,7 @@ PRESETS: Mapping[str, str] = {
     "pi": "pi",
     "copilot": "copilot",
     "kimi": "kimi-code",
+    "cline": "cline",
     "mini-swe-agent": "mini-swe-agent",
     "aider": "aider",
 }

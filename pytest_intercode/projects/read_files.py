@@ -35,7 +35,18 @@ _INSTRUCTIONS = frozenset(
     }
 )
 _SETTINGS = frozenset(
-    (".agents", ".claude", ".codex", ".cursor", ".gemini", ".kimi-code", ".opencode", ".qwen")
+    (
+        ".agents",
+        ".claude",
+        ".cline",
+        ".clinerules",
+        ".codex",
+        ".cursor",
+        ".gemini",
+        ".kimi-code",
+        ".opencode",
+        ".qwen",
+    )
 )
 
 

@@ -92,8 +92,8 @@ def test_an_old_node_is_replaced_by_npms(recipe: Path, monkeypatch: pytest.Monke
     assert len(_load(recipe)) == 1
     [program] = _programs(recipe)
     node = program.parents[2] / "node"
-    library = str(node / "lib")
-    words = [node / "lib" / "ld.so", "--library-path", library, node / "bin" / ".node", "--version"]
+    library = node / "lib"
+    words = [f"{library}/ld.so", "--library-path", f"{library}", f"{node}/bin/.node", "--version"]
     assert subprocess.run(words, capture_output=True, check=True).stdout.startswith(b"v22.")
 
 

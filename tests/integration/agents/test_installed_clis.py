@@ -22,9 +22,9 @@ from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 
-TAKING_SERVERS = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi")
-CONTINUING = (*TAKING_SERVERS, "pi")
-PRESETS = (*CONTINUING, "mini-swe-agent")
+CONTINUING = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi", "pi")
+TAKING_SERVERS = (*CONTINUING[:-1], "cline")
+PRESETS = (*CONTINUING, "cline", "mini-swe-agent")
 
 # opencode does not tell its model; the others only of failures, in words that a command can print.
 WITHOUT_STATUS = ("opencode", "gemini", "pi", "copilot", "kimi")
@@ -33,6 +33,7 @@ OWN_TOOL_NAMES = {
     "opencode": "tickets_count_tickets",
     "gemini": "mcp_tickets_count_tickets",
     "copilot": "tickets-count_tickets",
+    "cline": "tickets__count_tickets",
 }
 
 

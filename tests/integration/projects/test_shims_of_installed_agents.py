@@ -35,7 +35,7 @@ command: [python3, "{program}", m, "{prompt}"]
 """
 
 SLOW_PRESETS = (
-    *("claude", "opencode", "qwen", "gemini", "pi", "copilot", "kimi", "mini-swe-agent"),
+    *("claude", "opencode", "qwen", "gemini", "pi", "copilot", "kimi", "cline", "mini-swe-agent"),
 )
 
 

@@ -75,3 +75,23 @@ def test_what_a_result_of_anthropics_api_says(
     text: str, is_error: bool | None, command: str, status: int | None
 ) -> None:
     assert read_status(text, is_error, command).status == status
+
+
+CLINE = '[{"query":"make","result":"x",%s}]'
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (CLINE % '"success":true', 0),
+        (CLINE % '"error":"Command exited with code 3","success":false', 3),
+        (CLINE % '"error":"Command timed out after 30000ms","success":false', None),
+        (CLINE % '"success":"yes"', None),
+        (CLINE.replace("make", "ls") % '"success":true', None),  # what another client's ls printed
+        ('[{"query":"make","success":true},{"query":"ls","success":true}]', None),
+        ('[{"query":"make"', None),
+        ('[{"query":' * 5000, None),
+    ],
+)
+def test_what_a_result_of_cline_says(text: str, status: int | None) -> None:
+    assert read_status(text, None, "make").status == status
