@@ -12,6 +12,8 @@ from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.options.table import OPTIONS
 
+_FOLDER = Path(__file__).parents[4]
+
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_can_be_read_and_names_its_version(name: str) -> None:
@@ -26,6 +28,15 @@ def test_help_names_the_presets() -> None:
     [option] = (option for option in OPTIONS if option.form == "agent=AGENT")
     for name in PRESETS:
         assert f"`{name}`" in option.help
+
+
+def test_the_docs_name_the_presets() -> None:
+    page = (_FOLDER / "docs" / "installed.md").read_text()
+    readme = (_FOLDER / "README.md").read_text().splitlines()
+    [row] = (row for row in readme if "`installed:RECIPE`" in row)
+    for name in PRESETS:
+        assert f"\n| `{name}` | " in page
+        assert f"`{name}`" in row
 
 
 @pytest.mark.parametrize(
