@@ -206,9 +206,10 @@ def _copy_node(oldest: str, part: Path, platform: Platform, workshop: Workshop) 
         copy_program("node", target, place)
         return
     if _numbers(oldest) > _numbers(_NODE):
+        remedy = "; have a newer one on the PATH" if is_own else ""
         raise FetchError(
-            f"{_PURPOSE}: Node.js {oldest} or newer is needed on the PATH; npm's that is used "
-            f"where it is older, or for another platform, is {_NODE}"
+            f"{_PURPOSE}: Node.js {oldest} or newer is needed for {platform}, and npm's is "
+            f"{_NODE}{remedy}"
         )
     package = f"node-linux-{npm_processor(platform)}@{_NODE}"
     with tempfile.TemporaryDirectory(dir=part.parent) as folder:
