@@ -14,6 +14,8 @@ PRESETS: Mapping[str, str] = {
     "qwen": "qwen-code",
     "pi": "pi",
     "copilot": "copilot",
+    "kimi": "kimi-code",
+    "cline": "cline",
     "mini-swe-agent": "mini-swe-agent",
     "aider": "aider",
 }

@@ -22,6 +22,7 @@ _CODEX = re.compile(
     r"|(?:Chunk ID: .*\n)?Wall time: .*\n"
     r"Process (?:exited with code (?P<later_status>-?\d{1,6})"
     r"|running with session ID (?P<session>\d{1,20}))\n"
+    r"(?:Original token count: .*\n)?Output:\n"  # Kimi Code has the time, then the output itself
 )
 # Claude Code: only a failed command has its status in words. A status of 1 is a success to it where
 # a program says so that it found nothing, or a difference.
@@ -38,6 +39,7 @@ _QWEN = re.compile(
     rf"\nExit Code: {_STATUS}\nSignal: .*(?:\nBackground PIDs: .*)?(?:\nProcess Group PGID: .*)?"
     r"\s*\Z"
 )
+_CLINE_FAILED = re.compile(rf"Command exited with code {_STATUS}")
 _STARTS = (_CODEX, _MINI_SWE_AGENT)
 
 
@@ -63,6 +65,8 @@ def read_status(text: str, is_error: object = None, command: str = "") -> Comman
     """
     if text.startswith("{"):
         return CommandStatus(_read_object(text))
+    if text.startswith("[{"):
+        return CommandStatus(_read_list(text, command))
     for pattern in _STARTS:
         if match := pattern.match(text):
             groups = match.groupdict()
@@ -94,3 +98,17 @@ def _read_object(text: str) -> int | None:
         document.get("returncode"),
     )
     return next((v for v in values if type(v) is int and abs(v) < 10**6), None)
+
+
+def _read_list(text: str, command: str) -> int | None:
+    """Return the status in a list of objects, one for each command, of Cline."""
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if len(items) != 1 or items[0].get("query") != command:
+        return None
+    if items[0].get("success") is True:
+        return 0
+    match = _CLINE_FAILED.fullmatch(str(items[0].get("error")))
+    return int(match["status"]) if match else None

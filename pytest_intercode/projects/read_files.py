@@ -34,7 +34,20 @@ _INSTRUCTIONS = frozenset(
         *("copilot-instructions.md",),
     }
 )
-_SETTINGS = frozenset((".agents", ".claude", ".codex", ".cursor", ".gemini", ".opencode", ".qwen"))
+_SETTINGS = frozenset(
+    (
+        ".agents",
+        ".claude",
+        ".cline",
+        ".clinerules",
+        ".codex",
+        ".cursor",
+        ".gemini",
+        ".kimi-code",
+        ".opencode",
+        ".qwen",
+    )
+)
 
 
 def find_read_files(

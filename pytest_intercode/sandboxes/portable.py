@@ -257,18 +257,19 @@ def copy_python(target: Path, mount_path: str, programs: Iterable[Path] = ()) ->
     _end(part, target)
 
 
-def copy_program(name: str, target: Path, mount_path: str) -> None:
+def copy_program(name: str, target: Path, mount_path: str, path: Path | None = None) -> None:
     """Copy a program of this machine.
 
     Args:
-        name: the program, as the PATH knows it.
+        name: what it is called.
         target: the folder to make; ``bin/NAME`` starts it.
         mount_path: where a sandbox will see that folder.
+        path: the program; None for the one that the PATH knows by that name.
 
     Raises:
         FetchError: there is none, or it cannot be copied.
     """
-    executable = shutil.which(name)
+    executable = path or shutil.which(name)
     if executable is None:
         raise FetchError(f"{name} is needed, and is not on the PATH")
     part = _begin(target)

@@ -386,13 +386,13 @@ def _tool(call: Tool | Command, request: Request) -> Tool:
         keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
         schema: Mapping[str, Any] = next((function[key] for key in keys if function.get(key)), {})
         properties = schema.get("properties", {})
-        key = next((k for k in ("command", "cmd", "script") if k in properties), None)
+        own_keys = ("command", "cmd", "script", "commands")
+        key = next((name for name in own_keys if name in properties), None)
         if key is None or not _SHELL.search(str(function.get("name"))):
             continue
         as_list = str(properties[key].get("type")).lower() == "array"
-        arguments: dict[str, Any] = {
-            key: ["bash", "-lc", call.command] if as_list else call.command
-        }
+        words = [call.command] if key == "commands" else ["bash", "-lc", call.command]
+        arguments: dict[str, Any] = {key: words if as_list else call.command}
         for name in schema.get("required", []):  # a description, for one
             if name not in arguments:
                 arguments[name] = _some(properties.get(name, {}))

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -45,7 +47,8 @@ _LEFT_OUT = (
     ": npm 10 or newer is needed for another platform than this machine's, and the registry has to "
     "have it; npm leaves out what it cannot have"
 )
-_NODE = "22.23.3"  # the Node.js for other platforms than this machine's, by npm's packages of it
+_NODE = "22.23.3"  # npm's Node.js: for other platforms, and where this machine's is too old
+_VERSION_TIMEOUT = 60.0  # seconds
 
 
 def find_bundle(
@@ -164,10 +167,9 @@ def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxS
             else:
                 python = workshop.copy_python(part / "python", python_path)
             install_wheels(_PURPOSE, recipe.python, part / "site", python)
-        if recipe.node and is_own:
-            copy_program("node", part / "node", f"{BUNDLE_FOLDER}/node")
-        elif recipe.node:
-            _copy_foreign_node(part, platform, workshop)
+        if recipe.node:
+            oldest = "" if recipe.node is True else recipe.node
+            _copy_node(oldest, part, platform, workshop)
     for root, _, names in os.walk(part):  # the user of a sandbox may be another one
         for path in (Path(root), *(Path(root, name) for name in names)):
             if not path.is_symlink():
@@ -184,11 +186,31 @@ def _install(recipe: Recipe, bundle: Path, platform: Platform, sandbox: SandboxS
     part.rename(bundle)
 
 
-def _copy_foreign_node(part: Path, platform: Platform, workshop: Workshop) -> None:
-    """Put the Node.js of another platform into a bundle, as npm has it.
+def _copy_node(oldest: str, part: Path, platform: Platform, workshop: Workshop) -> None:
+    """Put Node.js into a bundle: this machine's, where it will do, else npm's.
 
     npm installs a package that is asked for by its name for this machine's platform alone.
+
+    Args:
+        oldest: the oldest version that will do; empty for any.
+        part: the bundle.
+        platform: the platform that it is for.
+        workshop: where programs for another platform find their libraries.
+
+    Raises:
+        FetchError: it cannot be had.
     """
+    target, place = part / "node", f"{BUNDLE_FOLDER}/node"
+    is_own = platform == own_platform()
+    if is_own and _numbers(oldest) <= _numbers(_own_node()):
+        copy_program("node", target, place)
+        return
+    if _numbers(oldest) > _numbers(_NODE):
+        remedy = "; have a newer one on the PATH" if is_own else ""
+        raise FetchError(
+            f"{_PURPOSE}: Node.js {oldest} or newer is needed for {platform}, and npm's is "
+            f"{_NODE}{remedy}"
+        )
     package = f"node-linux-{npm_processor(platform)}@{_NODE}"
     with tempfile.TemporaryDirectory(dir=part.parent) as folder:
         run_installer(_PURPOSE, "npm", "pack", f"--pack-destination={folder}", package)
@@ -198,4 +220,23 @@ def _copy_foreign_node(part: Path, platform: Platform, workshop: Workshop) -> No
             file = content.extractfile("package/bin/node")
             assert file is not None, "npm's package has it"
             program.write_bytes(file.read())
-        workshop.copy_program(program, "node", part / "node", f"{BUNDLE_FOLDER}/node")
+        program.chmod(0o755)
+        if is_own:
+            copy_program("node", target, place, program)
+        else:
+            workshop.copy_program(program, "node", target, place)
+
+
+def _own_node() -> str:
+    """Return the version of this machine's Node.js; empty where there is none."""
+    words = ["node", "--version"]
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, timeout=_VERSION_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a version, to compare it with others."""
+    return [int(number) for number in re.findall(r"\d+", version)]

@@ -40,6 +40,7 @@ _REPLY = "reply"  # the placeholder of what the user said, in `resume` alone
 _MCP = "{mcp}"  # the word of a command line in whose place there are those of `mcp`
 _SERVERS = "{servers}"  # the placeholder of all servers, in files alone
 
+_VERSION = re.compile(r"\d+(?:\.\d+){0,2}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _RECIPES = Path(__file__).with_name("recipes")
 
@@ -108,7 +109,8 @@ class Recipe(BaseModel):
         npm: packages of npm that hold the program, with their versions.
         python: packages of PyPI, with their versions; a Python comes with them.
         folder: a folder of this machine that holds the program; relative to the recipe.
-        node: the program needs Node.js, and is given this machine's.
+        node: the program needs Node.js, and is given this machine's; or the oldest version that
+            will do, so that it is given npm's where this machine's is older.
         program: the program's path in the bundle, in which ``*`` matches any name.
         executable: what the program is called where people have installed it themselves; empty for
             an agent that is not proposed to them.
@@ -131,7 +133,7 @@ class Recipe(BaseModel):
     npm: list[str] = Field(default_factory=list)
     python: list[str] = Field(default_factory=list)
     folder: str = ""
-    node: bool = False
+    node: bool | str = False
     program: str
     executable: str = ""
     key: str = ""
@@ -148,6 +150,8 @@ class Recipe(BaseModel):
     def _check(self) -> Recipe:
         if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
             raise ValueError("the program comes from one of npm, python and folder")
+        if isinstance(self.node, str) and not _VERSION.fullmatch(self.node):
+            raise ValueError(f"node: {self.node!r:.40} is neither true nor a version, as '22.19'")
         session_values = [self.session.permission, self.session.mode, self.session.auth]
         self._check_placeholders([*self.command, *self.variables.values(), *session_values])
         self._check_protocol()

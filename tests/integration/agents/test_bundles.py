@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from pytest_intercode.agents.installed import bundle
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.errors import AgentLoadError
 
@@ -74,6 +76,25 @@ def test_packages_without_the_program_are_not_kept(recipe: Path) -> None:
         assert _programs(recipe) == []
     recipe.write_text(written)
     assert len(_load(recipe)) == 1
+
+
+def test_a_node_that_cannot_be_had_is_named(recipe: Path) -> None:
+    recipe.write_text(f"{recipe.read_text()}node: '999.1'\n")
+    message = r"Node\.js 999\.1 or newer is needed for linux/\w+, and npm's is 22\."
+    with pytest.raises(AgentLoadError, match=message):
+        _load(recipe)
+
+
+@pytest.mark.slow
+def test_an_old_node_is_replaced_by_npms(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "_own_node", lambda: "v20.20.2\n")
+    recipe.write_text(f"{recipe.read_text()}node: '22.19'\n")
+    assert len(_load(recipe)) == 1
+    [program] = _programs(recipe)
+    node = program.parents[2] / "node"
+    library = node / "lib"
+    words = [f"{library}/ld.so", "--library-path", f"{library}", f"{node}/bin/.node", "--version"]
+    assert subprocess.run(words, capture_output=True, check=True).stdout.startswith(b"v22.")
 
 
 def test_a_run_of_pytest_says_that_it_installs(recipe: Path, pytester: pytest.Pytester) -> None:

@@ -22,15 +22,18 @@ from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 
-PRESETS = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "pi", "mini-swe-agent")
+CONTINUING = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi", "pi")
+TAKING_SERVERS = (*CONTINUING[:-1], "cline")
+PRESETS = (*CONTINUING, "cline", "mini-swe-agent")
 
 # opencode does not tell its model; the others only of failures, in words that a command can print.
-WITHOUT_STATUS = ("opencode", "gemini", "pi", "copilot")
+WITHOUT_STATUS = ("opencode", "gemini", "pi", "copilot", "kimi")
 
 OWN_TOOL_NAMES = {
     "opencode": "tickets_count_tickets",
     "gemini": "mcp_tickets_count_tickets",
     "copilot": "tickets-count_tickets",
+    "cline": "tickets__count_tickets",
 }
 
 
@@ -109,6 +112,19 @@ def test_a_budget_stops_it_within_a_request(world: World) -> None:
 
 
 @pytest.mark.slow
+def test_turns_stop_it_within_a_request(world: World) -> None:
+    before = len(world.server.requests)
+    steps = [Command(f"echo {number}") for number in range(40)]
+    record = world.play(*steps, "done", max_turns=3, timeout=60)
+    assert record.outcome == "out-of-budget", record.reason
+    assert "3 of 3 turns used" in record.reason
+    assert [turn.action for turn in record.turns] == ["echo 0", "echo 1", "echo 2"]
+    assert sum(request.has_tools for request in world.server.requests[before:]) == 3
+    assert time.monotonic() - world.last_asked < 10
+    assert record.left_behind == ()
+
+
+@pytest.mark.slow
 def test_four_at_a_time(world: World) -> None:
     with ThreadPoolExecutor(4) as threads:
         runs = [threads.submit(world.play, Command("echo hi >x"), "done") for _ in range(4)]
@@ -120,7 +136,7 @@ def test_four_at_a_time(world: World) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in PRESETS[1:-1])],
+    params=["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in CONTINUING[1:])],
 )
 def talking_world(
     request: pytest.FixtureRequest, bubblewrap: None, tmp_path_factory: pytest.TempPathFactory
@@ -150,9 +166,9 @@ def test_it_goes_on_with_two_replies(talking_world: World) -> None:
     assert record.left_behind == ()
 
 
-@pytest.mark.parametrize(  # Pi knows no servers
+@pytest.mark.parametrize(
     "talking_world",
-    ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in PRESETS[1:-2])],
+    ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in TAKING_SERVERS[1:])],
     indirect=True,
 )
 def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:

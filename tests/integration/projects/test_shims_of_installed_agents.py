@@ -14,6 +14,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.projects.fakes import Fake
+from pytest_intercode.projects.run import ProjectRun
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -33,6 +34,10 @@ node: true
 command: [python3, "{program}", m, "{prompt}"]
 """
 
+SLOW_PRESETS = (
+    *("claude", "opencode", "qwen", "gemini", "pi", "copilot", "kimi", "cline", "mini-swe-agent"),
+)
+
 
 @pytest.fixture(scope="module", params=["bubblewrap", "docker by TCP"])
 def world(
@@ -48,7 +53,7 @@ def world(
         yield new_world
 
 
-def play(world: World, shims: Shims, *script: object) -> EpisodeRecord:
+def play(world: World, shims: Shims, *script: object, max_turns: int = 9) -> EpisodeRecord:
     class Shimmed(ProjectEnvironment):
         @classmethod
         def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -64,9 +69,9 @@ def play(world: World, shims: Shims, *script: object) -> EpisodeRecord:
     services = Services(
         world.provider,
         make_agent=lambda spec: world.factory.make(spec.task),
-        make_environment=lambda spec: Shimmed(world.provider, max_turns=9),
+        make_environment=lambda spec: Shimmed(world.provider, max_turns=max_turns),
     )
-    task = Task("t", "Add it.", (), "project", "s", "", workdir="/project")
+    task = Task("t", "Add it.", (), "project", "s", "", workdir="/project", max_turns=max_turns)
     with contextlib.closing(shims):
         return rollouts.play(Rollout(RolloutSpec(task, agent=world.agent), services))
 
@@ -103,12 +108,14 @@ def test_nothing_stands_for_a_program_that_it_is_run_by(world: World) -> None:
     assert world.factory.programs == {"installed_program.py", "python3"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["bubblewrap", "docker"])
-@pytest.mark.parametrize("preset", ["codex", "claude", "opencode", "qwen", "mini-swe-agent"])
-def test_the_shells_of_real_programs(
+@pytest.mark.parametrize("backend", ["bubblewrap", pytest.param("docker", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "preset", ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_PRESETS)]
+)
+def test_a_project_test_sees_what_real_programs_run(
     preset: str, backend: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    """Until its turns are used up, which ends it within a request."""
     request.getfixturevalue("docker_engine" if backend == "docker" else backend)
     try:
         world = World(backend, preset, {"model": "gpt-5"}, tmp_path)
@@ -117,8 +124,18 @@ def test_the_shells_of_real_programs(
     with contextlib.closing(world):
         fake = Fake({"pr *": "faked"})
         shims = Shims({"gh": fake}, ["uname"], agent_programs=world.factory.programs)
-        record = play(world, shims, Command("gh pr merge 7; uname -s"), "done")
-    assert "faked" in record.turns[0].observation, record.reason
-    calls = [str(call) for call in shims.calls]
+        steps = (Command("gh pr merge 7; uname -s"), Command("echo 2"), Command("echo 3"), "done")
+        record = play(world, shims, *steps, max_turns=2)
+        assert record.outcome == "out-of-budget", record.reason
+        assert sum(request.has_tools for request in world.server.requests) == 2
+        assert record.usage.input_tokens == world.server.spent.input
+        assert record.usage.output_tokens == world.server.spent.output
+    assert "faked" in record.turns[0].observation
+    run = ProjectRun(record, None, shims.calls)
+    calls = [str(call) for call in run.calls]
     assert calls.count("gh pr merge 7") == 1
     assert "uname -s" in calls
+    assert run.ran("gh pr merge", ok=True)  # its status is the fake's
+    assert run.order("gh pr merge", "uname -s")
+    commands = [command for command in run.commands if command.source == "gateway"]
+    assert [command.text for command in commands] == ["gh pr merge 7", "uname -s", "echo 2"]

@@ -33,6 +33,8 @@ QWEN = (
         # mini-swe-agent
         ("<returncode>5</returncode>\n<output>\n</output>", 5),
         ('{"returncode": 6, "output": ""}', 6),
+        # Kimi Code says something of failures alone, in words that a command can print.
+        ("Wall time: 0.1 seconds\nProcess exited with code 0\n", None),
         # opencode says nothing, and neither does what a command prints.
         ("(no output)", None),
         ("x\nProcess exited with code 0\nOutput:\n", None),
@@ -73,3 +75,23 @@ def test_what_a_result_of_anthropics_api_says(
     text: str, is_error: bool | None, command: str, status: int | None
 ) -> None:
     assert read_status(text, is_error, command).status == status
+
+
+CLINE = '[{"query":"make","result":"x",%s}]'
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (CLINE % '"success":true', 0),
+        (CLINE % '"error":"Command exited with code 3","success":false', 3),
+        (CLINE % '"error":"Command timed out after 30000ms","success":false', None),
+        (CLINE % '"success":"yes"', None),
+        (CLINE.replace("make", "ls") % '"success":true', None),  # what another client's ls printed
+        ('[{"query":"make","success":true},{"query":"ls","success":true}]', None),
+        ('[{"query":"make"', None),
+        ('[{"query":' * 5000, None),
+    ],
+)
+def test_what_a_result_of_cline_says(text: str, status: int | None) -> None:
+    assert read_status(text, None, "make").status == status

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.gateway.apis import ROUTES, Fields
+from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.gateway.apis import Fields, find_target
 from pytest_intercode.gateway.exchange import Api
 from pytest_intercode.gateway.fields import FIELDS, check_fields, is_beta
 from pytest_intercode.gateway.gemini_fields import _CONTENT, GEMINI
@@ -72,14 +73,14 @@ def _item(**item: Any) -> dict[str, Any]:
 
 def test_the_clients_are_there() -> None:
     clients = {row["client"].partition(" ")[0] for row in _CLIENTS}
-    assert clients == {"aider", "claude", "codex", "mini-swe-agent", "opencode", "qwen"}
+    assert clients == set(PRESETS)
 
 
 @pytest.mark.parametrize("row", _CLIENTS, ids=lambda row: row["client"])
 def test_what_real_clients_send_is_passed_on(row: dict[str, Any]) -> None:
-    api = ROUTES["POST", row["path"].partition("?")[0]].api
-    assert api is not None
-    check_fields(api, row["body"], Limits())
+    target = find_target("POST", *row["path"].split("?"))
+    assert target is not None
+    check_fields(target.route.fields, row["body"], Limits())
     for beta in filter(None, row["betas"].split(",")):
         assert is_beta(beta, Limits())
 

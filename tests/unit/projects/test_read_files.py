@@ -11,14 +11,17 @@ import pytest
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
 
+ALWAYS = {
+    *("AGENTS.md", "docs/AGENTS.md", ".claude/skills/x/run.py", "tools/skill/SKILL.md"),
+    *(".clinerules/a.md", ".kimi-code/agents/b.md"),
+}
 FILES = {
     name: name
     for name in (
-        *("AGENTS.md", "docs/AGENTS.md", ".claude/skills/x/run.py", "tools/skill/SKILL.md"),
+        *sorted(ALWAYS),
         *("README.md", "src/a.py", "src/b.py", "tests/a.py", "my file.txt", "pyproject.toml"),
     )
 }
-ALWAYS = {"AGENTS.md", "docs/AGENTS.md", ".claude/skills/x/run.py", "tools/skill/SKILL.md"}
 
 
 @pytest.mark.parametrize(

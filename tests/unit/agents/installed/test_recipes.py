@@ -12,6 +12,8 @@ from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.options.table import OPTIONS
 
+_FOLDER = Path(__file__).parents[4]
+
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_can_be_read_and_names_its_version(name: str) -> None:
@@ -28,8 +30,18 @@ def test_help_names_the_presets() -> None:
         assert f"`{name}`" in option.help
 
 
+def test_the_docs_name_the_presets() -> None:
+    page = (_FOLDER / "docs" / "installed.md").read_text()
+    readme = (_FOLDER / "README.md").read_text().splitlines()
+    [row] = (row for row in readme if "`installed:RECIPE`" in row)
+    for name in PRESETS:
+        assert f"\n| `{name}` | " in page
+        assert f"`{name}`" in row
+
+
 @pytest.mark.parametrize(
-    ("name", "near"), [("claud", "claude"), ("gemni", "gemini"), ("copilott", "copilot")]
+    ("name", "near"),
+    [("claud", "claude"), ("gemni", "gemini"), ("copilott", "copilot"), ("kimmi", "kimi")],
 )
 def test_a_near_name_is_one_line_with_a_suggestion(tmp_path: Path, name: str, near: str) -> None:
     with pytest.raises(AgentLoadError) as caught:
@@ -37,3 +49,17 @@ def test_a_near_name_is_one_line_with_a_suggestion(tmp_path: Path, name: str, ne
     [line] = str(caught.value).splitlines()
     assert line.startswith(f"--intercode-agent={name}: an agent is ")
     assert line.endswith(f" Did you mean {near!r}?")
+
+
+@pytest.mark.parametrize(("node", "is_wrong"), [("22.19", False), ("22", False), (">=22", True)])
+def test_the_oldest_node_is_a_version(tmp_path: Path, node: str, is_wrong: bool) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"npm: [mine@1]\nnode: '{node}'\nprogram: run.js\ncommand: [x]\n")
+    if not is_wrong:
+        assert load_recipe(str(path), tmp_path, "")[1].node == node
+        return
+    with pytest.raises(AgentLoadError) as caught:
+        load_recipe(str(path), tmp_path, "--option")
+    assert str(caught.value) == (
+        f"--option: {path}: node: '>=22' is neither true nor a version, as '22.19'"
+    )
