@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
 
@@ -31,6 +28,7 @@ from pytest_intercode.projects.recordings import (
     recording_path,
 )
 from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.system.digest import value_digest
 
 __all__ = ["Replay", "RunRecording", "is_recorded"]
 
@@ -159,20 +157,4 @@ def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
     for field in fields(task.fields):
         if field.name != "commit":  # the files count one by one
             inputs[field.name] = getattr(task.fields, field.name)
-    return {name: _digest(value) for name, value in inputs.items() if value}
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, default=_plain)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
-
-
-def _plain(value: object) -> object:
-    """Return what of a value is the same in every run; of a function, its name."""
-    if isinstance(value, Mapping):
-        return {str(key): inner for key, inner in value.items()}
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, (Path, bytes)):
-        return str(value)
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    return {name: value_digest(value) for name, value in inputs.items() if value}

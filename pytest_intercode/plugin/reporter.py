@@ -73,6 +73,7 @@ class Reporter:
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
         self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
+        self._ran_again: dict[str, set[str]] = {}  # items, by the reason
         self._interrupted = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -99,6 +100,9 @@ class Reporter:
 
     def take(self, report: pytest.TestReport) -> None:
         """Write the reported episodes down; of an item that is rerun the last try is counted."""
+        if hasattr(report, "intercode_ran_again"):
+            reason = str(report.intercode_ran_again)
+            self._ran_again.setdefault(reason, set()).add(report.nodeid)
         for index, (record, line) in enumerate(detach_episodes(report)):
             if str(report.outcome) == "rerun":
                 record = replace(record, superseded=True)
@@ -211,6 +215,9 @@ class Reporter:
         if self._reused:
             reused = pluralize(self._reused, "episode")
             terminalreporter.write_line(f"{reused} reused from the resumed run")
+        for reason, items in self._ran_again.items():
+            line = f"{pluralize(len(items), 'test')} of the resumed run ran again: {reason}"
+            terminalreporter.write_line(one_line(line))
         if self._file is not None and self._settings.results is not None:
             write_statistics(terminalreporter, tries, self._file.path)
             rows = self._file.written + (self._reused if self._settings.resume else 0)

@@ -24,10 +24,20 @@ from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder, with_mistake, with_result
 
-__all__ = ["WITHOUT_AGENT", "complete", "detach_episodes", "keep_episode", "reported_episode"]
+__all__ = [
+    "RAN_AGAIN",
+    "WITHOUT_AGENT",
+    "complete",
+    "detach_episodes",
+    "keep_episode",
+    "reported_episode",
+]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
 """Is True on an item that was skipped as the run has no agent."""
+
+RAN_AGAIN = pytest.StashKey[str]()
+"""Is on an item that is run though a resumed run has its result: why."""
 
 _EPISODES = pytest.StashKey[list[EpisodeRecord]]()
 _REPORTED: WeakKeyDictionary[pytest.TestReport, list[EpisodeRecord]] = WeakKeyDictionary()
@@ -128,10 +138,16 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
     elif is_own_test(item) and not isinstance(error, pytest.skip.Exception):
         passed = error is None
         episodes = [
-            dataclasses.replace(with_result(episode, passed), test_passed=passed)
+            dataclasses.replace(
+                with_result(episode, passed),
+                test_passed=passed,
+                test_runs=len(episodes) if episode.test_digest else 0,
+            )
             for episode in episodes
         ]
     _attach_episodes(report, episodes)
+    if RAN_AGAIN in item.stash:
+        vars(report)["intercode_ran_again"] = item.stash[RAN_AGAIN]
     attach_try(report, item, episodes)
     episode = episodes[-1]
     if report.failed or hasattr(report, "wasxfail"):
