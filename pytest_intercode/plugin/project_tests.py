@@ -39,7 +39,7 @@ from pytest_intercode.plugin.project_cells import (
 from pytest_intercode.plugin.project_digests import digest_item, hidden_paths, name_project
 from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
-from pytest_intercode.plugin.run import Run, run_of, spec_of
+from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
 from pytest_intercode.projects.answers import Answers, Question
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
@@ -175,6 +175,7 @@ class Project:
         with self._stack:
             while self._handles:
                 self._handles.pop().close()
+        forget_spec(self._item)
 
     def _answers(
         self, options: Mapping[str, Any], task: Task, recorded: Sequence[Question] | None

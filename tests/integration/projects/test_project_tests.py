@@ -148,6 +148,28 @@ def test_runs(intercode_project):
 
 
 @pytest.mark.usefixtures("project")
+def test_the_tasks_of_tests_that_are_over_are_not_kept(pytester: pytest.Pytester) -> None:
+    """pytest keeps its items to the end of a run; what their runs were made of is freed."""
+    pytester.makeconftest("""\
+import gc
+
+def pytest_sessionfinish(session):
+    gc.collect()
+    tasks = [value for value in gc.get_objects() if type(value).__name__ == "Task"]
+    print(f"{len(session.items)} items, {len(tasks)} tasks")
+""")
+    test = """\
+@pytest.mark.parametrize("number", range(3))
+def test_runs(intercode_project, number):
+    intercode_project.run("First.")
+    intercode_project.run("Second.")
+"""
+    result = run(pytester, test, "-s")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*3 items, 0 tasks"])
+
+
+@pytest.mark.usefixtures("project")
 def test_a_mistake_counts_against_no_agent_and_is_not_expected(pytester: pytest.Pytester) -> None:
     test = """\
 @pytest.mark.xfail
