@@ -425,6 +425,10 @@ def _contradiction(line: Any) -> str:
         return "it has an outcome and no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
         return "it has turn_parts and no turn_history.rewards"
+    if line.pass_rate is not None and not 0 < line.pass_rate <= 1:  # NaN is neither
+        return "pass_rate is not a number above 0 and up to 1"
+    if line.tries is not None and line.tries < 1:
+        return "tries is not a whole number above 0"
     return ""
 
 
