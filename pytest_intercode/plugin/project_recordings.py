@@ -14,8 +14,8 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.gateway.recording import EpisodeRecording
+from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.run import Run, agent_of
 from pytest_intercode.projects.answers import Question
 from pytest_intercode.projects.copying import WORKDIR
@@ -36,7 +36,6 @@ Replay: TypeAlias = Literal["agent", "observations"]
 """What a recording is played with: the agent itself, or the record of what it did."""
 
 _REPLAYS = ("agent", "observations")
-_MASKS = pytest.StashKey[Masks]()
 
 
 class RunRecording:
@@ -71,8 +70,6 @@ class RunRecording:
         self._task = spec.task
         self._node_id = item.nodeid
         settings = run.settings
-        if _MASKS not in item.config.stash:
-            item.config.stash[_MASKS] = Masks.of_machine(settings.gateway.secrets)
         factory = run.composition.factory(agent_of(item))
         name = item.nodeid if number == 1 else f"{item.nodeid}.run{number}"
         head = RecordingHead.of_item(
@@ -90,7 +87,7 @@ class RunRecording:
             recording_path(name, item.path),
             head,
             reaches_models=settings.gateway.reaches_models or not factory.uses_gateway,
-            masks=item.config.stash[_MASKS],
+            masks=masks_of(item.config),
         )
         self._observations = replay == "observations" or not factory.uses_gateway
 
