@@ -15,6 +15,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import EpisodeRecording
+from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.run import Run, agent_of
 from pytest_intercode.projects.answers import Question
@@ -89,6 +90,15 @@ class RunRecording:
             reaches_models=settings.gateway.reaches_models or not factory.uses_gateway,
             masks=masks_of(item.config),
         )
+        # Nothing says which agent a hook made, so a recording could not tell whether it is stale.
+        records = self._recording.action != "live"
+        if records and call_hook(item.config, "make_agent", task=spec.task) is not None:
+            raise ConfigurationError(
+                "the hook pytest_intercode_make_agent makes the agent of this test, and recordings "
+                "name that of --intercode-agent: let the hook return None for tests that are "
+                f"recorded (task.env is {spec.task.env!r}), or leave --intercode-record out and "
+                f"move {self._recording.path} away"
+            )
         self._observations = replay == "observations" or not factory.uses_gateway
 
     @cached_property
