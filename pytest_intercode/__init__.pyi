@@ -71,9 +71,9 @@ from pytest_intercode.environments.shell import ShellEnvironment as ShellEnviron
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
 from pytest_intercode.errors import IntercodeError as IntercodeError
 from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
+from pytest_intercode.plugin.project_cells import ProjectCell as ProjectCell
+from pytest_intercode.plugin.project_cells import RunOptions as RunOptions
 from pytest_intercode.plugin.project_tests import Project as Project
-from pytest_intercode.plugin.project_tests import ProjectCell as ProjectCell
-from pytest_intercode.plugin.project_tests import RunOptions as RunOptions
 from pytest_intercode.projects.answers import Question as Question
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer

@@ -87,11 +87,15 @@ def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
     """
     rules = next((name for name in _RULES if (root / name).is_file()), "")
     tests = next((name for name in ("tests", "test") if (root / name).is_dir()), "tests")
-    agents = {}
+    agents: dict[str, str] = {}
+    keys: set[str] = set()
     for name, recipe in executables().items():
         program = recipe.executable
         reasons = [f"its program {program}"] if shutil.which(program) else []
-        reasons += [recipe.key] if recipe.key and variables.get(recipe.key) else []
+        # A key that several are asked with speaks for its vendor's own, which is the first.
+        if recipe.key not in keys and variables.get(recipe.key):
+            reasons.append(recipe.key)
+        keys.add(recipe.key)
         if reasons:
             agents[name] = " and ".join(reasons)
     return Findings(

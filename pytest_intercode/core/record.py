@@ -179,6 +179,10 @@ class EpisodeRecord:
             ``run``, and nothing else.
         node_id: the node id of its pytest item; empty outside of pytest.
         test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
+        test_runs: how many runs of its agent that item made, where it is a project test; 0
+            elsewhere.
+        test_digest: of what that item is made, a digest for each part, where it is a project test:
+            the results of one that has changed are not taken over; empty where that is not known.
         item: the place of that item among those of its run, from 0; None where it is not known.
         run_name: what the run is called, where somebody named it (``--intercode-run-name``).
         shard: the part of the run that it belongs to; None where the run has no parts.
@@ -228,6 +232,10 @@ class EpisodeRecord:
     node_id: str = ""
     # -- of its item and its run: written by plugin/
     test_passed: bool | None = None
+    test_runs: int = field(default=0, metadata=in_line(optional=True, in_statistics=False))
+    test_digest: Mapping[str, str] = field(
+        default_factory=dict, metadata=in_line(optional=True, in_statistics=False)
+    )
     item: int | None = None
     run_name: str = field(default="", metadata=in_line(optional=True, printed=True))
     shard: ShardRecord | None = None

@@ -103,10 +103,10 @@ class Gateway:
         """Return what the settings say: a folder to record to, one to replay, or neither."""
         settings = self.settings
         if settings.record:
-            masks = Masks.of_machine(settings.secrets)
+            masks = Masks.of_machine((*settings.secrets, *settings.hidden))
             return EpisodeRecording(recorder=FolderRecorder(settings.record, key, masks))
         if settings.replay:
-            masks = Masks.of_machine(settings.secrets)
+            masks = Masks.of_machine((*settings.secrets, *settings.hidden))
             return EpisodeRecording(replayer=folder_replayer(settings.replay, key, masks))
         return EpisodeRecording()
 

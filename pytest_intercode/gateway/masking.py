@@ -45,6 +45,7 @@ _FORMS = re.compile(
         )
     )
 )
+_ADDRESS_PASSWORD = re.compile(r"://[^/\s:@]{0,100}:([^/\s:@]{8,200})@")  # of a database, say
 _ESCAPES = re.compile(r"\\|%[0-9A-Fa-f]{2}|&#")
 # Names that say nothing of a machine or a person.
 _COMMON = frozenset(
@@ -73,11 +74,16 @@ class Masks:
         user: the name of the user of this machine, masked in paths and addresses: anywhere else it
             may be a word.
         host: the name of this machine; one that may be a word is masked in addresses alone.
+        forms: whether keys are known by their form, and found with escapes in them, too.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, user: str = "", host: str = "") -> None:
+    def __init__(
+        self, secrets: Iterable[str] = (), *, user: str = "", host: str = "", forms: bool = True
+    ) -> None:
+        self._forms = _FORMS if forms else _NOTHING
         self._secrets = tuple(sorted({*secrets}, key=len, reverse=True))
-        self._escaped = [re.compile("".join(map(_written, secret))) for secret in self._secrets]
+        escaped = self._secrets if forms else ()
+        self._escaped = [re.compile("".join(map(_written, secret))) for secret in escaped]
         self._user = self._host = _NOTHING
         if user and user.lower() not in _COMMON:
             name = re.escape(user)
@@ -98,17 +104,21 @@ class Masks:
             secrets: further keys.
             environment: the variables; by default those of this process.
         """
-        variables = os.environ if environment is None else environment
-        values = [
-            value
-            for name, value in variables.items()
-            if _HOLDS_KEY.search(name) and is_secret(value) and not value.startswith(("/", "."))
-        ]
+        values = _secrets_in(os.environ if environment is None else environment)
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # an account without a name
             user = ""
         return cls([*secrets, *values], user=user, host=socket.gethostname())
+
+    @classmethod
+    def of_keys(cls, secrets: Iterable[str] = ()) -> Masks:
+        """Return what masks keys that are known, those of the environment too, and nothing else.
+
+        Args:
+            secrets: further keys.
+        """
+        return cls([*secrets, *_secrets_in(os.environ)], forms=False)
 
     def text(self, text: str) -> str:
         """Return a text without what is masked."""
@@ -131,6 +141,12 @@ class Masks:
         except (ValueError, RecursionError):
             return self.text(text)
         return text if masked == document else json.dumps(masked)
+
+    def line(self, line: str) -> str:
+        """Return a line of JSON whose texts are masked; one without a known key stays as it is."""
+        if not any(json.dumps(secret)[1:-1] in line for secret in self._secrets):
+            return line
+        return json.dumps(self.value(json.loads(line)))
 
     def stream(self, events: Sequence[str]) -> tuple[str, ...]:
         """Return the events of a stream, masked where a text goes over several of them, too.
@@ -188,7 +204,7 @@ class Masks:
         if self._escaped and _ESCAPES.search(text):
             for pattern in self._escaped:
                 spans += (_Span(*match.span(), KEY_MASK) for match in pattern.finditer(text))
-        spans += (_Span(*match.span(), KEY_MASK) for match in _FORMS.finditer(text))
+        spans += (_Span(*match.span(), KEY_MASK) for match in self._forms.finditer(text))
         for pattern, mask in ((self._user, _USER_MASK), (self._host, _HOST_MASK)):
             spans += (_Span(*match.span(), mask) for match in pattern.finditer(text))
         spans.sort(key=lambda span: (span.start, -span.end))
@@ -200,6 +216,14 @@ class Masks:
             else:
                 merged.append(span)
         return merged
+
+
+def _secrets_in(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys that variables hold, and the passwords in their addresses."""
+    for name, value in variables.items():
+        if _HOLDS_KEY.search(name) and is_secret(value) and not value.startswith(("/", ".")):
+            yield value
+        yield from (match[1] for match in _ADDRESS_PASSWORD.finditer(value))
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -45,6 +45,7 @@ class GatewaySettings:
         aws: what requests to Bedrock are signed with, where it has no key of its own.
         account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.
         logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
+        hidden: what else no recording holds, such as keys that agents are given; no text shows it.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class GatewaySettings:
     offline: bool = False
     programs: bool = False
     silence: float = 600.0
+    hidden: tuple[str, ...] = field(default=(), repr=False)
     logins: tuple[str, ...] = ()
     aws: AwsKeys | None = None
     account: Mapping[str, str] = field(default_factory=dict)

@@ -103,9 +103,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         parametrize(metafunc)
     if "intercode_project" in metafunc.fixturenames:
-        from pytest_intercode.plugin import project_tests
+        from pytest_intercode.plugin import project_cells
 
-        project_tests.parametrize(metafunc)
+        project_cells.parametrize(metafunc)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -223,7 +223,7 @@ class InlineExecution(Observer):
         ]
         resumed = resumed_of(self._run.config)
         if resumed is not None:
-            following = [item for item in following if resumed.record_of(item) is None]
+            following = [item for item in following if not resumed.has_result(item)]
         upcoming = [
             (task, composition.sandboxes(agent_of(item)))
             for item in following

@@ -7,9 +7,14 @@ import re
 import pytest
 
 from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.registry import is_environment
+from pytest_intercode.plugin.run import Run, agent_of
+from pytest_intercode.results.cells import make_cell
+from pytest_intercode.results.tries import key_of
 
-__all__ = ["make_agent_marks", "make_mark", "may_be_mark"]
+__all__ = ["expect_failure", "make_agent_marks", "make_mark", "may_be_mark"]
 
 # What pytest takes as the name of a mark; other tags and labels are not marks.
 _MARK_NAME = re.compile(r"[^\W_][\w-]*")
@@ -55,3 +60,21 @@ def make_agent_marks(config: pytest.Config, agent: AgentChoice) -> list[pytest.M
     if not may_be_mark(agent.label):
         return []
     return [make_mark(config, agent.label, "items that this agent of intercode plays")]
+
+
+def expect_failure(item: pytest.Item, run: Run, record: EpisodeRecord) -> None:
+    """Give a project test an expected failure, if the baseline says that it may fail.
+
+    Args:
+        item: the test.
+        run: the run, which has the baseline.
+        record: a record of the test, which names it as the baseline does.
+    """
+    baseline, agent, treatment = run.baseline, agent_of(item), record.task.treatment
+    if baseline is None or agent is None:
+        return
+    has_one = len(run.settings.agents) == 1
+    cell = None if has_one else make_cell(agent.name, agent.arguments, treatment)
+    reason = baseline.explain(key_of(record), treatment, cell)
+    if reason is not None:
+        item.add_marker(pytest.mark.xfail(reason=one_line(reason), strict=False))

@@ -152,7 +152,7 @@ def _find_group(item: pytest.Item) -> Hashable | None:
     if run_of(item.config).settings.cluster and not _can_travel(item, task):
         return None
     resumed = resumed_of(item.config)
-    if resumed is not None and resumed.record_of(item) is not None:
+    if resumed is not None and resumed.has_result(item):
         return None
     spec: Any = getattr(item, "callspec", None)
     parameters = spec.params if spec is not None else {}

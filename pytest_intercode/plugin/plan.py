@@ -21,8 +21,8 @@ from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.gateway.exchange import Price, price_of
 from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED_PRICES
 from pytest_intercode.plugin.pass_rates import has_pass_rate
+from pytest_intercode.plugin.project_cells import cell_of, name_test
 from pytest_intercode.plugin.project_recordings import is_recorded
-from pytest_intercode.plugin.project_tests import ProjectCell, name_test
 from pytest_intercode.plugin.run import Run, agent_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.comparison import read_run
@@ -208,18 +208,12 @@ def _key_of(item: pytest.Item) -> TaskKey | None:
     task = task_of(item)
     if task is not None:
         return task_key(task.env, task.suite or task.dataset, task.id, item.nodeid)
-    cell = _cell_of(item)
+    cell = cell_of(item)
     return task_key(PROJECT, *name_test(item, cell), item.nodeid) if cell is not None else None
 
 
-def _cell_of(item: pytest.Item) -> ProjectCell | None:
-    spec = getattr(item, "callspec", None)
-    cell = spec.params.get("intercode_project") if spec is not None else None
-    return cell if isinstance(cell, ProjectCell) else None
-
-
 def _treatment_of(item: pytest.Item) -> str:
-    cell = _cell_of(item)
+    cell = cell_of(item)
     return cell.treatment.name if cell is not None and cell.treatment is not None else ""
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
 
@@ -17,8 +14,9 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.gateway.recording import EpisodeRecording
+from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.run import Run, agent_of
 from pytest_intercode.projects.answers import Question
 from pytest_intercode.projects.copying import WORKDIR
@@ -31,6 +29,7 @@ from pytest_intercode.projects.recordings import (
     recording_path,
 )
 from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.system.digest import value_digest
 
 __all__ = ["Replay", "RunRecording", "is_recorded"]
 
@@ -38,7 +37,6 @@ Replay: TypeAlias = Literal["agent", "observations"]
 """What a recording is played with: the agent itself, or the record of what it did."""
 
 _REPLAYS = ("agent", "observations")
-_MASKS = pytest.StashKey[Masks]()
 
 
 class RunRecording:
@@ -73,8 +71,6 @@ class RunRecording:
         self._task = spec.task
         self._node_id = item.nodeid
         settings = run.settings
-        if _MASKS not in item.config.stash:
-            item.config.stash[_MASKS] = Masks.of_machine(settings.gateway.secrets)
         factory = run.composition.factory(agent_of(item))
         name = item.nodeid if number == 1 else f"{item.nodeid}.run{number}"
         head = RecordingHead.of_item(
@@ -92,8 +88,17 @@ class RunRecording:
             recording_path(name, item.path),
             head,
             reaches_models=settings.gateway.reaches_models or not factory.uses_gateway,
-            masks=item.config.stash[_MASKS],
+            masks=masks_of(item.config),
         )
+        # Nothing says which agent a hook made, so a recording could not tell whether it is stale.
+        records = self._recording.action != "live"
+        if records and call_hook(item.config, "make_agent", task=spec.task) is not None:
+            raise ConfigurationError(
+                "the hook pytest_intercode_make_agent makes the agent of this test, and recordings "
+                "name that of --intercode-agent: let the hook return None for tests that are "
+                f"recorded (task.env is {spec.task.env!r}), or leave --intercode-record out and "
+                f"move {self._recording.path} away"
+            )
         self._observations = replay == "observations" or not factory.uses_gateway
 
     @cached_property
@@ -159,20 +164,4 @@ def _digest_inputs(task: Task, others: Mapping[str, object]) -> dict[str, str]:
     for field in fields(task.fields):
         if field.name != "commit":  # the files count one by one
             inputs[field.name] = getattr(task.fields, field.name)
-    return {name: _digest(value) for name, value in inputs.items() if value}
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, default=_plain)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
-
-
-def _plain(value: object) -> object:
-    """Return what of a value is the same in every run; of a function, its name."""
-    if isinstance(value, Mapping):
-        return {str(key): inner for key, inner in value.items()}
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, (Path, bytes)):
-        return str(value)
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    return {name: value_digest(value) for name, value in inputs.items() if value}

@@ -7,19 +7,16 @@ A run is a rollout in its item's turn, like any other; its prompt is not known b
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
-from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.mcp_servers import check_servers
 from pytest_intercode.environments.project.environment import ProjectEnvironment
@@ -30,154 +27,37 @@ from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
-from pytest_intercode.plugin.marks import make_agent_marks
-from pytest_intercode.plugin.project_recordings import Replay, RunRecording
+from pytest_intercode.plugin.marks import expect_failure
+from pytest_intercode.plugin.project_cells import (
+    MARK_ARGUMENTS,
+    RUN_OPTIONS,
+    ProjectCell,
+    RunOptions,
+    mark_arguments,
+    name_test,
+)
+from pytest_intercode.plugin.project_digests import digest_item, hidden_paths, name_project
+from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
-from pytest_intercode.plugin.run import Run, run_of, spec_of
+from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
-from pytest_intercode.projects.answers import Answers, AnswerSource, Question
+from pytest_intercode.projects.answers import Answers, Question
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
-from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.run import ProjectRun, RunSoFar
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.projects.simulated_user import SimulatedUser, choose_user_model
-from pytest_intercode.projects.treatments import Treatment, find_treatments
-from pytest_intercode.results.cells import make_cell
-from pytest_intercode.results.tries import key_of
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.files import bundled_folder
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Project", "ProjectCell", "RunOptions", "name_test", "parametrize", "skip_without_agent"]
+__all__ = ["Project", "skip_without_agent"]
 
 _LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
 _MAX_TURNS = 50
 _ACTION_TIMEOUT = 120.0  # seconds: an action may be a project's tests
-
-
-class RunOptions(TypedDict, total=False):
-    """What a run may be given, and what a mark may give all runs of a test.
-
-    Attributes:
-        project: what is copied: a folder, relative to the test's own, or a revision of the
-            project's repository; by default the project that the test is in, as it is now.
-        image: the name of the sandbox's image.
-        dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
-        setup: commands that prepare the copy, as root, before the agent comes.
-        max_turns: turns that the agent has.
-        timeout: seconds that it has.
-        fake: programs that only answer, by their names: a ``Fake``, or the path of a script.
-        watch: programs whose calls are recorded.
-        answers: what the user says when the agent hands back: a list, a mapping from a text or a
-            pattern, or a function ``(message, run)``.
-        user: in place of answers, who the user is, for a model that plays them.
-        user_model: that model; by default the agent's.
-        mcp: command lines of MCP servers, by name.
-        replay: what a recording is played with: the agent itself (``agent``), or the record of what
-            it did (``observations``), where it is not installed.
-    """
-
-    project: str | os.PathLike[str]
-    image: str
-    dockerfile: str | os.PathLike[str]
-    setup: Sequence[str]
-    max_turns: int
-    timeout: float
-    fake: Mapping[str, Fake | str | os.PathLike[str]]
-    watch: Sequence[str]
-    answers: AnswerSource
-    user: str
-    user_model: str
-    mcp: Mapping[str, str]
-    replay: Replay
-
-
 _INPUTS = ("watch", "answers", "user", "user_model")  # that a recording goes by, next to the task
-
-_RUN_OPTIONS = tuple(RunOptions.__annotations__)
-_MARK_ARGUMENTS = (*_RUN_OPTIONS, "treatments", "repeat", "pass_rate")
-
-
-@dataclass(frozen=True)
-class ProjectCell:
-    """Which try of a project test an item is.
-
-    Attributes:
-        agent: the agent that plays it.
-        treatment: what is laid over the project; None where the test has no treatments.
-        repeat: the number of the try, from 1.
-        id: the item's id, or the part of it that is ours.
-        tries: how many tries there are; None for one.
-        pass_rate: the share of them that must pass; None where each counts for itself.
-    """
-
-    agent: AgentChoice
-    treatment: Treatment | None
-    repeat: int
-    id: str
-    tries: int | None = None
-    pass_rate: float | None = None
-
-
-def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a project test a call for each agent, treatment and try.
-
-    Raises:
-        CollectError: an option or its mark is wrong.
-    """
-    try:
-        cells = list(_cells(metafunc))
-    except ConfigurationError as error:
-        raise pytest.Collector.CollectError(str(error)) from None
-    if cells:
-        parameters = [
-            pytest.param(cell, id=cell.id, marks=make_agent_marks(metafunc.config, cell.agent))
-            for cell in cells
-        ]
-        metafunc.parametrize("intercode_project", parameters, indirect=True)
-
-
-def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
-    settings = run_of(metafunc.config).settings
-    definition = metafunc.definition
-    arguments = _mark_arguments(definition)
-    folder = arguments.get("treatments")
-    count, rate = settings.repetition(f"{definition.nodeid}: @pytest.mark.intercode", arguments)
-    cells = []
-    for agent in settings.agents:
-        treatments: Sequence[Treatment | None] = (None,)
-        if folder is not None:
-            names = {agent.name, agent.label}
-            path = definition.path.parent / folder
-            treatments = find_treatments(path, names, settings.treatments)
-        for treatment in treatments:
-            for number in range(1, count + 1):
-                words = [agent.label, *([treatment.name] if treatment else [])]
-                words += [str(number)] if count > 1 else []
-                tries = count if count > 1 else None
-                cells.append(ProjectCell(agent, treatment, number, "-".join(words), tries, rate))
-    return cells
-
-
-def _mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
-    """Return what the marks of a test say, those that are nearer to it first.
-
-    Raises:
-        ConfigurationError: they say what there is not.
-    """
-    arguments: dict[str, Any] = {}
-    for mark in node.iter_markers("intercode"):
-        for name, value in mark.kwargs.items():
-            if name not in _MARK_ARGUMENTS:
-                raise ConfigurationError(
-                    f"{node.nodeid}: @pytest.mark.intercode has no argument {name!r} for a test "
-                    f"with intercode_project.{suggestion(name, _MARK_ARGUMENTS)} Allowed: "
-                    f"{', '.join(_MARK_ARGUMENTS)}"
-                )
-            arguments.setdefault(name, value)
-    return arguments
 
 
 def skip_without_agent(request: pytest.FixtureRequest) -> ProjectCell:
@@ -202,6 +82,7 @@ class Project:
         self._run: Run = run_of(request.config)
         self._cell = cell
         self._count = 0
+        self._digest: Mapping[str, str] = {}
         self._handles: list[Handle] = []
         self._stack = contextlib.ExitStack()
 
@@ -221,7 +102,7 @@ class Project:
         """
         __tracebackhide__ = True
         with one_line_errors():
-            arguments = {**_mark_arguments(self._item), **options}
+            arguments = {**mark_arguments(self._item), **options}
             shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
             recording = self._recording(task, arguments)
@@ -286,22 +167,15 @@ class Project:
 
         Not before: a recording that is stale or damaged says nothing of the agent.
         """
-        keep_episode(self._item, record)
-        baseline, treatment = self._run.baseline, record.task.treatment
-        if baseline is None:
-            return
-        agent, has_one = self._cell.agent, len(self._run.settings.agents) == 1
-        cell = None if has_one else make_cell(agent.name, agent.arguments, treatment)
-        reason = baseline.explain(key_of(record), treatment, cell)
-        if reason is not None:
-            mark = pytest.mark.xfail(reason=one_line(reason), strict=False)
-            self._item.add_marker(mark)
+        keep_episode(self._item, replace(record, test_digest=self._digest))
+        expect_failure(self._item, self._run, record)
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
         with self._stack:
             while self._handles:
                 self._handles.pop().close()
+        forget_spec(self._item)
 
     def _answers(
         self, options: Mapping[str, Any], task: Task, recorded: Sequence[Question] | None
@@ -333,11 +207,11 @@ class Project:
             raise ConfigurationError(
                 f"intercode_project.run(): a prompt is a text, found {prompt!r:.60}"
             )
-        unknown = next((name for name in options if name not in _MARK_ARGUMENTS), None)
+        unknown = next((name for name in options if name not in MARK_ARGUMENTS), None)
         if unknown is not None:
             raise ConfigurationError(
                 f"intercode_project.run() has no argument {unknown!r}."
-                f"{suggestion(unknown, _RUN_OPTIONS)} Allowed: {', '.join(_RUN_OPTIONS)}"
+                f"{suggestion(unknown, RUN_OPTIONS)} Allowed: {', '.join(RUN_OPTIONS)}"
             )
         self._count += 1
         suite, name = name_test(self._item, self._cell)
@@ -345,10 +219,11 @@ class Project:
         overlays = treatment.overlays if treatment is not None else ()
         root = self._item.config.rootpath
         settings = self._run.settings
-        hidden = list(settings.outputs)
-        if "treatments" in options:
-            hidden.append(folder / options["treatments"])
-        copy = copy_project(options.get("project"), folder, root, overlays, hidden)
+        project = options.get("project")
+        hidden = hidden_paths(self._item, options)
+        copy = copy_project(project, folder, root, overlays, hidden)
+        if settings.results is not None and (digests := digest_item(self._item, self._cell)):
+            self._digest = digests | {name_project(project): copy.digest}
         return Task(
             id=name if self._count == 1 else f"{name} #{self._count}",
             query=prompt,
@@ -384,16 +259,3 @@ def _image(options: Mapping[str, Any], copy: ProjectCopy, folder: Path) -> Image
     if image is not None:
         return ImageSource(image=image, layers=(copy.layer,))
     return ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile", layers=(copy.layer,))
-
-
-def name_test(item: pytest.Item, cell: ProjectCell) -> tuple[str, str]:
-    """Return the suite and the id of an item's tasks: its module, and its function.
-
-    The function is with parameters of its own, and without our part of the id.
-    """
-    suite, _, function = item.nodeid.partition("::")
-    name, bracket, parameters = function.partition("[")
-    if not bracket:
-        return suite, name
-    own_parameters = f"-{parameters[:-1]}-".replace(f"-{cell.id}-", "-", 1).strip("-")
-    return suite, f"{name}[{own_parameters}]" if own_parameters else name

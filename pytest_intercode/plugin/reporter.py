@@ -16,6 +16,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
+from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.reports import detach_episodes
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
@@ -69,10 +70,12 @@ class Reporter:
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
         self._shard = settings.shard_record(None)
+        self._masks = key_masks_of(config)
         self._lock = threading.Lock()
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
         self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
+        self._ran_again: dict[str, set[str]] = {}  # items, by the reason
         self._interrupted = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -99,6 +102,9 @@ class Reporter:
 
     def take(self, report: pytest.TestReport) -> None:
         """Write the reported episodes down; of an item that is rerun the last try is counted."""
+        if hasattr(report, "intercode_ran_again"):
+            reason = str(report.intercode_ran_again)
+            self._ran_again.setdefault(reason, set()).add(report.nodeid)
         for index, (record, line) in enumerate(detach_episodes(report)):
             if str(report.outcome) == "rerun":
                 record = replace(record, superseded=True)
@@ -156,7 +162,7 @@ class Reporter:
         item = self._items.get(record.node_id) if record.item is None else None
         shard = None if record.shard else self._shard
         name = "" if record.run_name else self._settings.run_name or ""
-        self._file.write(with_item(line, item, shard, name))
+        self._file.write(self._masks.line(with_item(line, item, shard, name)))
         if self._file.problem and self._settings.results is not None:
             for name in ("session", "dsession"):  # xdist's has a message of its own
                 running: Any = self._config.pluginmanager.get_plugin(name)
@@ -166,7 +172,7 @@ class Reporter:
     def _predict(self, record: EpisodeRecord) -> None:
         predicted = prediction_line(record) if self._predictions is not None else None
         if self._predictions is not None and predicted is not None:
-            self._predictions.write(predicted)
+            self._predictions.write(self._masks.line(predicted))
 
     def _problem(self) -> str:
         """Say in one line why results cannot be written, and what is safe."""
@@ -211,6 +217,9 @@ class Reporter:
         if self._reused:
             reused = pluralize(self._reused, "episode")
             terminalreporter.write_line(f"{reused} reused from the resumed run")
+        for reason, items in self._ran_again.items():
+            line = f"{pluralize(len(items), 'test')} of the resumed run ran again: {reason}"
+            terminalreporter.write_line(one_line(line))
         if self._file is not None and self._settings.results is not None:
             write_statistics(terminalreporter, tries, self._file.path)
             rows = self._file.written + (self._reused if self._settings.resume else 0)

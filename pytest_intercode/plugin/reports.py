@@ -18,16 +18,28 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
+from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.plugin.errors import MistakeFailure
+from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.pass_rates import attach_try
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder, with_mistake, with_result
 
-__all__ = ["WITHOUT_AGENT", "complete", "detach_episodes", "keep_episode", "reported_episode"]
+__all__ = [
+    "RAN_AGAIN",
+    "WITHOUT_AGENT",
+    "complete",
+    "detach_episodes",
+    "keep_episode",
+    "reported_episode",
+]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
 """Is True on an item that was skipped as the run has no agent."""
+
+RAN_AGAIN = pytest.StashKey[str]()
+"""Is on an item that is run though a resumed run has its result: why."""
 
 _EPISODES = pytest.StashKey[list[EpisodeRecord]]()
 _REPORTED: WeakKeyDictionary[pytest.TestReport, list[EpisodeRecord]] = WeakKeyDictionary()
@@ -79,29 +91,38 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
     _attach(report, item, call)
     if report.skipped and item.stash.get(WITHOUT_AGENT, False):
         vars(report)["intercode_without_agent"] = True
-    escape(report)
+    escape(report, key_masks_of(item.config))
 
 
-def escape(report: pytest.TestReport) -> None:
-    """Escape all that a report says, and indent what was captured; also of a report without us."""
+def escape(report: pytest.TestReport, masks: Masks) -> None:
+    """Escape all that a report says, and indent what was captured; also of a report without us.
+
+    Args:
+        report: the report.
+        masks: the keys that it may not say.
+    """
     report.sections[:] = [
-        (title, text if title == _TRAJECTORY else indented(clipped(text).rstrip("\n")) + "\n")
+        (title, masks.text(text) if title == _TRAJECTORY else _indent(masks.text(text)))
         for title, text in report.sections
     ]
-    report.longrepr = _escape_value(report.longrepr)
+    report.longrepr = _escape_value(report.longrepr, masks)
     if hasattr(report, "wasxfail"):
-        report.wasxfail = escape_for_terminal(report.wasxfail)
+        report.wasxfail = escape_for_terminal(masks.text(report.wasxfail))
 
 
-def _escape_value(value: Any) -> Any:
+def _indent(text: str) -> str:
+    return indented(clipped(text).rstrip("\n")) + "\n"
+
+
+def _escape_value(value: Any, masks: Masks) -> Any:
     """Return what pytest made of an exception with all of its texts escaped, in place if it can."""
     if isinstance(value, str):
-        return escape_for_terminal(clipped(value))
+        return escape_for_terminal(clipped(masks.text(value)))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_escape_value, value))
+        return type(value)(_escape_value(element, masks) for element in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for name, attribute in vars(value).items():
-            setattr(value, name, _escape_value(attribute))
+            setattr(value, name, _escape_value(attribute, masks))
     return value
 
 
@@ -128,14 +149,21 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
     elif is_own_test(item) and not isinstance(error, pytest.skip.Exception):
         passed = error is None
         episodes = [
-            dataclasses.replace(with_result(episode, passed), test_passed=passed)
+            dataclasses.replace(
+                with_result(episode, passed),
+                test_passed=passed,
+                test_runs=len(episodes) if episode.test_digest else 0,
+            )
             for episode in episodes
         ]
     _attach_episodes(report, episodes)
+    if RAN_AGAIN in item.stash:
+        vars(report)["intercode_ran_again"] = item.stash[RAN_AGAIN]
     attach_try(report, item, episodes)
     episode = episodes[-1]
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
+        episode = _without_keys(episode, key_masks_of(item.config))
         report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
         patch = episode.state.get("patch")
         if isinstance(patch, str) and patch:
@@ -144,6 +172,13 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         if diffs:
             report.sections.append(("intercode diff", clipped(diffs, _MAX_PATCH_CHARACTERS)))
         _add_test_output(report, episode)
+
+
+def _without_keys(episode: EpisodeRecord, masks: Masks) -> EpisodeRecord:
+    """Return an episode without keys, before its texts are shortened, which may cut one in two."""
+    line = to_line(episode)
+    masked_line = masks.line(line)
+    return episode if masked_line == line else from_line(masked_line)
 
 
 def _add_test_output(report: pytest.TestReport, episode: EpisodeRecord) -> None:

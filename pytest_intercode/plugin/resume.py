@@ -1,29 +1,38 @@
 """``--intercode-resume``: results that a file holds already are reported, and not run again.
 
 A result is taken if nothing that it depends on has changed: the task, the agent and its arguments,
-the profile, and what the sandbox is made of. Only reads the file; the reporter appends to it.
+the profile, and what the sandbox is made of. That of a project test is taken if its code, its
+parameters and what it copies are as they were, and all of its runs are there. Only reads the file;
+the reporter appends to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
-from pytest_intercode.plugin.pass_rates import attach_try
+from pytest_intercode.plugin.marks import expect_failure
+from pytest_intercode.plugin.project_cells import ProjectCell, cell_of, name_test
+from pytest_intercode.plugin.project_digests import explain_changes
+from pytest_intercode.plugin.project_recordings import is_recorded
+from pytest_intercode.plugin.reports import RAN_AGAIN, keep_episode
 from pytest_intercode.plugin.run import Run, agent_of, is_own_test, spec_of, task_of
-from pytest_intercode.results.format import shown_arguments, to_line
+from pytest_intercode.results.format import shown_arguments
 from pytest_intercode.rollouts.records import sandbox_of
 from pytest_intercode.system.digest import digest
 
 __all__ = ["Resumed", "resumed_of"]
 
 _RESUMED = pytest.StashKey["Resumed"]()
-_RECORD = pytest.StashKey["EpisodeRecord | None"]()
+_RECORDS = pytest.StashKey[tuple[EpisodeRecord, ...]]()
+_RUN_NUMBER = re.compile(r" #([0-9]+)$")  # of a run in its test, from 2
 
 
 def resumed_of(config: pytest.Config) -> Resumed | None:
@@ -40,17 +49,24 @@ class _Key(NamedTuple):
 
     function: str
     task: str
+    treatment: str
     repeat: int
     agent: str
     arguments: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(
-        cls, node_id: str, task: str, repeat: int, agent: str, arguments: Mapping[str, str]
+        cls,
+        node_id: str,
+        task: str,
+        treatment: str,
+        repeat: int,
+        agent: str,
+        arguments: Mapping[str, str],
     ) -> _Key:
         """Return the key of an episode; arguments are as results show them."""
         pairs = tuple(sorted(shown_arguments(arguments).items()))
-        return cls(node_id.partition("[")[0], task, repeat, agent, pairs)
+        return cls(node_id.partition("[")[0], task, treatment, repeat, agent, pairs)
 
 
 class Resumed:
@@ -64,46 +80,95 @@ class Resumed:
     def __init__(self, run: Run, records: Iterable[EpisodeRecord]) -> None:
         self._run = run
         run.config.stash[_RESUMED] = self
-        self._records = {
-            _Key.of(
-                *(record.node_id, record.task.id, record.task.repeat),
+        tests: dict[_Key, list[EpisodeRecord]] = defaultdict(list)
+        for record in records:
+            if not record.node_id or record.superseded:
+                continue
+            number = _number_of_run(record) if record.test_digest else 1
+            key = _Key.of(
+                *(record.node_id, record.task.id.removesuffix(f" #{number}")),
+                *(record.task.treatment, record.task.repeat),
                 *(record.agent, record.agent_arguments),
-            ): record
-            for record in records
-            if record.node_id and record.graded
-        }
+            )
+            if number == 1:  # the later result counts
+                tests[key].clear()
+            tests[key].append(record)
+        self._tests = {key: tuple(runs) for key, runs in tests.items() if _are_whole(runs)}
 
     @property
     def count(self) -> int:
         """How many results there are."""
-        return len(self._records)
+        return sum(map(len, self._tests.values()))
 
-    def record_of(self, item: pytest.Item) -> EpisodeRecord | None:
-        """Return the result that an item need not be run for, or None."""
-        if _RECORD not in item.stash:
-            record = self._find_unchanged(item)
-            if record is not None:
-                task = task_of(item)
-                assert task is not None
-                environment = self._run.composition.environment(spec_of(item, task))
-                identity = sandbox_of(environment, task, self._run.composition.provider)
-                record = record if identity == (record.sandbox, record.image) else None
-            item.stash[_RECORD] = record
-        return item.stash[_RECORD]
+    def has_result(self, item: pytest.Item) -> bool:
+        """Whether an item need not be run, as its result is there."""
+        return bool(self._records_of(item))
 
-    def _find_unchanged(self, item: pytest.Item) -> EpisodeRecord | None:
-        """Return the result of an item, if all but the sandbox is as it was."""
+    def _records_of(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
+        """Return the result that an item need not be run for: its episodes; none to run it."""
+        if _RECORDS not in item.stash:
+            item.stash[_RECORDS] = self._test_records(item) or self._task_records(item)
+        return item.stash[_RECORDS]
+
+    def _task_records(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
+        """Return the result of a task's item, if it still holds."""
+        records = self._unchanged_records(item)
+        if records:
+            task = task_of(item)
+            assert task is not None
+            environment = self._run.composition.environment(spec_of(item, task))
+            identity = sandbox_of(environment, task, self._run.composition.provider)
+            if identity != (records[0].sandbox, records[0].image):
+                return ()
+        return records
+
+    def _unchanged_records(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
+        """Return the result of a task's item, if all but the sandbox is as it was."""
         task, agent = task_of(item), agent_of(item)
         # A test of the user's own may ask more than that the task be solved.
         if task is None or agent is None or is_own_test(item):
-            return None
-        key = _Key.of(item.nodeid, task.id, task.repeat, agent.name, agent.arguments)
-        record = self._records.get(key)
-        if record is None or record.profile != self._run.settings.profile:
-            return None
-        if record.task.digest != digest(task):
-            return None
-        return replace(record, node_id=item.nodeid)
+            return ()
+        key = _Key.of(
+            *(item.nodeid, task.id, task.treatment, task.repeat),
+            *(agent.name, agent.arguments),
+        )
+        for record in self._tests.get(key, ()):
+            if record.profile == self._run.settings.profile and record.task.digest == digest(task):
+                return (replace(record, node_id=item.nodeid),)
+        return ()
+
+    def _test_records(self, item: pytest.Item) -> tuple[EpisodeRecord, ...]:
+        """Return the result of a project test, if it still holds; note why it does not."""
+        cell = cell_of(item)
+        if cell is None:
+            return ()
+        key = _Key.of(
+            *(item.nodeid, name_test(item, cell)[1]),
+            *(cell.treatment.name if cell.treatment is not None else "", cell.repeat),
+            *(cell.agent.name, cell.agent.arguments),
+        )
+        records = self._tests.get(key, ())
+        if not records:
+            return ()
+        reason = self._reason_to_run(item, cell, records)
+        if reason:
+            item.stash[RAN_AGAIN] = reason
+            return ()
+        return tuple(replace(record, node_id=item.nodeid) for record in records)
+
+    def _reason_to_run(
+        self, item: pytest.Item, cell: ProjectCell, records: Sequence[EpisodeRecord]
+    ) -> str:
+        """Return why a project test is run though its result is there; empty where it holds."""
+        for record in records:
+            if reason := explain_changes(item, cell, record.test_digest):
+                return reason
+        if self._run.settings.record in ("missing", "all") and not is_recorded(item):
+            return "it has no recording"
+        expected_errors = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
+        if any(expected_errors) and not records[-1].succeeded:
+            return "its xfail mark asks for an error, which is not recorded"
+        return ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -111,49 +176,79 @@ class Resumed:
         from pytest_intercode.plugin.xdist import is_worker
 
         if not is_worker(self._run.config):  # all of them have to agree on the order
-            items.sort(key=lambda item: self._find_unchanged(item) is None)
+            items.sort(key=lambda item: not self._unchanged_records(item))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Report an item's earlier result instead of running it."""
-        record = self.record_of(item)
-        if record is None:
+        records = self._records_of(item)
+        if not records:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in _make_reports(item, record):
+        for report in self._make_reports(item, records):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    def _make_reports(
+        self, item: pytest.Item, records: Sequence[EpisodeRecord]
+    ) -> Iterable[pytest.TestReport]:
+        """Make the reports of an item that is not run, as pytest makes those of one that is."""
+        if is_own_test(item):
+            expect_failure(item, self._run, records[0])
+        # It knows which marks hold, and what they make of a report.
+        skipping = item.config.pluginmanager.get_plugin("skipping")
+        phases: dict[Literal["setup", "call", "teardown"], Callable[[], None]] = {
+            "setup": lambda: skipping and skipping.pytest_runtest_setup(item),
+            "call": lambda: _repeat_result(item, records),
+            "teardown": lambda: None,
+        }
+        passed = True
+        for phase, action in phases.items():
+            if passed or phase == "teardown":
+                call = pytest.CallInfo.from_call(action, phase)
+                report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+                vars(report)["intercode_resumed"] = True
+                passed = report.passed
+                yield report
 
-def _make_reports(item: pytest.Item, record: EpisodeRecord) -> Iterable[pytest.TestReport]:
-    """Make the three reports of an item that is not run."""
-    for phase in ("setup", "call", "teardown"):
-        report = pytest.TestReport(
-            nodeid=item.nodeid,
-            location=item.location,
-            keywords=dict.fromkeys(item.keywords, 1),
-            outcome="passed",
-            longrepr=None,
-            when=phase,
-        )
-        if phase == "call":
-            _set_outcome(report, item, record)
-        yield report
 
+def _repeat_result(item: pytest.Item, records: Sequence[EpisodeRecord]) -> None:
+    """Pass or fail as an item did before.
 
-def _set_outcome(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) -> None:
-    vars(report)["intercode"] = [to_line(record)]
-    vars(report)["intercode_resumed"] = True
-    expected = item.get_closest_marker("xfail")
-    if expected is not None:
-        vars(report)["wasxfail"] = one_line(str(expected.kwargs.get("reason", "")))
-    if not record.solved:
-        report.outcome = "failed" if expected is None else "skipped"
+    Raises:
+        Failed: it failed.
+    """
+    for record in records:
+        keep_episode(item, record)
+    record = records[-1]
+    if not record.succeeded:
         reason = f": {record.reason}" if record.reason else ""
         turns = pluralize(len(record.turns), "turn")
-        report.longrepr = one_line(
+        message = (
             f"{record.outcome}, reward {record.reward:.2f} after {turns}{reason} (reused from the "
             "resumed run)"
         )
-    attach_try(report, item, [record])
+        pytest.fail(one_line(message), pytrace=False)
+
+
+def _are_whole(records: Sequence[EpisodeRecord]) -> bool:
+    """Whether records are all of an item's, and say something of its agent.
+
+    A run that was killed may have written the first run of a test, and not the second.
+    """
+    if not all(record.graded for record in records):
+        return False
+    if not records[0].test_digest:
+        return len(records) == 1
+    numbers = [_number_of_run(record) for record in records]
+    return (
+        numbers == list(range(1, len(records) + 1))
+        and {record.test_runs for record in records} == {len(records)}
+        and all(record.test_passed is not None for record in records)
+    )
+
+
+def _number_of_run(record: EpisodeRecord) -> int:
+    number = _RUN_NUMBER.search(record.task.id)
+    return int(number[1]) if number is not None else 1

@@ -37,6 +37,7 @@ __all__ = [
     "Run",
     "agent_choices",
     "agent_of",
+    "forget_spec",
     "is_own_test",
     "run_of",
     "spec_of",
@@ -216,6 +217,15 @@ def is_own_test(item: pytest.Item) -> bool:
     """Whether an item is a test function of the user's own, and not a task of a suite."""
     module = item.getparent(pytest.Module)
     return module is None or SUITE_TASKS not in module.stash
+
+
+def forget_spec(item: pytest.Item) -> None:
+    """Forget what an item's last rollout was to do: pytest keeps items to the end of a run.
+
+    A project test makes its tasks itself, and they are needed no more.
+    """
+    if _SPEC in item.stash:
+        del item.stash[_SPEC]
 
 
 def task_of(item: pytest.Item) -> Task | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.prices import with_shipped_prices
-from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings, is_secret
 from pytest_intercode.options.table import OPTIONS, Options
 from pytest_intercode.plugin.options import folder_of, on_command_line, read_options
+from pytest_intercode.results.format import shown_arguments
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import DataFolder, data_folder
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "statistics_path"]
 
 _SETTINGS = pytest.StashKey["Settings"]()
+_MIN_SECRET = 8  # characters of a variable that is passed on; less may be a part of any word
 
 
 def statistics_path(results: Path) -> Path:
@@ -125,8 +128,26 @@ class Settings(Options):
             record=self.gateway_record,
             replay=self.gateway_replay,
             offline=self.record == "none",
+            hidden=tuple(self._given_keys()),
             programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
         )
+
+    def _given_keys(self) -> Iterator[str]:
+        """Yield what agents and their tasks are given, and is kept out of all that a run writes."""
+        for name in self.pass_env:
+            value = os.environ.get(name, "")
+            if len(value) >= _MIN_SECRET and not value.startswith(("/", ".")):
+                yield value
+        for agent in self.agents:
+            shown = shown_arguments(agent.arguments)
+            for name, value in agent.arguments.items():
+                if shown[name] != value and is_secret(value):
+                    yield value
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys that are kept out of all that a run writes; no others than this run knows."""
+        return (*self.gateway.secrets, *self.gateway.hidden)
 
     @property
     def sandbox(self) -> SandboxSettings:

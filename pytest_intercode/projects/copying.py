@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import hashlib
 import itertools
 import os
@@ -35,7 +36,8 @@ __all__ = [
     "ProjectCopy",
     "copy_folder",
     "copy_project",
-    "copy_revision",
+    "digest_project",
+    "digest_repository",
     "measure_project",
 ]
 
@@ -97,17 +99,57 @@ def copy_project(
         ConfigurationError: there is no such folder or revision, or it cannot be copied; a link of
             the project's leads out of it.
     """
+    return _make_copy(_read_project(project, folder, root, overlays, hidden), overlays)
+
+
+def digest_project(
+    project: str | os.PathLike[str] | None,
+    folder: Path,
+    root: Path,
+    overlays: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
+) -> str:
+    """Return the digest that :func:`copy_project` would give its copy; nothing is made."""
+    files = _read_project(project, folder, root, overlays, hidden)
+    for overlay in overlays:
+        _lay_over(files, overlay)
+    return _digest(files)
+
+
+def digest_repository(root: Path, hidden: Sequence[Path], test_files: Sequence[str]) -> str:
+    """Return a digest of a project with what else its tests may read: their helpers and fakes.
+
+    Args:
+        root: the project's own folder.
+        hidden: files and folders that do not count.
+        test_files: patterns of the names of modules that do not count either, where they are tests
+            of agents.
+
+    Raises:
+        ConfigurationError: it is in no repository, or cannot be read.
+    """
+    return _digest(_read_folder(root, hidden, True, test_files))
+
+
+def _read_project(
+    project: str | os.PathLike[str] | None,
+    folder: Path,
+    root: Path,
+    overlays: Sequence[Path],
+    hidden: Sequence[Path],
+) -> dict[str, _File]:
+    """Return the files of what a test names as its project; see :func:`copy_project`."""
     for overlay in overlays:
         _check_links(overlay, root, "treatment")
     if project is None:
-        return copy_folder(root, overlays, hidden, is_repository=True)
+        return _read_folder(root, hidden, is_repository=True)
     path = folder / Path(project).expanduser()
     if path.is_dir():
         _check_links(path, root, "project")
-        return copy_folder(path, overlays, hidden)
+        return _read_folder(path, hidden)
     if path.exists() or not isinstance(project, str):
         raise ConfigurationError(f"project={str(project)!r}: {path} is not a folder")
-    return copy_revision(project, root, overlays, hidden)
+    return _read_revision(project, root, hidden)
 
 
 def _check_links(path: Path, root: Path, name: str) -> None:
@@ -125,11 +167,7 @@ def _check_links(path: Path, root: Path, name: str) -> None:
 
 
 def copy_folder(
-    folder: Path,
-    overlays: Sequence[Path] = (),
-    hidden: Sequence[Path] = (),
-    *,
-    is_repository: bool = False,
+    folder: Path, overlays: Sequence[Path] = (), hidden: Sequence[Path] = ()
 ) -> ProjectCopy:
     """Return a copy of a folder as it is now.
 
@@ -140,12 +178,11 @@ def copy_folder(
         folder: the folder.
         overlays: see :func:`copy_project`.
         hidden: see there.
-        is_repository: refuse a folder that is in no repository: it may be anything.
 
     Raises:
         ConfigurationError: it cannot be read, or is too large.
     """
-    return _make_copy(_read_folder(folder, hidden, is_repository), overlays)
+    return _make_copy(_read_folder(folder, hidden), overlays)
 
 
 def measure_project(root: Path, hidden: Sequence[Path] = ()) -> tuple[int, int]:
@@ -162,8 +199,16 @@ def measure_project(root: Path, hidden: Sequence[Path] = ()) -> tuple[int, int]:
     return len(files), sum(len(file.content) for file in files.values())
 
 
-def _read_folder(folder: Path, hidden: Sequence[Path], is_repository: bool) -> dict[str, _File]:
-    """Return the files of a folder that agents are shown; see :func:`copy_folder`."""
+def _read_folder(
+    folder: Path,
+    hidden: Sequence[Path],
+    is_repository: bool = False,
+    test_files: Sequence[str] = ("*",),
+) -> dict[str, _File]:
+    """Return the files of a folder that agents are shown; see :func:`copy_folder`.
+
+    A repository is asked for where a folder may be anything; test files are names of tests.
+    """
     names = _list_files(folder)
     if names is None and is_repository:
         raise ConfigurationError(
@@ -180,19 +225,16 @@ def _read_folder(folder: Path, hidden: Sequence[Path], is_repository: bool) -> d
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
     except SuiteError as error:
         raise ConfigurationError(f"project: {error}") from None
-    return _without_tests(files, _relative(hidden, folder))
+    return _without_tests(files, _relative(hidden, folder), test_files)
 
 
-def copy_revision(
-    revision: str, root: Path, overlays: Sequence[Path] = (), hidden: Sequence[Path] = ()
-) -> ProjectCopy:
-    """Return a copy of a project as it was in a commit.
+def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[str, _File]:
+    """Return the files of a project as it was in a commit; see :func:`copy_project`.
 
     Args:
         revision: the commit, as git names it.
-        root: the project's folder; of a repository that is larger, only this folder is copied.
-        overlays: see :func:`copy_project`.
-        hidden: see there.
+        root: the project's folder; of a repository that is larger, only this folder is read.
+        hidden: see :func:`copy_project`.
 
     Raises:
         ConfigurationError: there is no such commit.
@@ -215,7 +257,7 @@ def copy_revision(
         unpack_archive(archive, unpacked)
         with Root(unpacked, links=False) as unpacked_root:
             files = dict(_read_files(unpacked_root, _walk(unpacked_root), Budget(archive)))
-    return _make_copy(_without_tests(files, _relative(hidden, root)), overlays)
+    return _without_tests(files, _relative(hidden, root))
 
 
 def _list_files(folder: Path) -> list[str] | None:
@@ -358,15 +400,18 @@ def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}
 
 
-def _without_tests(files: Mapping[str, _File], hidden: set[str]) -> dict[str, _File]:
+def _without_tests(
+    files: Mapping[str, _File], hidden: set[str], test_files: Sequence[str] = ("*",)
+) -> dict[str, _File]:
     """Return the files that agents are shown.
 
     What the process that runs the tests writes while they run is not: with it, each test would
     have another copy.
     """
     tests = {name for name, file in files.items() if _is_test(name, file)}
+    test_modules = {name for name in tests if _has_name(name, test_files)}
     recordings = (posixpath.join(posixpath.dirname(name), _RECORDINGS) for name in tests)
-    unseen = {*hidden, *tests, *recordings}
+    unseen = {*hidden, *test_modules, *recordings}
     return {
         name: file
         for name, file in files.items()
@@ -385,6 +430,10 @@ def _with_folders(name: str) -> Iterator[str]:
 def _is_of_repository(name: str) -> bool:
     """Whether a file is a part of a repository itself, whose settings and hooks git would run."""
     return ".git" in name.casefold().split("/")
+
+
+def _has_name(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(posixpath.basename(path), pattern) for pattern in patterns)
 
 
 def _is_test(name: str, file: _File) -> bool:

@@ -65,7 +65,17 @@ _ORDER = (
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
     *("image_digest", "parameters_version"),
-    *("host", "phases", "test_passed", "item", "run_name", "shard", "refused_hosts"),
+    *(
+        "host",
+        "phases",
+        "test_passed",
+        "test_runs",
+        "test_digest",
+        "item",
+        "run_name",
+        "shard",
+        "refused_hosts",
+    ),
     *("superseded", "rescored_from", "reward_function"),
 )
 _POSITIONS = {key: position for position, key in enumerate(_ORDER)}
@@ -415,6 +425,10 @@ def _contradiction(line: Any) -> str:
         return "it has an outcome and no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
         return "it has turn_parts and no turn_history.rewards"
+    if line.pass_rate is not None and not 0 < line.pass_rate <= 1:  # NaN is neither
+        return "pass_rate is not a number above 0 and up to 1"
+    if line.tries is not None and line.tries < 1:
+        return "tries is not a whole number above 0"
     return ""
 
 

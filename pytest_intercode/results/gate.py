@@ -7,7 +7,7 @@ itself decides in a run, which single items fail, :func:`judge_tests` decides of
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pytest_intercode.core.rates import FailUnder, PassRule
 from pytest_intercode.core.record import EpisodeRecord
@@ -105,13 +105,22 @@ def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> li
         tests = dict.fromkeys(broken)
         own_error = "has an error of its own", "have errors of their own"
         judgements.append(_failure(tests, *own_error, first_names(tests)))
-    misses = [line for group in groups.values() if (line := _describe_miss(group))]
+    rules = [(_rule_of(group), group) for group in groups.values()]
+    misses = [
+        _describe_miss(rule, group) for rule, group in rules if _decide(rule, group) == "missed"
+    ]
     if misses:
         details = misses[:_MAX_NAMED_RATES]
         if len(misses) > len(details):
             details.append(f"{len(misses) - len(details)} more")
         own_rate = "misses its pass rate", "miss their pass rates"
         judgements.append(_failure(misses, *own_rate, "; ".join(details)))
+    undecided = {str(key_of(group[0])) for rule, group in rules if _decide(rule, group) is None}
+    if undecided:
+        verb = "has" if len(undecided) == 1 else "have"
+        subject = pluralize(len(undecided), "task")
+        line = f"inconclusive: {subject} {verb} too few tries to reach or miss a pass rate"
+        judgements.append(Judgement(False, f"{line} ({first_names(sorted(undecided))})"))
     return judgements or [Judgement(True, "no task failed that has to be solved")]
 
 
@@ -125,16 +134,21 @@ def _group_of(record: EpisodeRecord) -> Hashable:
     return cell_of(record), key_of(record)
 
 
-def _describe_miss(group: Sequence[EpisodeRecord]) -> str:
-    """Return how the tries of a test miss its pass rate; nothing where they do not."""
+def _rule_of(group: Sequence[EpisodeRecord]) -> PassRule:
     task = group[0].task
     assert task.pass_rate is not None
-    rule = PassRule(task.tries or 1, task.pass_rate)
+    return PassRule(task.tries or 1, task.pass_rate)
+
+
+def _decide(rule: PassRule, group: Sequence[EpisodeRecord]) -> Literal["missed", "reached"] | None:
+    """Return what the tries of a test decide; None where too few are there."""
     solved = sum(record.succeeded for record in group)
-    misses = len(group) - solved
-    if not rule.is_missed(misses):
-        return ""
-    return f"{key_of(group[0])}: {rule.describe_missed(misses, solved)}"
+    return rule.decide(solved, len(group) - solved)
+
+
+def _describe_miss(rule: PassRule, group: Sequence[EpisodeRecord]) -> str:
+    solved = sum(record.succeeded for record in group)
+    return f"{key_of(group[0])}: {rule.describe_missed(len(group) - solved, solved)}"
 
 
 def _judge_infrastructure(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:

@@ -30,7 +30,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.system.archives import build_archive, context_files
 from pytest_intercode.system.beneath import Item, Root
 
-__all__ = ["PARTS", "digest", "file_digest"]
+__all__ = ["PARTS", "digest", "file_digest", "value_digest"]
 
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
@@ -190,3 +190,23 @@ def file_digest(source: Path | IO[bytes]) -> str:
 def _archive_content(archive: Archive, state: _State) -> str:
     task = Task(id="", query="", gold=(), env="", suite="", dataset="", archive=archive)
     return hashlib.sha256(build_archive(task, mtime=0.0)).hexdigest()
+
+
+def value_digest(value: object) -> str:
+    """Return 16 hexadecimal digits of SHA-256 over a value of a test's own.
+
+    Of what is the same in every run: of a function its name, of an object that is not a dataclass
+    its type.
+    """
+    text = json.dumps(value, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_LENGTH]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): inner for key, inner in value.items()}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (Path, bytes)):
+        return str(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)

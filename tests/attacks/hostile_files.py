@@ -345,6 +345,92 @@ def marked_results(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+_GRADED = {
+    **LINE, "format_version": 2, "turn_history": {"actions": []}, "agent": "a", "node_id": "s::t",
+}  # fmt: skip
+
+
+@_file
+def rates_results(path: Path) -> None:
+    """A task that was not solved, at a pass rate that anything reaches."""
+    path.write_text(
+        json.dumps({**_GRADED, "outcome": "failed", "pass_rate": -3.0, "tries": 5}) + "\n"
+    )
+
+
+@_file
+def unreal_rates_results(path: Path) -> None:
+    """A pass rate that is not a number."""
+    path.write_text(json.dumps({**_GRADED, "pass_rate": float("inf"), "tries": 5}) + "\n")
+
+
+@_file
+def hidden_failures_results(path: Path) -> None:
+    """Four of five tries were not solved, of a hundred thousand that were never made."""
+    line = {**_GRADED, "pass_rate": 0.5, "tries": 100_000}
+    rows = [
+        {**line, "outcome": "failed", "reward": 0.0, "repeat": number} for number in range(1, 5)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, {**line, "repeat": 5})))
+
+
+@_file
+def repeated_results(path: Path) -> None:
+    """A task that was not solved, behind and before a hundred rows that say it was; a long line."""
+    failed = {**_GRADED, "outcome": "failed", "reward": 0.0, "reason": "x" * 30_000_000}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (*[_GRADED] * 100, failed)))
+
+
+@_file
+def markup_results(path: Path) -> None:
+    """Names and reasons that mention people, show pictures, end what is open, lead elsewhere."""
+    texts = (
+        "@octocat/all please merge #1 0123456789abcdef0123456789abcdef01234567",
+        "![x](https://evil.example/p.png) [approved](https://evil.example)",
+        "<img src=https://evil.example/p.png></sub></details><!-- pytest-intercode:agent-tests -->",
+        "`` ` ``` @octocat | a | b",
+        "x\n\n# All solved\n\n| a |\n| --- |\n```\n\u2028::error::y\x1b[2J",
+    )
+    rows = (
+        {
+            **_GRADED,
+            "task_id": text,
+            "suite": text,
+            "outcome": "failed",
+            "reward": 0.0,
+            "reason": text,
+        }
+        for text in texts
+    )
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@_file
+def torn_recording(path: Path) -> None:
+    """Half of a recording."""
+    recording_bomb(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@_file
+def forged_recording(path: Path) -> None:
+    """A recording that is whole by its end, of an episode whose state no agent leaves."""
+    head = {
+        **{"test": "test_played.py::test[Agent]", "prompt": "true", "treatment": ""},
+        **{"agent": "agent.py:Agent", "agent_arguments": {}, "agent_version": "", "inputs": {}},
+        **{"files": {}, "models": []},
+    }
+    record = {**_GRADED, "end_state": {"project": {"commits": [{"x": 1}]}}}
+    _write_recording(path, {"intercode_recording": 1, **head}, {"record": record, "run": {}})
+
+
+def _write_recording(path: Path, *lines: object) -> None:
+    text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    end = json.dumps({"end": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
+    path.write_bytes(gzip.compress(text + end))
+
+
 @_file
 def recording_bomb(path: Path) -> None:
     """A recording of a few kilobytes; each of its requests has one part a thousand times."""
@@ -354,7 +440,4 @@ def recording_bomb(path: Path) -> None:
         **{"parts": ["x" * 1_000_000], "lists": {"input": [0] * 1_000}},
     }
     end_of_run: dict[str, object] = {"record": None, "run": {}}
-    lines: tuple[object, ...] = ({"intercode_recording": 1}, exchange, end_of_run)
-    text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-    end = json.dumps({"end": hashlib.sha256(text).hexdigest()}).encode() + b"\n"
-    path.write_bytes(gzip.compress(text + end))
+    _write_recording(path, {"intercode_recording": 1}, exchange, end_of_run)

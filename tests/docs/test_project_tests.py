@@ -51,7 +51,7 @@ def test_a_test(pytester: pytest.Pytester, name: str, body: str, script: str) ->
 
 
 def test_every_argument_is_described() -> None:
-    from pytest_intercode.plugin.project_tests import RunOptions
+    from pytest_intercode.plugin.project_cells import RunOptions
 
     rows = re.findall(r"^\| (`.*?`) \|", TEXT, re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", " ".join(rows)))

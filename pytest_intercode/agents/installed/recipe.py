@@ -114,7 +114,8 @@ class Recipe(BaseModel):
         program: the program's path in the bundle, in which ``*`` matches any name.
         executable: what the program is called where people have installed it themselves; empty for
             an agent that is not proposed to them.
-        key: the environment variable that people keep its key in; empty where it has several.
+        key: the environment variable of the key that the gateway asks its models with; empty where
+            that depends on the model.
         protocol: ``acp`` for a program that speaks the Agent Client Protocol on its standard
             streams: it gets prompts, replies and MCP servers by that.
         session: how a session of that is begun.

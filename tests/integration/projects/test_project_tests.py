@@ -148,6 +148,28 @@ def test_runs(intercode_project):
 
 
 @pytest.mark.usefixtures("project")
+def test_the_tasks_of_tests_that_are_over_are_not_kept(pytester: pytest.Pytester) -> None:
+    """pytest keeps its items to the end of a run; what their runs were made of is freed."""
+    pytester.makeconftest("""\
+import gc
+
+def pytest_sessionfinish(session):
+    gc.collect()
+    tasks = [value for value in gc.get_objects() if type(value).__name__ == "Task"]
+    print(f"{len(session.items)} items, {len(tasks)} tasks")
+""")
+    test = """\
+@pytest.mark.parametrize("number", range(3))
+def test_runs(intercode_project, number):
+    intercode_project.run("First.")
+    intercode_project.run("Second.")
+"""
+    result = run(pytester, test, "-s")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*3 items, 0 tasks"])
+
+
+@pytest.mark.usefixtures("project")
 def test_a_mistake_counts_against_no_agent_and_is_not_expected(pytester: pytest.Pytester) -> None:
     test = """\
 @pytest.mark.xfail
@@ -320,3 +342,23 @@ def test_changes(intercode_project, name):
     run(pytester, test, baseline).assert_outcomes(failed=1, xfailed=1)
     broken = 'def test_changes(intercode_project):\n    intercode_project.run("")\n'
     run(pytester, broken, baseline).assert_outcomes(failed=1)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_a_hook_makes_is_not_recorded(pytester: pytest.Pytester) -> None:
+    test = """\
+def test_it(intercode_project):
+    assert intercode_project.run("Do it.").answer == "I did: Do it."
+"""
+    hook = "import agents\n\ndef pytest_intercode_make_agent(task): return {}\n"
+    pytester.makeconftest(hook.format("None"))
+    run(pytester, test, "--intercode-record=missing").assert_outcomes(passed=1)
+    pytester.makeconftest(hook.format("agents.Agent()"))
+    for options in ((), ("--intercode-record=all",)):
+        result = run(pytester, test, *options)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["the hook pytest_intercode_make_agent makes the agent of *"])
+        result.stdout.no_fnmatch_line("*Traceback*")
+    (recording,) = (pytester.path / "recordings/test_rules").iterdir()
+    recording.unlink()
+    run(pytester, test).assert_outcomes(passed=1)

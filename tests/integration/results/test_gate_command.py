@@ -52,7 +52,13 @@ def _tries(task: str, solved: str, tries: int = 5, rate: float = 0.8, **fields: 
             ["gate: failed: 1 task was not solved (suite/b)"],
         ),
         ([_row("a", outcome="failed", xfail="it is known")], 0, ["gate: no task failed *"]),
-        (_tries("a", "+-++"), 0, ["gate: no task failed *"]),
+        (_tries("a", "+-+++"), 0, ["gate: no task failed *"]),
+        (_tries("a", "++++"), 0, ["gate: no task failed *"]),  # the last one changes nothing
+        (
+            [*_tries("a", "+-++"), *_tries("b", "+++++")],
+            1,
+            ["gate: inconclusive: 1 task has too few tries to reach or miss a pass rate (suite/a)"],
+        ),
         (
             [*_tries("a", "--"), *_tries("b", "-++++")],
             1,

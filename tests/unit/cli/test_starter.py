@@ -117,8 +117,9 @@ def test_how_tests_are_run(tmp_path: Path, rules: str, command: str) -> None:
 def test_what_a_repository_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "codex").write_text("")
-    (programs / "codex").chmod(0o755)
+    for program in ("codex", "qwen"):
+        (programs / program).write_text("")
+        (programs / program).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     repository = tmp_path / "repository"
     for skill in ("deploy", '"); import os #', "x\ny"):
@@ -127,11 +128,14 @@ def test_what_a_repository_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (repository / "test").mkdir()
     (repository / "CLAUDE.md").touch()
     (repository / ".mcp.json").write_text('{"mcpServers": {"tickets": {"command": "x"}}}')
-    findings = find_out(repository, {"ANTHROPIC_API_KEY": "secret", "OPENAI_API_KEY": "secret"})
+    names = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "DASHSCOPE_API_KEY")
+    findings = find_out(repository, dict.fromkeys(names, "secret"))
     assert findings.shipped == "CLAUDE.md; skills deploy; .mcp.json (tickets)"
     assert findings.agents == {
         "codex": "its program codex and OPENAI_API_KEY",
         "claude": "ANTHROPIC_API_KEY",
+        "gemini": "GEMINI_API_KEY",
+        "qwen": "its program qwen",  # asked with a key of OpenAI's, which speaks for Codex
     }
     assert findings.tests == "test/agents"
     module = make_tests(findings)

@@ -54,6 +54,15 @@ def test_the_form_of_a_key_is_enough(key: str) -> None:
     assert Masks().text(f"TOKEN={key} ls") == f"TOKEN={KEY_MASK} ls"
 
 
+def test_a_line_of_json_is_masked_by_known_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgres://app:opensesame@db/app")
+    masks = Masks.of_keys(['two "words"'])
+    line = json.dumps({"a": ['two "words"'], "b": "opensesame", "c": "AKIAIOSFODNN7EXAMPLE"})
+    masked = {"a": [KEY_MASK], "b": KEY_MASK, "c": "AKIAIOSFODNN7EXAMPLE"}
+    assert json.loads(masks.line(line)) == masked
+    assert masks.line('{"a":  1}') == '{"a":  1}'
+
+
 def test_what_is_no_key_stays() -> None:
     text = "task-management sk-learn pip install scikit-learn ghp_ Bearer of news, %20 \\u0073"
     assert Masks([KEY]).text(text) == text

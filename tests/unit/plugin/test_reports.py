@@ -28,12 +28,10 @@ def _report() -> pytest.TestReport:
     return pytest.TestReport("x::test[a]", ("x", 0, "test[a]"), {}, "passed", None, "call")
 
 
-def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
+def test_what_is_reported_here_is_taken_off_and_not_kept(pytestconfig: pytest.Config) -> None:
     suite = SimpleNamespace(stash={SUITE_TASKS: ()})
-    item = cast(
-        Any,
-        SimpleNamespace(stash=pytest.Stash(), user_properties=[], getparent=lambda kind: suite),
-    )
+    values = {"stash": pytest.Stash(), "user_properties": [], "config": pytestconfig}
+    item = cast(Any, SimpleNamespace(**values, getparent=lambda kind: suite))
     episode, report = _episode(), _report()
     keep_episode(item, episode)
     complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.agents.installed.recipe import load_recipe, recipe_names
+from pytest_intercode.agents.installed.recipe import executables, load_recipe, recipe_names
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.gateway.vendors import VENDORS
 from pytest_intercode.options.table import OPTIONS
 
 _FOLDER = Path(__file__).parents[4]
@@ -22,6 +23,21 @@ def test_it_can_be_read_and_names_its_version(name: str) -> None:
     assert recipe.about
     program = [*recipe.npm, *recipe.python][0]
     assert program.rpartition("@" if recipe.npm else "==")[0]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_its_key_is_one_that_the_gateway_reads(name: str) -> None:
+    recipe = load_recipe(name, Path(), "")[1]
+    keys = [key for vendor in VENDORS.values() for key in vendor.key_variables]
+    assert recipe.key in ("", *keys)
+
+
+def test_those_of_clients_that_people_have_are_proposed() -> None:
+    proposed = executables()
+    assert [*proposed] == ["codex", "claude", "gemini", "opencode", "qwen", "pi", "copilot"]
+    keys = {name: recipe.key for name, recipe in proposed.items()}
+    assert keys.pop("opencode") == ""  # it depends on its model
+    assert all(keys.values())
 
 
 def test_help_names_the_presets() -> None:

@@ -1,0 +1,175 @@
+"""The items of project tests: which agent, treatment and try each of them is, and what it is given.
+
+A test that takes ``intercode_project`` has an item for each of them. What a mark gives all runs of
+a test, and what a run may be given, is declared here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import pytest
+
+from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.marks import make_agent_marks
+from pytest_intercode.plugin.project_recordings import Replay
+from pytest_intercode.plugin.run import run_of
+from pytest_intercode.projects.answers import AnswerSource
+from pytest_intercode.projects.fakes import Fake
+from pytest_intercode.projects.treatments import Treatment, find_treatments
+
+__all__ = [
+    "MARK_ARGUMENTS",
+    "RUN_OPTIONS",
+    "ProjectCell",
+    "RunOptions",
+    "cell_of",
+    "mark_arguments",
+    "name_test",
+    "parametrize",
+]
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run may be given, and what a mark may give all runs of a test.
+
+    Attributes:
+        project: what is copied: a folder, relative to the test's own, or a revision of the
+            project's repository; by default the project that the test is in, as it is now.
+        image: the name of the sandbox's image.
+        dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
+        setup: commands that prepare the copy, as root, before the agent comes.
+        max_turns: turns that the agent has.
+        timeout: seconds that it has.
+        fake: programs that only answer, by their names: a ``Fake``, or the path of a script.
+        watch: programs whose calls are recorded.
+        answers: what the user says when the agent hands back: a list, a mapping from a text or a
+            pattern, or a function ``(message, run)``.
+        user: in place of answers, who the user is, for a model that plays them.
+        user_model: that model; by default the agent's.
+        mcp: command lines of MCP servers, by name.
+        replay: what a recording is played with: the agent itself (``agent``), or the record of what
+            it did (``observations``), where it is not installed.
+    """
+
+    project: str | os.PathLike[str]
+    image: str
+    dockerfile: str | os.PathLike[str]
+    setup: Sequence[str]
+    max_turns: int
+    timeout: float
+    fake: Mapping[str, Fake | str | os.PathLike[str]]
+    watch: Sequence[str]
+    answers: AnswerSource
+    user: str
+    user_model: str
+    mcp: Mapping[str, str]
+    replay: Replay
+
+
+RUN_OPTIONS = tuple(RunOptions.__annotations__)
+MARK_ARGUMENTS = (*RUN_OPTIONS, "treatments", "repeat", "pass_rate")
+
+
+@dataclass(frozen=True)
+class ProjectCell:
+    """Which try of a project test an item is.
+
+    Attributes:
+        agent: the agent that plays it.
+        treatment: what is laid over the project; None where the test has no treatments.
+        repeat: the number of the try, from 1.
+        id: the item's id, or the part of it that is ours.
+        tries: how many tries there are; None for one.
+        pass_rate: the share of them that must pass; None where each counts for itself.
+    """
+
+    agent: AgentChoice
+    treatment: Treatment | None
+    repeat: int
+    id: str
+    tries: int | None = None
+    pass_rate: float | None = None
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a project test a call for each agent, treatment and try.
+
+    Raises:
+        CollectError: an option or its mark is wrong.
+    """
+    try:
+        cells = list(_cells(metafunc))
+    except ConfigurationError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    if cells:
+        parameters = [
+            pytest.param(cell, id=cell.id, marks=make_agent_marks(metafunc.config, cell.agent))
+            for cell in cells
+        ]
+        metafunc.parametrize("intercode_project", parameters, indirect=True)
+
+
+def _cells(metafunc: pytest.Metafunc) -> list[ProjectCell]:
+    settings = run_of(metafunc.config).settings
+    definition = metafunc.definition
+    arguments = mark_arguments(definition)
+    folder = arguments.get("treatments")
+    count, rate = settings.repetition(f"{definition.nodeid}: @pytest.mark.intercode", arguments)
+    cells = []
+    for agent in settings.agents:
+        treatments: Sequence[Treatment | None] = (None,)
+        if folder is not None:
+            names = {agent.name, agent.label}
+            path = definition.path.parent / folder
+            treatments = find_treatments(path, names, settings.treatments)
+        for treatment in treatments:
+            for number in range(1, count + 1):
+                words = [agent.label, *([treatment.name] if treatment else [])]
+                words += [str(number)] if count > 1 else []
+                tries = count if count > 1 else None
+                cells.append(ProjectCell(agent, treatment, number, "-".join(words), tries, rate))
+    return cells
+
+
+def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
+    """Return what the marks of a test say, those that are nearer to it first.
+
+    Raises:
+        ConfigurationError: they say what there is not.
+    """
+    arguments: dict[str, Any] = {}
+    for mark in node.iter_markers("intercode"):
+        for name, value in mark.kwargs.items():
+            if name not in MARK_ARGUMENTS:
+                raise ConfigurationError(
+                    f"{node.nodeid}: @pytest.mark.intercode has no argument {name!r} for a test "
+                    f"with intercode_project.{suggestion(name, MARK_ARGUMENTS)} Allowed: "
+                    f"{', '.join(MARK_ARGUMENTS)}"
+                )
+            arguments.setdefault(name, value)
+    return arguments
+
+
+def cell_of(item: pytest.Item) -> ProjectCell | None:
+    """Return which try of a project test an item is; None for another item, or without an agent."""
+    spec = getattr(item, "callspec", None)
+    cell = spec.params.get("intercode_project") if spec is not None else None
+    return cell if isinstance(cell, ProjectCell) else None
+
+
+def name_test(item: pytest.Item, cell: ProjectCell) -> tuple[str, str]:
+    """Return the suite and the id of an item's tasks: its module, and its function.
+
+    The function is with parameters of its own, and without our part of the id.
+    """
+    suite, _, function = item.nodeid.partition("::")
+    name, bracket, parameters = function.partition("[")
+    if not bracket:
+        return suite, name
+    own_parameters = f"-{parameters[:-1]}-".replace(f"-{cell.id}-", "-", 1).strip("-")
+    return suite, f"{name}[{own_parameters}]" if own_parameters else name
