@@ -66,7 +66,7 @@ _ORDER = (
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
     *("image_digest", "parameters_version"),
     *("host", "phases", "test_passed", "item", "run_name", "shard", "refused_hosts"),
-    *("superseded", "rescored_from", "reward_function"),
+    *("judge", "superseded", "rescored_from", "reward_function"),
 )
 _POSITIONS = {key: position for position, key in enumerate(_ORDER)}
 
