@@ -9,7 +9,10 @@ from statistics import median
 from pytest_intercode.core.line import in_line
 from pytest_intercode.core.usage import UNSPENT, Usage
 
-__all__ = ["Judge", "JudgeRecord", "Verdict"]
+__all__ = ["PASSING_SCORE", "Judge", "JudgeRecord", "Verdict"]
+
+PASSING_SCORE = 0.5
+"""The score from which work passes, where only passing and failing are told apart."""
 
 _DIGEST_LENGTH = 16  # hexadecimal digits
 
@@ -86,6 +89,7 @@ class JudgeRecord:
         reasons: why, for each vote.
         unusable: answers that were not a verdict, each in one line.
         omitted: characters of the episode that the model was not shown, as it was too long.
+        evidence: a digest of what it was shown, by which labels of people name the episode.
         usage: what the judge used up; no budget of the agent's counts it.
     """
 
@@ -97,6 +101,7 @@ class JudgeRecord:
     reasons: tuple[str, ...] = field(default=(), metadata=in_line(printed=True))
     unusable: tuple[str, ...] = field(default=(), metadata=in_line(optional=True, printed=True))
     omitted: int = field(default=0, metadata=in_line(optional=True))
+    evidence: str = field(default="", metadata=in_line(optional=True))
     usage: Usage = UNSPENT
 
     @property

@@ -90,8 +90,12 @@ class Judges:
                 "a server of your own, or replay answers with --intercode-gateway-replay"
             )
 
-    def open(self, task: Task) -> Hearing:
+    def open(self, task: Task, purpose: str = "judge") -> Hearing:
         """Return what asks the judge of one episode; to be closed.
+
+        Args:
+            task: the task, which has a judge.
+            purpose: what it is asked for: the end of its name in recordings.
 
         Raises:
             ConfigurationError: it cannot be asked.
@@ -100,7 +104,7 @@ class Judges:
         with self._lock:
             if self._gateway is None:
                 self._gateway = Gateway(self._settings)
-            return Hearing(task, self._gateway)
+            return Hearing(task, self._gateway, purpose)
 
     def judge(self, task: Task, record: EpisodeRecord, reaching: Reaching) -> EpisodeRecord:
         """Return the record of an episode with its judge's share in the reward.
@@ -129,7 +133,7 @@ class Judges:
                 verdicts = hearing.votes(material)
             except JudgeError as error:
                 failure = error
-        votes = hearing.record(verdicts, record.reward, material.omitted)
+        votes = hearing.record(verdicts, record.reward, material)
         if failure is not None:
             failure.record = replace(record, judge=votes)
             raise failure
@@ -149,20 +153,21 @@ class Hearing:
     Args:
         task: the task, which has a judge.
         gateway: leads to the model.
+        purpose: what it is asked for.
 
     Attributes:
         usage: what was used up so far.
         unusable: the answers so far that were not a verdict, each in one line.
     """
 
-    def __init__(self, task: Task, gateway: Gateway) -> None:
+    def __init__(self, task: Task, gateway: Gateway, purpose: str) -> None:
         assert task.judge is not None
         self._task = task
         self._judge = task.judge
         self.usage = UNSPENT
         self.unusable: list[str] = []
         self._lock = threading.Lock()
-        self._session = gateway.open(f"{episode_key(task)}-judge", spend=self._spend)
+        self._session = gateway.open(f"{episode_key(task)}-{purpose}", spend=self._spend)
         arguments = ChatArguments(
             self._judge.model, base_url=self._session.url("openai"), api_key=self._session.token
         )
@@ -180,13 +185,13 @@ class Hearing:
     ) -> None:
         self.close()
 
-    def record(self, verdicts: Sequence[Verdict], reward: float, omitted: int) -> JudgeRecord:
+    def record(self, verdicts: Sequence[Verdict], reward: float, material: Material) -> JudgeRecord:
         """Return the record of what was asked; once it is closed, with all that was used up.
 
         Args:
             verdicts: the votes.
             reward: the environment's own reward.
-            omitted: characters that the judge was not shown.
+            material: what the judge was shown.
         """
         judge = self._judge
         return JudgeRecord(
@@ -194,7 +199,8 @@ class Hearing:
             scores=tuple(verdict.score for verdict in verdicts),
             reasons=tuple(verdict.reason for verdict in verdicts),
             unusable=tuple(self.unusable),
-            omitted=omitted,
+            omitted=material.omitted,
+            evidence=material.digest,
             usage=self.usage,
         )
 

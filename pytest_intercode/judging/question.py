@@ -7,6 +7,7 @@ templates of chat models begin a message of another role.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,6 +79,11 @@ class Material:
 
     text: str
     omitted: int = 0
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits of SHA-256, which name it."""
+        return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()[:16]
 
     def with_text(self, text: str) -> Material:
         """Return it with a text behind it, as if the agent had said it at its end."""

@@ -25,7 +25,7 @@ from pytest_intercode.results.summary import (
 )
 from pytest_intercode.statistics.rates import Interval
 
-__all__ = ["detailed_table", "markdown", "summaries", "table"]
+__all__ = ["bill", "detailed_table", "markdown", "summaries", "table"]
 
 _LABELS = ("env", "dataset", "hardness")
 _NUMBERS = (
@@ -69,10 +69,10 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
         )
     lines += _by_gold_alone(tries)
     if any(_reports_usage(tries)):
-        lines.append(_bill("spent", [record.usage for record in tries]))
+        lines.append(bill("spent", [record.usage for record in tries]))
     judged = [record.judge.usage for record in tries if record.judge is not None]
     if any(judged):
-        lines.append(_bill("spent by judges", judged))
+        lines.append(bill("spent by judges", judged))
     return lines
 
 
@@ -218,7 +218,13 @@ def _reports_usage(tries: Sequence[EpisodeRecord]) -> tuple[bool, bool]:
     return any(record.usage.tokens for record in tries), any(record.usage.cost for record in tries)
 
 
-def _bill(label: str, usages: Sequence[Usage]) -> str:
+def bill(label: str, usages: Sequence[Usage]) -> str:
+    """Return a line with what was used up in all.
+
+    Args:
+        label: by whom.
+        usages: what was used up.
+    """
     usage = sum(usages, UNSPENT)
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""

@@ -56,13 +56,17 @@ from pytest_intercode.suites.swebench.manifest import SwebenchModel
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
-    *("AUDIT_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
+    *("AUDIT_CHECKS", "JUDGE_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
     *("build_forms", "suite_model", "task_model"),
 ]
+
+JUDGE_CHECKS = ("judge-consistent", "judge-labels", "judge-firm")
+"""What ``pytest-intercode audit`` may find of the judges of tasks."""
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
     *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
+    *JUDGE_CHECKS,
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 

@@ -10,8 +10,8 @@ import pytest
 from pytest_intercode.suites.loader import load_suite
 from tests.conftest import ADDOPTS, results
 from tests.docs.shell import run
-from tests.support.judge_model import verdict
-from tests.support.model_server import ModelServer
+from tests.support.judge_model import evidence_of, verdict
+from tests.support.model_server import ModelServer, Request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "judges.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```([^\n]*)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -43,17 +43,28 @@ def test_it_is_named_in_the_docs() -> None:
         assert "docs/judges.md" in (Path(__file__).parents[2] / name).read_text("utf-8")
 
 
+def judge(request: Request) -> str:
+    """Judge as the report of the page says."""
+    evidence = evidence_of(request)
+    if "author of this benchmark" in evidence:
+        return verdict(1, "The author says so.")
+    if "Episode 21" in evidence:
+        return verdict(1, "As the others.")
+    return verdict(float("Welcome!" in evidence or "Hello!" in evidence), "It is a greeting.")
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path, quick_sandbox: str) -> None:
     (tmp_path / "my_agent.py").write_text(AGENT)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "tasks.yaml").write_text(FILES["tasks.yaml"])
-    first, record, replay, rescore = COMMANDS[:4]
+    (tmp_path / "labels.jsonl").write_text(FILES["labels.jsonl"])
+    first, record, replay, rescore, recorded_audit, audit = COMMANDS
 
     def play(command: str, **environment: str) -> str:
         done = run(command, tmp_path, f"{ADDOPTS} {quick_sandbox}", COLUMNS="200", **environment)
         output = done.stdout + done.stderr
-        assert done.returncode == 1, output
+        assert done.returncode == (command != recorded_audit), output
         return output
 
     answer = verdict(0.5, "It is friendly, and names nobody to ask.")
@@ -65,6 +76,11 @@ def test_the_commands_of_the_page(tmp_path: Path, quick_sandbox: str) -> None:
         assert results(tmp_path / "run.jsonl")[0]["judge"]["scores"] == [0.5, 0.5, 0.5]
         play(record, **model)
         assert len(server.requests) == 6
+    assert "tasks.yaml: 1 task audited, 0 faults" in play(recorded_audit)
+    with ModelServer(judge) as server:
+        url = f"{server.url}/v1"
+        output = play(audit, OPENAI_API_KEY="sk-of-the-page", OPENAI_BASE_URL=url)
+    assert SHOWN[2] in output
     votes = SHOWN[0].partition(" turns: ")[2]
     assert votes in play(replay, OPENAI_API_KEY="", OPENAI_BASE_URL="")
     (tmp_path / "tasks.yaml").write_text(FILES["tasks.yaml"].replace("friendly", "kind"))

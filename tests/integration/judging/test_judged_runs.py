@@ -124,6 +124,9 @@ def test_votes_are_recorded_replayed_and_scored_again(
     assert status == 0
     for key in ("reward", "reward_parts", "outcome", "reason", "judge"):
         assert row[key] == first[key], key
+    checked = ["--check", "judge-consistent", "--results", "r.jsonl"]
+    assert main(["audit", "suite.yaml", *checked]) == 0
+    assert "(note) its votes differ on the same work: 1 of 1" in capsys.readouterr().out
     suite.write_text(SUITE.replace("0.4", "0.2"))
     status, [row], _ = rescore("--suite", "suite.yaml")
     assert (status, row["reward"]) == (0, pytest.approx(0.9))
