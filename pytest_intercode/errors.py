@@ -18,7 +18,8 @@
     │   ├── SandboxError         a sandbox that did not start, or died
     │   │   ├── CommandFailed    one of our commands in it does not end, or floods
     │   │   └── UnpackFailed     files that cannot be written in it
-    │   └── FetchError           data that could not be fetched
+    │   ├── FetchError           data that could not be fetched
+    │   └── JudgeError           a model that is to judge gives no verdict
     ├── SandboxBroken            what ran in a sandbox broke it: the fault of who acted there
     ├── AgentError               the agent's fault: it raised, or its action is not a string
     ├── PatternTooSlow           a pattern of ``normalise`` takes too long on an output
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "AgentError",
@@ -48,6 +50,7 @@ __all__ = [
     "ImageMissing",
     "InfrastructureError",
     "IntercodeError",
+    "JudgeError",
     "MissingFile",
     "MissingProgram",
     "PatternTooSlow",
@@ -160,6 +163,16 @@ class SandboxBroken(IntercodeError):
 
 class FetchError(InfrastructureError):
     """A file could not be fetched, or is not what it should be; nothing of it was kept."""
+
+
+class JudgeError(InfrastructureError):
+    """A model that is to judge cannot be reached, or gives no verdict, whatever it is shown.
+
+    Attributes:
+        record: what there is of the episode, as an ``EpisodeRecord``; None for nothing.
+    """
+
+    record: Any = None
 
 
 class NoAgent(ConfigurationError):

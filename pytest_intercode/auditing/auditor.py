@@ -28,14 +28,14 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.schema import AUDIT_CHECKS
+from pytest_intercode.suites.schema import AUDIT_CHECKS, JUDGE_CHECKS
 
 __all__ = ["Auditor"]
 
 _PAUSE = 1.1  # seconds before the second run of gold: a clock that shows seconds has moved on
 _MIN_ACTION_TIMEOUT = 2.0  # seconds that an action of a wrong answer has
 _GOLD_FACTOR = 4  # or so many times the duration of gold, if that is more
-_PLAYED = frozenset(AUDIT_CHECKS) - {"files-used", "no-duplicates"}
+_PLAYED = frozenset(AUDIT_CHECKS) - {"files-used", "no-duplicates", *JUDGE_CHECKS}
 
 
 class Auditor:

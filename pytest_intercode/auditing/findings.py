@@ -21,6 +21,9 @@ MEANINGS: Mapping[str, str] = {
     "files-used": "gold reads, or the query names, every file that is there",
     "scratch-clean": "gold leaves nothing in scratch that the query does not speak of",
     "no-duplicates": "no two tasks are the same",
+    "judge-consistent": "a judge that is asked again about the same work says the same",
+    "judge-labels": "a judge passes what people pass",
+    "judge-firm": "no text talks a judge round",
 }
 """What each check asks for."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
@@ -53,7 +53,7 @@ def play(
     action_timeout: float | None = None,
     pause: float = 0.0,
 ) -> Played:
-    """Play an answer on a fresh sandbox, once more if the first one broke.
+    """Play an answer on a fresh sandbox, once more if the first one broke; no judge is asked.
 
     Args:
         provider: where sandboxes come from.
@@ -78,7 +78,7 @@ def play(
                 return
         env.submit(answer.submitted or "")
 
-    spec = RolloutSpec(task, action_timeout=action_timeout)
+    spec = RolloutSpec(replace(task, judge=None), action_timeout=action_timeout)
     rollout = Rollout(spec, Services(provider, isolate=lambda: contextlib.nullcontext([])))
     try:
         environment = rollout.make_environment()

@@ -70,6 +70,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_permission_arguments(parser)
     add_concurrency_argument(parser, _CONCURRENCY, "tasks")
     add_options(parser, Options.data_path)
+    parser.add_argument(
+        "--judge",
+        metavar="N",
+        type=count,
+        help="ask the judges of tasks, N times about each piece of work: this calls models",
+    )
+    parser.add_argument(
+        "--results",
+        metavar="FILE.jsonl",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="results of runs, by whose recorded votes judges are audited",
+    )
+    add_options(parser, Options.gateway_prices, Options.gateway_record, Options.gateway_replay)
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
     parser.add_argument(
         "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"
@@ -107,24 +123,28 @@ def _audit(
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
     from pytest_intercode.auditing.report import Report, as_json, as_markdown
+    from pytest_intercode.cli.audit_judges import audit_judges, checks_of, judges_of
     from pytest_intercode.system.files import write_file
 
     reports = []
-    with sandboxes_of(options) as provider:
+    judge_failures: list[str] = []
+    with sandboxes_of(options) as provider, judges_of(options) as judges:
         for (name, tasks), selection in zip(suites, selections, strict=True):
-            auditor = Auditor(tasks, provider, checks)
+            suite_checks = checks_of(tasks, checks)
+            auditor = Auditor(tasks, provider, suite_checks)
             audited = map_concurrently(
                 auditor.audit, selection, options.concurrency, partial(_show_count, len(selection))
             )
             findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)
+            findings += audit_judges(name, selection, suite_checks, options, judges, judge_failures)
             report = Report(
                 suite=name,
                 env=tasks[0].env,
                 tasks=len(tasks),
                 audited=audited,
                 findings=findings,
-                checks=checks,
+                checks=suite_checks,
                 command=_command(options, sample=True),
                 whole=_command(options, sample=False),
                 sandbox=_backend(provider, selection),
@@ -137,6 +157,7 @@ def _audit(
         page = as_markdown(reports[0], version("pytest-intercode"))
         write_file(options.markdown.expanduser(), page, option="--markdown")
     broken = any(audited_task.broken for report in reports for audited_task in report.audited)
+    broken = broken or bool(judge_failures)
     return 1 if broken or any(report.faults for report in reports) else 0
 
 
@@ -232,4 +253,5 @@ def _command(options: argparse.Namespace, *, sample: bool) -> str:
         words += ["--limit", str(options.limit)] if options.limit else []
     words += ["--sandbox", options.sandbox] if options.sandbox != "auto" else []
     words += ["--runtime", options.runtime] if options.runtime else []
+    words += ["--judge", str(options.judge)] if options.judge else []
     return shlex.join(words)

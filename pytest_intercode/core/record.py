@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from pytest_intercode.core.judge import JudgeRecord
 from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import clipped, escape_for_terminal
@@ -177,6 +178,7 @@ class EpisodeRecord:
             since the epoch by the clock of the machine that it ran on, and how many seconds it took
             in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
             ``run``, and nothing else.
+        judge: how a model graded its part of the reward; None where the task has no judge.
         node_id: the node id of its pytest item; empty outside of pytest.
         test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
         test_runs: how many runs of its agent that item made, where it is a project test; 0
@@ -229,6 +231,7 @@ class EpisodeRecord:
     phases: Mapping[str, tuple[float, float]] = field(
         default_factory=dict, metadata=in_line(optional=True, digits=3, in_statistics=False)
     )
+    judge: JudgeRecord | None = None
     node_id: str = ""
     # -- of its item and its run: written by plugin/
     test_passed: bool | None = None
@@ -313,6 +316,7 @@ class EpisodeRecord:
             "agent": _shared(self.agent),
             "agent_arguments": _shared_arguments(tuple(self.agent_arguments.items())),
             "usage": self.usage or UNSPENT,
+            "judge": None if self.judge is None else self.judge.without_texts(),
         }
         if alone is not None:
             values["parts"] = {"gold_alone": alone}

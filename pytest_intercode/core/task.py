@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
+from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
@@ -401,6 +402,7 @@ class Task:
         pass_rate: the share of these tries that must be solved; None where each counts for itself.
         platform: the platform that its images are for; None for the run's, or the engine's own.
         treatment: the name of what is laid over its project; see ``TaskRecord``.
+        judge: what of its reward a model grades; None for nothing.
     """
 
     id: str
@@ -440,6 +442,7 @@ class Task:
     treatment: str = ""
     tries: int | None = None
     pass_rate: float | None = None
+    judge: Judge | None = None
 
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""

@@ -295,6 +295,14 @@ class EnvironmentKind:
 
         raise missing_state(record, self.unrecorded)
 
+    def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a judge is shown of an end state, by headings: nothing that is gold's.
+
+        Args:
+            state: the recorded end state of both sides.
+        """
+        return {name: state[name] for name in ("agent", "patch") if name in state}
+
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the end state next to gold's, as sections of the page.
 

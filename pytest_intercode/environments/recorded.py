@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.task import RewardOptions
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import IntercodeError
@@ -19,6 +19,7 @@ __all__ = [
     "actions_of",
     "ends_with_skip",
     "missing_state",
+    "outcome_with",
     "unsubmitted",
 ]
 
@@ -85,6 +86,24 @@ def unsubmitted(record: EpisodeRecord) -> bool:
     """Whether a recorded episode ended without a submission, by what its last action says."""
     actions = actions_of(record.turns[-1:])
     return not actions or not actions[-1].strip().startswith("submit")
+
+
+def outcome_with(record: EpisodeRecord, reward: float) -> Outcome:
+    """Return the outcome of a recorded episode with another reward, as the turn loop names it."""
+    recorded = record.outcome
+    if recorded == "agent-error":
+        return recorded
+    if reward >= 1.0:
+        return "solved"
+    if recorded in ("out-of-budget", "timed-out"):
+        return recorded
+    used_up = (
+        is_ours(record)
+        and recorded == "solved"
+        and 0 < record.max_turns <= len(record.turns)
+        and unsubmitted(record)
+    )
+    return "out-of-budget" if used_up else "failed"
 
 
 def actions_of(turns: Iterable[Turn]) -> list[str]:

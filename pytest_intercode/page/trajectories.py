@@ -19,7 +19,7 @@ from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.environments.sections import Section, show_state
+from pytest_intercode.environments.sections import Section, show_lines, show_state
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.page.run import CHANGES, Change, Run, pair_runs
 from pytest_intercode.results.cells import Cell, cell_of, group_by_cell, shorten
@@ -175,7 +175,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
                 _turn(turn, graded=not is_ours(record) or number == last)
                 for number, turn in enumerate(record.turns)
             ],
-            "state": end_state_sections(record),
+            "state": [*end_state_sections(record), *_judge_sections(record)],
         }
     )
 
@@ -241,6 +241,10 @@ def end_state_sections(record: EpisodeRecord) -> list[Section]:
     if sections and isinstance(turn, int):
         sections[0].setdefault("note", f"The best try's, after turn {turn}.")
     return sections
+
+
+def _judge_sections(record: EpisodeRecord) -> list[Section]:
+    return [] if record.judge is None else [show_lines("Judge", record.judge.describe())]
 
 
 # -- blocks

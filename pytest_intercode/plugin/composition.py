@@ -22,6 +22,7 @@ from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
 from pytest_intercode.errors import AgentLoadError, NoAgent
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -62,6 +63,7 @@ class Composition:
         self._shared_loop = SharedLoop()
         self._factories: dict[AgentChoice, AgentFactory] = {}
         self._provider: SandboxProvider | None = None
+        self._judges = Judges(self.settings.gateway)
 
     # -- what rollouts are to do
 
@@ -116,6 +118,7 @@ class Composition:
             run_budget=self.run_budget,
             stage=self._stage,
             shared_loop=self._shared_loop,
+            judges=self._judges,
         )
 
     def factory(self, agent: AgentChoice | None) -> AgentFactory:
@@ -251,4 +254,5 @@ class Composition:
                 stack.callback(self._provider.close)
             for factory in self._factories.values():
                 stack.callback(factory.close)
+            stack.callback(self._judges.close)
             stack.callback(self._shared_loop.close)

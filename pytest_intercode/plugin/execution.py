@@ -96,7 +96,7 @@ def new_handle(item: pytest.Item, task: Task, equip: Equip | None = None) -> Han
 
 
 def play_yourself(run: Run, task: Task) -> EpisodeRecord:
-    """Let the user play a task on a fresh sandbox, and show how it ended.
+    """Let the user play a task on a fresh sandbox, and show how it ended; no judge is asked.
 
     Raises:
         AgentLoadError: there is no terminal, or no line editor.
@@ -115,7 +115,7 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
             yield lambda line: show(f"{line} (your own; the test's result stays)")
 
     spec = replace(
-        run.composition.spec(task),
+        run.composition.spec(replace(task, judge=None)),
         agent="human",
         agent_arguments=arguments,
         timeout=None,

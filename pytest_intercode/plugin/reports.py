@@ -262,6 +262,8 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
         lines += _quote("left behind: ", line)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
     lines += _quote(f"reward {episode.reward:.2f}", f" ({parts})" if parts else "")
+    for line in episode.judge.describe() if episode.judge is not None else ():
+        lines += _quote("judge: ", line)
     if episode.detail:
         lines += _quote("", episode.detail)
     if results is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from pytest_intercode.core.record import FORMAT_VERSION, EpisodeRecord, FirstScore, Outcome
+from pytest_intercode.core.judge import JudgeRecord
+from pytest_intercode.core.record import FORMAT_VERSION, EpisodeRecord, FirstScore
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import (
@@ -20,7 +21,7 @@ from pytest_intercode.environments.recorded import (
     NotRecorded,
     RecordedEpisode,
     ends_with_skip,
-    unsubmitted,
+    outcome_with,
 )
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import ConfigurationError
@@ -28,8 +29,11 @@ from pytest_intercode.rescoring.function import RewardFunction
 from pytest_intercode.rescoring.tasks import task_among
 from pytest_intercode.results.format import from_row, to_row
 from pytest_intercode.results.recorded import had_feedback, is_ours
+from pytest_intercode.rewards.judged import judged_reward
 
 __all__ = ["Change", "Rescored", "rescore", "score"]
+
+_ADVICE = "play it again, or replay:FILE, where a model can be asked"
 
 _TaskOf: TypeAlias = Callable[[EpisodeRecord], "Task | None"]
 
@@ -116,11 +120,12 @@ def rescore(
             raise ConfigurationError(f"{location}: its profile is neither strict nor paper")
         target = profile or played_profile(record)
         try:
-            graded = _reward(record, target, reward, task_of, todays)
+            graded, votes = _reward(record, target, reward, task_of, todays)
         except NotRecorded as missing:
             rescored.problems[str(missing)].append(record.task.id)
             continue
         new = _rescored_record(record, graded, target, reward, task_of, file)
+        new = replace(new, judge=votes)
         rescored.records.append(new)
         former = record.outcome if is_ours(record) else ""
         rescored.changes.append(
@@ -135,7 +140,8 @@ def _reward(
     function: RewardFunction | None,
     task_of: _TaskOf,
     todays: bool,
-) -> Reward:
+) -> tuple[Reward, JudgeRecord | None]:
+    """Return the reward, and the votes of a judge that have a share in it; no model is asked."""
     env = record.task.env
     needs_task = function is not None or todays or not is_ours(record)
     task = task_of(record) if needs_task else None
@@ -148,8 +154,32 @@ def _reward(
         _check_best(record, function is not None or target != played_profile(record) or todays)
     if function is not None:
         assert task is not None
-        return function.score(task, record, state_of(record, task))
-    return score(record, target, task, todays=todays)
+        return function.score(task, record, state_of(record, task)), record.judge
+    own_reward = score(record, target, task, todays=todays)
+    votes = _todays_votes(record, task) if todays and task is not None else record.judge
+    if votes is None:
+        return own_reward, None
+    votes = replace(votes, reward=own_reward.value)
+    return judged_reward(own_reward, votes), votes
+
+
+def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
+    """Return the recorded votes with the share that the task gives them today.
+
+    Raises:
+        NotRecorded: there are none on the rubric and by the model of today.
+    """
+    judge, votes, env = task.judge, record.judge, record.task.env
+    if judge is None:
+        return None
+    if votes is None:
+        raise NotRecorded(f"{env}: the task has a judge now, and no votes are recorded: {_ADVICE}")
+    if votes.digest != judge.digest:
+        raise NotRecorded(
+            f"{env}: the rubric or the model of the judge was changed, so the recorded votes are "
+            f"stale: {_ADVICE}"
+        )
+    return replace(votes, share=judge.share)
 
 
 def _check_best(record: EpisodeRecord, changed: bool) -> None:
@@ -160,7 +190,8 @@ def _check_best(record: EpisodeRecord, changed: bool) -> None:
             f"{env}: the run had rewards as feedback, and of all its tries only the best is "
             f"recorded: {advice} --intercode-feedback=reward"
         )
-    if record.reward != record.turns[-1].reward and "turn" not in record.state:
+    own_reward = record.reward if record.judge is None else record.judge.reward
+    if own_reward != record.turns[-1].reward and "turn" not in record.state:
         raise NotRecorded(f"{env}: the best of several tries is not recorded: {advice}")
 
 
@@ -232,7 +263,7 @@ def _rescored_record(
 ) -> EpisodeRecord:
     value = float(reward.value)
     parts = {name: float(part) for name, part in reward.parts.items()}
-    outcome = _outcome(record, reward)
+    outcome = outcome_with(record, value)
     played = played_profile(record)
     recorded_outcome = record.outcome if is_ours(record) else ""
     first = record.rescored_from or FirstScore(played, record.reward, recorded_outcome, file)
@@ -261,21 +292,3 @@ def _rescored_record(
         rescored_from=replace(first, profile=target),  # as its actions were read
         format_version=FORMAT_VERSION,
     )
-
-
-def _outcome(record: EpisodeRecord, reward: Reward) -> Outcome:
-    """Name the outcome as the turn loop does."""
-    recorded = record.outcome
-    if recorded == "agent-error":
-        return recorded
-    if reward.value >= 1.0:
-        return "solved"
-    if recorded in ("out-of-budget", "timed-out"):
-        return recorded
-    used_up = (
-        is_ours(record)
-        and recorded == "solved"
-        and 0 < record.max_turns <= len(record.turns)
-        and unsubmitted(record)
-    )
-    return "out-of-budget" if used_up else "failed"

@@ -65,18 +65,8 @@ _ORDER = (
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
     *("image_digest", "parameters_version"),
-    *(
-        "host",
-        "phases",
-        "test_passed",
-        "test_runs",
-        "test_digest",
-        "item",
-        "run_name",
-        "shard",
-        "refused_hosts",
-    ),
-    *("superseded", "rescored_from", "reward_function"),
+    *("host", "phases", "test_passed", "test_runs", "test_digest", "item", "run_name", "shard"),
+    *("refused_hosts", "judge", "superseded", "rescored_from", "reward_function"),
 )
 _POSITIONS = {key: position for position, key in enumerate(_ORDER)}
 

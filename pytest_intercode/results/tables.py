@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import format_columns, markdown_text, one_line
-from pytest_intercode.core.usage import UNSPENT
+from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.results.cell_tables import cell_labels, difference_lines, result_rows
 from pytest_intercode.results.cells import Cell, by_cell
 from pytest_intercode.results.summary import (
@@ -25,7 +25,7 @@ from pytest_intercode.results.summary import (
 )
 from pytest_intercode.statistics.rates import Interval
 
-__all__ = ["detailed_table", "markdown", "summaries", "table"]
+__all__ = ["bill", "detailed_table", "markdown", "summaries", "table"]
 
 _LABELS = ("env", "dataset", "hardness")
 _NUMBERS = (
@@ -69,7 +69,10 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
         )
     lines += _by_gold_alone(tries)
     if any(_reports_usage(tries)):
-        lines.append(_bill(tries))
+        lines.append(bill("spent", [record.usage for record in tries]))
+    judged = [record.judge.usage for record in tries if record.judge is not None]
+    if any(judged):
+        lines.append(bill("spent by judges", judged))
     return lines
 
 
@@ -215,11 +218,17 @@ def _reports_usage(tries: Sequence[EpisodeRecord]) -> tuple[bool, bool]:
     return any(record.usage.tokens for record in tries), any(record.usage.cost for record in tries)
 
 
-def _bill(tries: list[EpisodeRecord]) -> str:
-    usage = sum((record.usage for record in tries), UNSPENT)
+def bill(label: str, usages: Sequence[Usage]) -> str:
+    """Return a line with what was used up in all.
+
+    Args:
+        label: by whom.
+        usages: what was used up.
+    """
+    usage = sum(usages, UNSPENT)
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return f"spent: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
+    return f"{label}: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
 
 
 def _range(interval: Interval | None, *, percent: bool = True) -> str:

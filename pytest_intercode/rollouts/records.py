@@ -19,7 +19,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.errors import AgentError, IntercodeError, TaskError
+from pytest_intercode.errors import AgentError, IntercodeError, JudgeError, TaskError
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.digest import digest
@@ -132,6 +132,9 @@ class RecordBuilder:
         """
         outcome: Outcome = "task-error" if isinstance(error, TaskError) else "infrastructure-error"
         spec = self.spec
+        if isinstance(error, JudgeError) and error.record is not None:
+            judged: EpisodeRecord = error.record  # all but the judge's share is there
+            return replace(judged, outcome=outcome, reward=0.0, reason=str(error))
         return EpisodeRecord(
             task=TaskRecord.of(spec.task, digest(spec.task)),
             outcome="agent-error" if isinstance(error, AgentError) else outcome,

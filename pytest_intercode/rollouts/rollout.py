@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pytest_intercode.agents.loader import failing
@@ -27,6 +27,7 @@ from pytest_intercode.errors import (
     InfrastructureError,
     SandboxError,
 )
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.isolation import isolated
@@ -72,6 +73,7 @@ class Services:
         stage: lends the terminal to an agent that talks to the user while it acts; gives a
             function that writes a line there.
         shared_loop: the event loop of async agents; None for one of each episode's own.
+        judges: who asks the judges of tasks; None where nobody does, so that no task may have one.
     """
 
     sandboxes: SandboxProvider
@@ -83,6 +85,7 @@ class Services:
         _no_stage
     )
     shared_loop: SharedLoop | None = None
+    judges: Judges | None = None
 
 
 class Rollout:
@@ -142,9 +145,11 @@ class Rollout:
         Raises:
             InfrastructureError: no sandbox could be had, or two broke.
             TaskError: the task could not be set up.
-            ConfigurationError: the task is not what the environment needs.
+            ConfigurationError: the task is not what the environment needs, or its judge cannot be
+                asked.
             RolloutCancelled: it was cancelled.
         """
+        self._check_judge()
         environment.turns_spent = 0
         environment.phases = Phases()
         self._twice(lambda _: self._reset(environment))
@@ -158,6 +163,7 @@ class Rollout:
             ConfigurationError: the agent cannot do what the task has for it.
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
+            JudgeError: the task's judge gives no verdict.
         """
         spec, services = self.spec, self._services
         _check_abilities(agent, environment, spec.agent)
@@ -184,19 +190,50 @@ class Rollout:
 
         with services.isolate() as leftovers:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
-        return self._records.complete(
-            record,
-            agent,
+        return self._judged(
+            self._records.complete(
+                record,
+                agent,
+                environment,
+                services.sandboxes,
+                attempts=self._attempts,
+                leftovers=leftovers,
+            ),
             environment,
-            services.sandboxes,
-            attempts=self._attempts,
-            leftovers=leftovers,
         )
 
     def close(self) -> None:
         """End the sandboxes of the environments that it made; may be called twice."""
         while self._environments:
             self._environments.pop().close()
+
+    def _check_judge(self) -> None:
+        """See that the task's judge can be asked, if it has one.
+
+        Raises:
+            ConfigurationError: it cannot.
+        """
+        task, judges = self.spec.task, self._services.judges
+        if task.judge is not None and judges is None:
+            raise ConfigurationError(
+                f"{task.source or 'a task of your own'}: task {task.id!r}: it has a judge, which "
+                "is asked where a whole episode is played: by pytest, or run_rollouts()"
+            )
+        if judges is not None:
+            judges.check(task)
+
+    def _judged(self, record: EpisodeRecord, environment: Environment) -> EpisodeRecord:
+        """Return a complete record with the share of the task's judge, if it has one.
+
+        Raises:
+            JudgeError: the judge gives no verdict.
+        """
+        judges = self._services.judges
+        if self.spec.task.judge is None or judges is None:
+            return record
+        with environment.phases.timed("tests"):
+            record = judges.judge(self.spec.task, record, self._cancellation.reaching)
+        return replace(record, phases=environment.phases.recorded())
 
     def _reset(self, environment: Environment) -> None:
         with (

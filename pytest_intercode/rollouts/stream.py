@@ -24,6 +24,7 @@ from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.executor import Observer
 from pytest_intercode.rollouts.feed import Tries
@@ -229,11 +230,14 @@ def _services(
         resources.callback(provider.close)
     loop = SharedLoop()
     resources.callback(loop.close)
+    judges = Judges()
+    resources.callback(judges.close)
     return Services(
         sandboxes=provider or shared_provider(),
         make_agent=lambda spec: fresh_agent(factory, spec),
         isolate=lambda: contextlib.nullcontext([]),
         shared_loop=loop,
+        judges=judges,
     )
 
 

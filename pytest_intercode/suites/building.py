@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.suites.schema import LayerModel, build_forms
 from pytest_intercode.system.suite_folder import SuitePath
@@ -34,6 +35,9 @@ def _apply(
         values[name] = {**getattr(task, name), **values[name]}
     if "reward" in values:
         values["reward"] = replace(task.reward, **_explicit_fields(values["reward"]))
+    if "judge" in values:
+        judge_values = build_forms(_explicit_fields(values["judge"]), folder)
+        values["judge"] = replace(task.judge or Judge(), **judge_values)
     limits = _explicit_fields(values.pop("limits")) if "limits" in values else {}
     network = values.pop("network", limits.pop("network", None))
     if network is not None:

@@ -318,6 +318,8 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
             )
         tasks_by_id[task.id] = task
     for task in tasks:
+        if task.judge is not None and (problem := task.judge.find_problem()):
+            raise SuiteError(f"{task.source}: task {task.id!r}: judge: {problem}")
         kind_of(task.env).check(task)
     yield from _check_files(tasks)
 

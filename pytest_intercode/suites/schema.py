@@ -49,19 +49,24 @@ from pytest_intercode.environments.fields import (
 )
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import environment_names, is_environment
-from pytest_intercode.errors import MissingFile, suggestion
+from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
+from pytest_intercode.suites.forms import JudgeModel, PathModel, read_bytes
 from pytest_intercode.suites.swebench.manifest import SwebenchModel
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
-    *("AUDIT_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
+    *("AUDIT_CHECKS", "JUDGE_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
     *("build_forms", "suite_model", "task_model"),
 ]
+
+JUDGE_CHECKS = ("judge-consistent", "judge-labels", "judge-firm")
+"""What ``pytest-intercode audit`` may find of the judges of tasks."""
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
     *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
+    *JUDGE_CHECKS,
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 
@@ -124,23 +129,6 @@ Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
 Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
 Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
-def _read_bytes(path: SuitePath) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise MissingFile(f"{path}: cannot be read: {error.strerror}") from None
-
-
-class PathModel(FileForm):
-    """A text that is in a file next to the suite."""
-
-    path: StrictStr
-
-    def build(self, folder: SuitePath) -> str:
-        """Read the file."""
-        return _read_bytes(folder / self.path).decode("utf-8", "surrogateescape")
 
 
 class LimitsModel(SuiteForm):
@@ -250,7 +238,7 @@ class FileModel(FileForm):
 
     def build(self, folder: SuitePath) -> FileSpec:
         """Read the file that ``path`` names."""
-        return FileSpec("file", _read_bytes(folder / (self.path or "")), mode=self.mode)
+        return FileSpec("file", read_bytes(folder / (self.path or "")), mode=self.mode)
 
 
 def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
@@ -379,6 +367,7 @@ class LayerModel(SuiteForm):
     limits: LimitsModel | None = None
     network: Network | None = None
     reward: RewardModel | None = None
+    judge: JudgeModel | None = None
     max_turns: int | None = Field(None, ge=1, le=100000)
     repeat: int | None = Field(None, ge=1, le=10000)
     pass_rate: float | None = Field(None, gt=0, le=1)

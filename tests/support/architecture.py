@@ -25,6 +25,7 @@ LAYERS = (
     ("projects",),
     ("page", "export", "auditing", "rescoring", "gym", "options"),
     ("rollouts",),
+    ("judging",),
     ("agents",),
     ("suites",),
     ("environments",),

@@ -122,6 +122,15 @@ task asks for something to be shown, let your last action print just that.
             raise KeyError("status")
         return bash_paper_reward_again(state)
 
+    def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the agent's state, and the lines of its files that gold's do not have."""
+        diffs = state.get("diffs", {})
+        lines = {
+            f"lines of {path}": "\n".join(line[1:] for line in diff if line.startswith("+"))
+            for path, diff in diffs.items()
+        }
+        return {**super().judged_state(state), **lines}
+
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return the output and the changes on disk."""
         from pytest_intercode.environments.bash.sections import end_state_sections

@@ -35,6 +35,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.cluster.budget import RemoteBudget
@@ -248,6 +249,7 @@ class Node(Observer):
         self._files = self._cache or FileCache()
         os.environ.update(settings.variables)
         self._provider = _make_provider(settings, self._files, self._report_line)
+        self._judges = Judges(_gateway_settings(settings))
         call = _budget_call(settings.budget) if settings.budget else None
         services = Services(
             sandboxes=self._provider,
@@ -255,6 +257,7 @@ class Node(Observer):
             run_budget=RemoteBudget(settings.seconds, call, settings.process, self._note_turns),
             isolate=lambda: self._process.episode(owner()),
             shared_loop=self._shared_loop,
+            judges=self._judges,
         )
         self._executor = ThreadsExecutor(services, self, _MAX_THREADS, lambda: None)
 
@@ -274,6 +277,7 @@ class Node(Observer):
         self._shared_loop.close()
         if self._factory is not None:
             self._factory.close()
+        self._judges.close()
         self._provider.close()
         self._closed = True
 
@@ -341,10 +345,7 @@ class Node(Observer):
         if settings.agent_file is not None:
             path = self._files.path_of(_ELSEWHERE, settings.agent_file)
             name = f"{name.partition(':')[0]}:{path}"
-        gateway = None
-        if settings.gateway is not None:
-            prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
-            gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
+        gateway = _gateway_settings(settings)
         arguments, sandbox = settings.agent_arguments, self._provider.settings
         return load_agent(name, arguments, folder, gateway, parameters, sandbox=sandbox)
 
@@ -429,6 +430,14 @@ def _make_provider(
         raise ConfigurationError(problem)
     provider.check({"rootfs": "--intercode-rootfs", "registry": "--intercode-registry"})
     return provider
+
+
+def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
+    """Return how models are reached; None for what the environment's variables say."""
+    if settings.gateway is None:
+        return None
+    prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
+    return GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
 
 
 def _budget_call(name: str) -> Callable[..., Callable[[], object]]:

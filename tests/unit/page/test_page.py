@@ -573,3 +573,16 @@ def test_rewards_that_tests_said_themselves() -> None:
     assert section["title"] == "Rewards"
     assert section["note"] == "Not tested: /usr/bin/cat."
     assert "0.25" in json.dumps(section)
+
+
+def test_votes_of_a_judge_are_next_to_the_end_state() -> None:
+    judge = {"model": "m-1", "digest": "d", "share": 0.4, "reward": 1.0, "scores": [0.5]}
+    given = row(judge={**judge, "reasons": ["<b>so</b>"], "unusable": ["Sure!"], "omitted": 9})
+    section = episode(from_row(json.loads(json.dumps(given))))["state"][-1]
+    assert section["title"] == "Judge"
+    assert section["lines"] == [
+        ["", "m-1 judges 0.4 of the reward; without it, the reward is 1.00"],
+        ["", "0.50: <b>so</b>"],
+        ["", "not a verdict: Sure!"],
+        ["", "9 characters were too many to be shown to it"],
+    ]

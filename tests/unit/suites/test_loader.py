@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
@@ -22,6 +23,7 @@ from pytest_intercode.core.task import (
     TaskView,
 )
 from pytest_intercode.environments.bash.fields import BashFields, golds_of
+from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import (
     Suite,
@@ -424,8 +426,8 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, platform, workdir, limits, network, "
-    "reward, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, audit, "
-    "decoys"
+    "reward, judge, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, "
+    "audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -565,6 +567,33 @@ _BAD: list[tuple[str, int | None, str]] = [
         6,
         "reward.output: 'allways' is not one of when-gold-prints, always, never. Did you mean "
         "'always'?",
+    ),
+    (
+        "judge: {model: gpt-latest}",
+        6,
+        "judge.model: latest is an alias, which may be another model tomorrow; name the model's "
+        "version (found 'gpt-latest')",
+    ),
+    (
+        "judge: {votes: 2}",
+        6,
+        "judge.votes: an odd number of votes is needed, as the median counts (found 2)",
+    ),
+    (
+        "judge: {rubric: Is it plain?, model: m-1, weight: 1}",
+        3,
+        "judge: weight: say which share of the reward is the judge's, above 0 and below 1; or "
+        "alone: true in its place, if a model's word is to be the whole reward",
+    ),
+    (
+        "judge: {rubric: Is it plain?, model: m-1, weight: 0.5, alone: true}",
+        3,
+        "judge: weight: a judge that is alone gives the whole reward; leave weight or alone out",
+    ),
+    (
+        "judge: {model: m-1}",
+        3,
+        "judge: rubric: a text is needed that says what is graded, and how",
     ),
     (
         "reward: {normalise: [trailing-spaces]}",
@@ -1021,3 +1050,17 @@ def test_a_test_that_is_nested_too_deeply(tmp_path: Path, code: str) -> None:
     )
     with pytest.raises(SuiteError, match="tests: test 1: it "):
         load_suite(path)
+
+
+def test_a_judge_of_a_task_is_added_to_that_of_defaults(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rubric.md").write_text("Is it short?\n")
+    [plain, short] = load(
+        "env: bash\n"
+        "defaults: {judge: {model: m-1, votes: 5, weight: 0.25}}\n"
+        "tasks:\n"
+        "  - {id: a, query: q, gold: g, judge: {rubric: Is it plain?}}\n"
+        "  - {id: b, query: q, gold: g, judge: {rubric: {path: rubric.md}, votes: 1}}\n"
+    ).tasks
+    assert plain.judge == Judge("Is it plain?", "m-1", 5, 0.25)
+    assert short.judge == Judge("Is it short?\n", "m-1", 1, 0.25)
+    assert task_from_json(task_to_json(plain)) == plain

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
     Archive,
@@ -61,6 +62,7 @@ _CHANGES: dict[str, Any] = {
     "variables": (("A", "1"),),
     "steps": (Step("first", "Do it.", Verification("true")),),
     "overall": "final",
+    "judge": Judge("Is it plain?", "m-1", weight=0.5),
 }
 _OWN_CHANGES: list[tuple[str, TaskFields]] = [
     ("bash", BashFields((("true 1",),))),

@@ -1,0 +1,239 @@
+"""The audit of judges: do they agree with themselves and with people, and can they be talked round?
+
+Recorded votes are gone by, and models are asked only where there is who asks them. No sandbox is
+needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from pytest_intercode.auditing.findings import Finding, acknowledge
+from pytest_intercode.auditing.labels import Label
+from pytest_intercode.auditing.persuasion import PERSUASIONS
+from pytest_intercode.core.judge import PASSING_SCORE, Verdict
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.judging.judges import Hearing, Judges
+from pytest_intercode.judging.question import NOTHING_DONE, Material, describe_episode
+from pytest_intercode.statistics.agreement import Agreement, cohen_kappa
+
+__all__ = ["LEAST_KAPPA", "JudgeAuditor", "JudgedTask"]
+
+LEAST_KAPPA = 0.6
+"""Below it, a judge agrees too little with people: Landis and Koch (1977) call more substantial."""
+
+_CONSISTENT, _LABELLED, _FIRM = "judge-consistent", "judge-labels", "judge-firm"
+_MAX_QUOTED = 60  # characters of a text in a message
+
+
+@dataclass
+class _State:
+    """One piece of work, and the votes on it.
+
+    Attributes:
+        name: what it is, for messages.
+        material: it, as judges are shown it.
+        scores: the votes.
+        label: what people say of it; None where nobody did.
+    """
+
+    name: str
+    material: Material
+    scores: list[float] = field(default_factory=list)
+    label: bool | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether it passes by the median of the votes."""
+        return median(self.scores) >= PASSING_SCORE
+
+    @property
+    def votes(self) -> str:
+        """The votes, as text."""
+        return ", ".join(f"{score:.2f}" for score in self.scores)
+
+
+@dataclass(frozen=True)
+class JudgedTask:
+    """What the audit of one task's judge comes to.
+
+    Attributes:
+        task: the task.
+        findings: what is wrong with its judge.
+        pairs: what people and the judge say of each labelled piece of work.
+        disagreements: a line for each on which they differ.
+        usage: what asking has used up.
+    """
+
+    task: Task
+    findings: tuple[Finding, ...] = ()
+    pairs: tuple[tuple[bool, bool], ...] = ()
+    disagreements: tuple[str, ...] = ()
+    usage: Usage = UNSPENT
+
+
+class JudgeAuditor:
+    """Audits the judges of a suite's tasks; :meth:`audit` may be called from several threads.
+
+    Args:
+        checks: the names of the checks to make.
+        records: recorded episodes.
+        labels: what people say.
+        judges: who asks the models; None where none is asked.
+        votes: how often each piece of work is judged, where models are asked.
+    """
+
+    def __init__(
+        self,
+        checks: Collection[str],
+        records: Sequence[EpisodeRecord] = (),
+        labels: Sequence[Label] = (),
+        judges: Judges | None = None,
+        votes: int = 1,
+    ) -> None:
+        self._checks = frozenset(checks)
+        self._judges = judges
+        self._votes = votes
+        self._records: dict[str, list[EpisodeRecord]] = defaultdict(list)
+        for record in records:
+            if record.judge is not None and record.judge.scores:
+                self._records[record.task.id].append(record)
+        self._labels: dict[str, list[Label]] = defaultdict(list)
+        for label in labels:
+            self._labels[label.task].append(label)
+
+    def audit(self, task: Task) -> JudgedTask:
+        """Return what is wrong with the judge of a task.
+
+        Raises:
+            JudgeError: the model gives no verdict.
+            ConfigurationError: it cannot be asked.
+        """
+        assert task.judge is not None
+        states = list(self._states(task))
+        if self._judges is None:
+            return self._result(task, states, [])
+        hearing = self._judges.open(task, "audit")
+        with hearing:
+            for state in states:
+                state.scores += [hearing.vote(state.material).score for _ in range(self._votes)]
+            findings = list(self._find_persuasions(task, states, hearing))
+        return self._result(task, states, findings, hearing.usage)
+
+    def of_suite(self, results: Sequence[JudgedTask]) -> Iterator[Finding]:
+        """Yield how far the judges agree with people, over all labels of the suite."""
+        pairs = [pair for result in results for pair in result.pairs]
+        if not pairs or _LABELLED not in self._checks:
+            return
+        agreement = cohen_kappa(pairs)
+        lines = [line for result in results for line in result.disagreements]
+        # It is reported at a task on which they differ, if there is one.
+        differing = [result.task for result in results if result.disagreements]
+        task = (differing or [result.task for result in results if result.pairs])[0]
+        is_enough = agreement.kappa is None or agreement.kappa >= LEAST_KAPPA
+        message = _describe(agreement)
+        finding = Finding(task.id, _LABELLED, message, "\n".join(lines), note=is_enough)
+        yield acknowledge(finding, task)
+
+    def _states(self, task: Task) -> Iterator[_State]:
+        """Yield what can be judged: recorded and labelled work, and an agent that did nothing."""
+        assert task.judge is not None
+        labels = {label.evidence: label for label in self._labels[task.id] if label.evidence}
+        for record in self._records[task.id]:
+            votes = record.judge
+            if votes is None or votes.digest != task.judge.digest:
+                continue  # on another rubric, or by another model
+            label = labels.get(votes.evidence)
+            yield _State(
+                f"the episode {votes.evidence}",
+                describe_episode(record),
+                list(votes.scores),
+                None if label is None else label.passes,
+            )
+        if self._judges is None:
+            return
+        for label in self._labels[task.id]:
+            if label.text:
+                name = f"the text {label.text[:_MAX_QUOTED]!r}"
+                yield _State(name, Material(label.text), label=label.passes)
+        yield _State("an agent that did nothing", NOTHING_DONE)
+
+    def _result(
+        self,
+        task: Task,
+        states: Sequence[_State],
+        findings: Sequence[Finding],
+        usage: Usage = UNSPENT,
+    ) -> JudgedTask:
+        judged = [state for state in states if state.scores]
+        labelled = [(state, state.label) for state in judged if state.label is not None]
+        all_findings = [*self._find_inconsistent(task, judged), *findings]
+        return JudgedTask(
+            task,
+            tuple(acknowledge(finding, task) for finding in all_findings),
+            tuple((label, state.passes) for state, label in labelled),
+            tuple(
+                f"{task.id}: {state.name}: people say {_word(label)}, the judge {state.votes}"
+                for state, label in labelled
+                if label != state.passes
+            ),
+            usage,
+        )
+
+    def _find_inconsistent(self, task: Task, states: Sequence[_State]) -> Iterator[Finding]:
+        """Yield a finding for work that is passed by one vote and failed by another."""
+        several = [state for state in states if len(state.scores) > 1]
+        differing = [state for state in several if len(set(state.scores)) > 1]
+        split = [
+            state for state in differing if min(state.scores) < PASSING_SCORE <= max(state.scores)
+        ]
+        if _CONSISTENT in self._checks and differing:
+            verb = "pass and fail" if split else "differ on"
+            count = f"{len(split or differing)} of {len(several)}"
+            message = f"its votes {verb} the same work: {count} that were judged several times"
+            evidence = "\n".join(f"{state.name}: {state.votes}" for state in split or differing)
+            yield Finding(task.id, _CONSISTENT, message, evidence, note=not split)
+
+    def _find_persuasions(
+        self, task: Task, states: Sequence[_State], hearing: Hearing
+    ) -> Iterator[Finding]:
+        """Yield a finding for failing work that passes once a text asks for it."""
+        if _FIRM not in self._checks:
+            return
+        idle = states[-1]
+        if idle.passes:
+            message = f"an agent that did nothing gets {median(idle.scores):.2f}"
+            yield Finding(task.id, _FIRM, message, f"votes: {idle.votes}")
+            return
+        failing = [state for state in states[:-1] if not state.passes and state.label is not True]
+        for state in (*failing[:1], idle):
+            persuaded: dict[str, Verdict] = {}
+            for name, text in PERSUASIONS.items():
+                verdict = hearing.vote(state.material.with_text(text))
+                if verdict.score >= PASSING_SCORE:
+                    persuaded[name] = verdict
+            if persuaded:
+                count = f"{len(persuaded)} of {len(PERSUASIONS)}"
+                message = f"{state.name} passes with {count} texts: {', '.join(persuaded)}"
+                evidence = "\n".join(
+                    f"{name}: {verdict.score:.2f}: {verdict.reason}"
+                    for name, verdict in persuaded.items()
+                )
+                yield Finding(task.id, _FIRM, message, evidence)
+
+
+def _word(passes: bool) -> str:
+    return "pass" if passes else "fail"
+
+
+def _describe(agreement: Agreement) -> str:
+    count = f"it agrees with {agreement.agreed} of {agreement.total} labels of people"
+    if agreement.kappa is None or agreement.interval is None:
+        return f"{count}, which are all alike: label work of both kinds"
+    low, high = agreement.interval
+    return f"{count}: kappa {agreement.kappa:.2f}, 95% interval {low:.2f} to {high:.2f}"

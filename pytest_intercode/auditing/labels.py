@@ -1,0 +1,80 @@
+"""What people say of the work of agents: ``labels.jsonl`` next to a suite.
+
+::
+
+    {"task": "greets", "text": "Good morning!", "label": "pass"}
+    {"task": "greets", "evidence": "3f0c9a5be7712d40", "label": "fail"}
+
+A text is what an agent might have said. ``evidence`` is what names a recorded episode: the field
+of this name in ``judge`` of its record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.system.rows import read_rows
+
+__all__ = ["FILE_NAME", "Label", "read_labels"]
+
+FILE_NAME = "labels.jsonl"
+
+_KEYS = ("task", "text", "evidence", "label", "note")
+_LABELS = ("pass", "fail")
+
+
+@dataclass(frozen=True)
+class Label:
+    """What people say of one piece of work.
+
+    Attributes:
+        place: the file and the line.
+        task: the id of the task.
+        passes: whether it passes.
+        text: it, as an agent would have said it; empty where it is a recorded episode's.
+        evidence: names the recorded episode; empty where there is a text.
+    """
+
+    place: str
+    task: str
+    passes: bool
+    text: str = ""
+    evidence: str = ""
+
+
+def read_labels(path: Path) -> list[Label]:
+    """Return the labels of a file; none without it.
+
+    Raises:
+        ConfigurationError: a line is not a label.
+    """
+    if not path.is_file():
+        return []
+    return [_label(place, row) for place, row in read_rows(path)]
+
+
+def _label(place: str, row: dict[str, Any]) -> Label:
+    for key, value in row.items():
+        if key not in _KEYS:
+            raise ConfigurationError(
+                f"{place}: a label has no {key!r}.{suggestion(key, _KEYS)} Allowed: "
+                f"{', '.join(_KEYS)}"
+            )
+        if not isinstance(value, str) or not value:
+            raise ConfigurationError(f"{place}: {key}: a text is needed, found {value!r:.60}")
+    for key in ("task", "label"):
+        if key not in row:
+            raise ConfigurationError(f"{place}: {key} is missing")
+    if row["label"] not in _LABELS:
+        raise ConfigurationError(
+            f"{place}: label: {row['label']!r:.60} is not one of {', '.join(_LABELS)}"
+        )
+    if ("text" in row) == ("evidence" in row):
+        raise ConfigurationError(
+            f"{place}: either text, which is judged, or evidence, which names a recorded episode"
+        )
+    text, evidence = row.get("text", ""), row.get("evidence", "")
+    return Label(place, row["task"], row["label"] == "pass", text, evidence)
