@@ -6,7 +6,7 @@ the environments that have it: here ``exec``, and ``run_command`` of ``ShellEnvi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
@@ -200,6 +200,14 @@ class AgentEnvironment:
             action, observation, None, thought=thought, usage=usage, tool=tool, status=status
         )
         self._episode.record_turn(turn)
+
+    def follow(self, pending: Callable[[], Sequence[str]]) -> None:
+        """Let those who watch the run see actions before :meth:`record_turn` adds their turns.
+
+        Args:
+            pending: returns the actions that were not added yet; called from any thread.
+        """
+        self._episode.environment.episode.pending = pending
 
     def ask(self, message: str) -> str | None:
         """Hand back to the user with a message, as a question or as the last word.

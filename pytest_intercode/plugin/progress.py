@@ -6,6 +6,7 @@ It counts episodes as they end, which with ``--intercode-concurrency`` is before
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.core.text import one_line
 from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.output import LiveLine, uncaptured
@@ -32,7 +34,7 @@ class Progress:
         config: pytest's.
 
     Attributes:
-        running: returns how many episodes run now; None where they run one at a time.
+        under_way: returns the episodes that run now.
         concurrent: several episodes run at a time, so that only the main thread may print.
         lines: further lines, which wait for it; see :meth:`show_lines`.
     """
@@ -40,7 +42,7 @@ class Progress:
     def __init__(self, config: pytest.Config) -> None:
         self.concurrent = False
         self.lines: deque[str] = deque()
-        self.running: Callable[[], int] | None = None
+        self.under_way: Callable[[], Sequence[EpisodeStatus]] = tuple
         self._config = config
         self._live = LiveLine()
         self._waits = threading.Event()  # nothing but us writes to the terminal
@@ -91,21 +93,26 @@ class Progress:
             self._total -= 1
         self.show_now_and_then()
 
+    def status(self) -> RunStatus:
+        """Return how far the run is; from any thread."""
+        # One that has just ended may be in both.
+        episodes = [status for status in self.under_way() if status.item not in self._done]
+        return RunStatus(
+            pid=os.getpid(),
+            folder=str(self._config.rootpath),
+            seconds=time.monotonic() - self._began,
+            total=self._total,
+            done=len(self._done),
+            reused=self._reused,
+            solved=self._solved,
+            tokens=self._tokens,
+            cost=self._cost,
+            episodes=tuple(episodes),
+        )
+
     def __str__(self) -> str:
         """Return how far the run is, in one line."""
-        done_count = len(self._done)
-        running = self.running() if self.running is not None else 0
-        words = [f"{running} running"] if running else []
-        words += [f"{done_count} of {max(self._total, done_count)} done", f"{self._solved} solved"]
-        fresh, missing = done_count - self._reused, self._total - done_count
-        if fresh and missing > 0:
-            seconds = (time.monotonic() - self._began) / fresh * missing
-            words.append(f"{_duration(seconds)} remaining")
-        if self._tokens:
-            words.append(f"{_count(self._tokens)} tokens")
-        if self._cost is not None:
-            words.append(f"cost {self._cost:.4g}")
-        return f"intercode: {', '.join(words)}"
+        return f"intercode: {self.status().describe()}"
 
     # -- where it is shown
 
@@ -124,6 +131,12 @@ class Progress:
             while self.lines:
                 terminal.ensure_newline()
                 terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
+
+    def refresh(self) -> None:
+        """Print what is to be printed by now; in the main thread."""
+        if self.lines:
+            self.show_lines()
+        self.show_now_and_then()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
@@ -200,17 +213,3 @@ class Progress:
         """Take the line away, for good."""
         self._waits.clear()
         self._live.close()
-
-
-def _count(number: int) -> str:
-    """Return a number in a few characters: the line has to fit on a narrow terminal."""
-    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
-        if number >= size:
-            return f"{number / (1000 if unit == 'k' else size):.3g}{unit}"
-    return f"{number:,}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

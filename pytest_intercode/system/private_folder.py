@@ -18,7 +18,7 @@ from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.forks import MakingProcess
 from pytest_intercode.system.platform import lock, lockable, try_lock, user_id
 
-__all__ = ["PrivateFolder"]
+__all__ = ["PrivateFolder", "common_folder", "living_folders"]
 
 _MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
 
@@ -31,10 +31,7 @@ class PrivateFolder:
     """
 
     def __init__(self) -> None:
-        common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
-        if len(os.fsencode(common)) > _MAX_PATH_BYTES:
-            common = Path("/tmp") / common.name
-        self._common = common
+        self._common = common = common_folder()
         self._made = 0
         with _locked(common):
             for folder in common.iterdir():
@@ -67,6 +64,51 @@ class PrivateFolder:
             os.close(descriptor)
 
 
+def common_folder() -> Path:
+    """Return where the folders of this user's processes are; it need not be there."""
+    common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
+    if len(os.fsencode(common)) > _MAX_PATH_BYTES:
+        common = Path("/tmp") / common.name
+    return common
+
+
+def living_folders() -> list[Path]:
+    """Return the folders of this user's processes that live; of one that was killed, none.
+
+    Raises:
+        SandboxError: others may open the common folder.
+    """
+    common = common_folder()
+    if not common.exists():
+        return []
+    _check_private(common)
+    descriptor = _lock(common, wait=True)  # no process is between making its folder and locking it
+    if descriptor is None:  # it was removed
+        return []
+    try:
+        return [folder for folder in sorted(common.iterdir()) if _is_locked(folder)]
+    except FileNotFoundError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(folder: Path) -> bool:
+    descriptor = _lock(folder)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
+def _check_private(common: Path) -> None:
+    status = common.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id() or status.st_mode & 0o77:
+        raise SandboxError(
+            f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
+            "to a directory of your own"
+        )
+
+
 @contextlib.contextmanager
 def _locked(common: Path) -> Iterator[None]:
     """Make the common folder and hold its lock; another process may just be removing it."""
@@ -75,12 +117,7 @@ def _locked(common: Path) -> Iterator[None]:
             common.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SandboxError(f"{common} cannot be made: {error.strerror}") from None
-        status = common.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user_id() or status.st_mode & 0o77:
-            raise SandboxError(
-                f"{common} is not a folder that only this user may open; remove it, or set TMPDIR "
-                "to a directory of your own"
-            )
+        _check_private(common)
         descriptor = _lock(common, wait=True)
         try:
             if descriptor is not None and _is_still(common, descriptor):

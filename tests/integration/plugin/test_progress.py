@@ -42,7 +42,7 @@ from pytest_intercode.plugin import progress
 progress._LINE_INTERVAL = 0
 """
 COUNTED = (
-    r"intercode: (1 running, )?1 of {} done, 1 solved, \d+ s remaining, "
+    r"intercode: (1 running, )?1 of {} done, 1 solved, [\d.e+]+/min, \d+ s remaining, "
     r"1,200 tokens, cost 0\.25"
 )
 
@@ -159,7 +159,13 @@ def test_tokens_take_little_room(pytester: pytest.Pytester, tokens: int, said: s
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(3, "3 s"), (89.6, "90 s"), (300, "5 min"), (7200, "2.0 h")]
+    ("seconds", "said"),
+    [
+        (3, "20/min, 3 s"),
+        (89.6, "40.2/h, 90 s"),
+        (300, "12/h, 5 min"),
+        (7200, "0.5/h, 2.0 h"),
+    ],
 )
 def test_the_remaining_time(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, seconds: float, said: str
