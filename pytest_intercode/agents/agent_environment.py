@@ -33,6 +33,7 @@ __all__ = [
     "forward_port",
     "recording_of",
     "sandbox_variables",
+    "show_pending",
 ]
 
 Result = TypeVar("Result")
@@ -201,14 +202,6 @@ class AgentEnvironment:
         )
         self._episode.record_turn(turn)
 
-    def follow(self, pending: Callable[[], Sequence[str]]) -> None:
-        """Let those who watch the run see actions before :meth:`record_turn` adds their turns.
-
-        Args:
-            pending: returns the actions that were not added yet; called from any thread.
-        """
-        self._episode.environment.episode.pending = pending
-
     def ask(self, message: str) -> str | None:
         """Hand back to the user with a message, as a question or as the last word.
 
@@ -364,6 +357,16 @@ def copy_files(
     """
     shell = env._shell(caller)
     return env._episode.act(lambda: copy(shell), "copy")
+
+
+def show_pending(env: AgentEnvironment, pending: Callable[[], Sequence[str]]) -> None:
+    """Let those who watch a run see actions before ``env.record_turn`` adds their turns.
+
+    Args:
+        env: the episode.
+        pending: returns the actions that were not added yet; called from any thread.
+    """
+    env._episode.environment.episode.pending = pending
 
 
 def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[], None] | None:

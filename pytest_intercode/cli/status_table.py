@@ -60,10 +60,11 @@ def lines_of(runs: Sequence[RunStatus], columns: int, max_lines: int | None = No
 
 
 def _heading(status: RunStatus, columns: int) -> list[str]:
-    name = f"{status.name} in {status.folder}" if status.name else status.folder
+    name = _fit(f"{status.name} in ", columns // 2) if status.name else ""
+    place = name + _fit(status.folder, columns - _width(name), keep_end=True)
     text = one_line(f"run {status.pid}: {status.describe()}")
     lines = textwrap.wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
-    return [_fit(name, columns, keep_end=True), *lines]
+    return [place, *lines]
 
 
 def _table(episodes: Sequence[EpisodeStatus], columns: int) -> list[str]:
@@ -84,9 +85,9 @@ def _table(episodes: Sequence[EpisodeStatus], columns: int) -> list[str]:
     lines = []
     for index, (name, action) in enumerate(cells):
         values = [(column.title, *column.cells)[index].rjust(column.width) for column in numbers]
-        left = _padded(_fit(name, name_width, keep_end=True), name_width)
+        label = _padded(_fit(name, name_width, keep_end=True), name_width)
         gap = " " * _GAP
-        lines.append(gap.join([left, *values, _fit(action, action_width)]).rstrip())
+        lines.append(gap.join([label, *values, _fit(action, action_width)]).rstrip())
     return lines
 
 

@@ -85,14 +85,14 @@ def _runs(pid: int | None) -> list[RunStatus]:
                 note(f"a run does not answer: {path}")
     if pid is None:
         return runs
-    chosen = [status for status in runs if status.pid == pid]
-    if not chosen:
+    matches = [status for status in runs if status.pid == pid]
+    if not matches:
         pids = ", ".join(str(status.pid) for status in runs)
         raise ConfigurationError(
             f"{pid}: no run of yours on this machine has this number; "
             + (f"there are {pids}" if runs else "there is none at all")
         )
-    return chosen
+    return matches
 
 
 def _as_json(status: RunStatus) -> dict[str, Any]:

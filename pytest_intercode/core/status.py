@@ -171,7 +171,8 @@ _CONVERTERS: Mapping[str, Any] = {
 
 
 def _rate(per_minute: float) -> str:
-    return f"{per_minute:.3g}/min" if per_minute >= 1 else f"{60 * per_minute:.3g}/h"
+    number, unit = (per_minute, "min") if per_minute >= 1 else (60 * per_minute, "h")
+    return f"{number:.3g}/{unit}" if number < 1000 else f"{short_count(round(number))}/{unit}"
 
 
 def short_count(number: int) -> str:

@@ -158,7 +158,7 @@ class ConcurrentExecution(Observer):
                 while not future.done():
                     with contextlib.suppress(NotYet):
                         future.exception(_REFRESH_INTERVAL)
-                    self._run.progress.refresh()
+                    self._run.progress.show_lines()
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
             if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)) and not debugged:

@@ -88,7 +88,7 @@ class Run:
         )
         self.workers = Workers(config, settings.run_limits)
         config.pluginmanager.register(self.workers, "intercode-workers")
-        self.progress = Progress(config)
+        self.progress = Progress(config, settings.progress_interval)
         config.pluginmanager.register(self.progress, "intercode-progress")
         control = Control(config, settings, self.workers, self.progress)
         config.pluginmanager.register(control, "intercode-control")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = [
     "Workers",
+    "call_in_loop",
     "is_distributed",
     "is_worker",
     "make_ordered_scheduler",
@@ -129,6 +130,18 @@ class Workers:
         """Remove the files."""
         if self._private is not None:
             self._private.close()
+
+
+def call_in_loop(config: pytest.Config, function: Callable[[], object]) -> None:
+    """Have xdist's controller call a function in its main thread, which waits for its workers.
+
+    Nothing is called where xdist is not as it was in 3.8.
+    """
+    session: Any = config.pluginmanager.get_plugin("dsession")
+    queue: Any = getattr(session, "queue", None)
+    if queue is not None:
+        session.worker_intercode_call = function  # how it names what it calls at an event
+        queue.put(("intercode_call", {}))
 
 
 def queued_items(

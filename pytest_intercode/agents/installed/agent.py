@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
     forward_port,
+    show_pending,
 )
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.acp import AcpStreams
@@ -207,7 +208,7 @@ class _Episode:
             )
         session, socket = self.shared.open(self.key, env, task.max_turns)
         self._session = session
-        env.follow(lambda: [turn.action for turn in turns(self._unrecorded(session))])
+        show_pending(env, lambda: [turn.action for turn in turns(self._unrecorded(session))])
         port = secrets.choice(_PORTS)
         end_forwarding = forward_port(env, port, socket)
         status: int | None = 0

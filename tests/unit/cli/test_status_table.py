@@ -53,6 +53,11 @@ def test_a_narrow_terminal_has_what_matters_most() -> None:
     ]
 
 
+def test_a_long_folder_is_clipped_and_the_name_of_the_run_is_not() -> None:
+    status = RunStatus(pid=1, name="nightly", folder="/a/folder/whose/name/is/long/project")
+    assert lines_of([status], 40)[0] == "nightly in ...hose/name/is/long/project"
+
+
 @pytest.mark.parametrize("columns", [1, 10, 25, 40, 79, 80, 200])
 def test_no_line_is_longer_than_the_terminal(columns: int) -> None:
     lines = lines_of([RUN, RUN], columns)
