@@ -6,7 +6,7 @@ the environments that have it: here ``exec``, and ``run_command`` of ``ShellEnvi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
@@ -33,6 +33,7 @@ __all__ = [
     "forward_port",
     "recording_of",
     "sandbox_variables",
+    "show_pending",
 ]
 
 Result = TypeVar("Result")
@@ -356,6 +357,16 @@ def copy_files(
     """
     shell = env._shell(caller)
     return env._episode.act(lambda: copy(shell), "copy")
+
+
+def show_pending(env: AgentEnvironment, pending: Callable[[], Sequence[str]]) -> None:
+    """Let those who watch a run see actions before ``env.record_turn`` adds their turns.
+
+    Args:
+        env: the episode.
+        pending: returns the actions that were not added yet; called from any thread.
+    """
+    env._episode.environment.episode.pending = pending
 
 
 def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[], None] | None:

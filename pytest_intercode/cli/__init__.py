@@ -33,6 +33,7 @@ _COMMANDS = {
     "merge": "pytest_intercode.cli.merge",
     "prompts": "pytest_intercode.cli.prompts",
     "rescore": "pytest_intercode.cli.rescore",
+    "top": "pytest_intercode.cli.top",
     "view": "pytest_intercode.cli.view",
 }
 _FAILED, _INTERRUPTED = 1, 130

@@ -62,6 +62,12 @@ class Phases:
                 self._note()
                 del self._open[key]  # of several threads, another may have begun a later one
 
+    @property
+    def current(self) -> PhaseName | None:
+        """The phase that time is counted to now; None between phases."""
+        with self._lock:
+            return next(reversed(self._open.values()), None)
+
     def recorded(self) -> dict[str, tuple[float, float]]:
         """Return when each phase began first (seconds since the epoch), and its seconds in all."""
         with self._lock:

@@ -286,6 +286,7 @@ class Environment(ActionSpace):
         """
         with self._lock:
             episode = self.episode
+            episode.action = action
             began = time.monotonic()
             try:
                 with self.acting():
@@ -313,9 +314,8 @@ class Environment(ActionSpace):
             action: the action, for the record.
             answer: what is graded instead of the last output; None where nothing is given.
         """
-        self.turns.append(Turn(action, "", True))
+        self.episode.submit(action)
         began = time.monotonic()
-        self.episode.over = "submitted"
         final = self._finish(answer)
         self.episode.amend_turn(seconds=time.monotonic() - began)
         return Observation("", reward=final.value), final.value, True, False, {}

@@ -38,6 +38,8 @@ class Episode:
         latest: the reward of the present state; None where that was not graded.
         best: with rewards as feedback, the best of them; it is what counts at the end.
         final: its reward, once it is graded at its end.
+        action: what the agent does, or did last; a command that takes no turn, too.
+        pending: returns actions that the agent has taken, and whose turns are added later.
     """
 
     def __init__(self, max_turns: int = 0, feedback: Feedback = "observation") -> None:
@@ -47,6 +49,8 @@ class Episode:
         self.latest: Reward | None = None
         self.best: Reward | None = None
         self.final: Reward | None = None
+        self.action = ""
+        self.pending: Callable[[], Sequence[str]] = tuple
         self._feedback = feedback
         self._has_state = True  # the last grading has compared something
         self._best_state: dict[str, Any] = {}
@@ -78,9 +82,16 @@ class Episode:
         """End it; the first reason stays."""
         self.over = self.over or reason
 
+    def submit(self, action: str) -> None:
+        """End it with a submission, which is a turn."""
+        self.action = action
+        self.turns.append(Turn(action, "", True))
+        self.over = "submitted"
+
     def record_turn(self, turn: Turn) -> None:
         """Add a turn that the agent took by itself in its sandbox, and that is over."""
         self.turns.append(turn)
+        self.action = turn.action
         if self.remaining_turns <= 0:
             self.end("budget")
 

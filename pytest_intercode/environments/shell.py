@@ -238,6 +238,7 @@ class ShellEnvironment(Environment):
             return result
         try:
             with self.acting():
+                self.episode.action = command.text
                 execute(command.text)
         except SandboxBroken as broken:
             return CommandResult(None, f"[this broke the sandbox: {broken}]\n")

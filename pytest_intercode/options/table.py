@@ -281,6 +281,12 @@ class _RunOptions(Values):
         str,
         fallback="the agent and its suites",
     )
+    progress_interval = option(
+        "progress=SECONDS",
+        "time between two lines that say how far a run is, where there is no terminal; 0 for none",
+        amount("a number of seconds from 0 up", zero=True),
+        default="30",
+    )
     audit = flag(
         "audit",
         "audit the tasks instead of running an agent",

@@ -23,6 +23,7 @@ from typing import TypeVar
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
@@ -114,7 +115,6 @@ class ConcurrentExecution(Observer):
             lambda: run.composition.provider, self._upcoming, run.settings.profile
         )
         self._executor = self._make_executor()
-        run.progress.running = self._count_running
         inline_services = replace(run.composition.services, isolate=self._isolate)
         self._inline = InlineExecution(
             run, self._order, inline_services, pending=lambda: self._pending
@@ -158,9 +158,7 @@ class ConcurrentExecution(Observer):
                 while not future.done():
                     with contextlib.suppress(NotYet):
                         future.exception(_REFRESH_INTERVAL)
-                    if self._run.progress.lines:
-                        self._run.progress.show_lines()
-                    self._run.progress.show_now_and_then()
+                    self._run.progress.show_lines()
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
             if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)) and not debugged:
@@ -281,9 +279,12 @@ class ConcurrentExecution(Observer):
                 running.handle.cancel("the run is over")
         self._executor.join(_CLOSE_TIMEOUT)
 
-    def _count_running(self) -> int:
+    def under_way(self) -> list[EpisodeStatus]:
+        """Return what runs now; from any thread."""
         with self._executor.lock:
-            return sum(rollout.handle.running for rollout in self._running.values())
+            handles = [running.handle for running in self._running.values()]
+        statuses = [handle.status() for handle in handles if handle.running]
+        return [*statuses, *self._inline.under_way()]
 
     # -- which rollouts begin, and when
 

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_intercode.agents.protocol import QuitRun
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
@@ -24,7 +25,7 @@ from pytest_intercode.plugin.resume import resumed_of
 from pytest_intercode.plugin.run import Run, agent_of, run_of, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.executor import Handle, Observer, PhaseName
 from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.rollout import Rollout, Services, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -59,10 +60,14 @@ class Execution(Protocol):
             equip: is given the environment before its reset; then the rollout runs inline.
         """
 
+    def under_way(self) -> list[EpisodeStatus]:
+        """Return what runs now; from any thread."""
+
 
 def set_execution(config: pytest.Config, execution: Execution) -> None:
     """Let an execution give out the handles of this process; once, before the first item."""
     config.stash[_EXECUTION] = execution
+    run_of(config).progress.under_way = execution.under_way
     config.pluginmanager.register(execution, "intercode-execution")
 
 
@@ -157,6 +162,7 @@ class InlineExecution(Observer):
         self._executor = InlineExecutor(self._services, self)
         self._pending = pending
         self._looked_ahead = False
+        self._running: dict[Handle, None] = {}  # an ordered set
 
     def handle(self, item: pytest.Item, task: Task, equip: Equip | None = None) -> Handle:
         """Return a handle that runs a phase when it is asked for it."""
@@ -180,7 +186,18 @@ class InlineExecution(Observer):
         """Know whose turn it is."""
         self._order.begin_turn(item, nextitem)
 
+    def under_way(self) -> list[EpisodeStatus]:
+        """Return what runs now; from any thread."""
+        return [handle.status() for handle in list(self._running)]
+
     # -- what the executor notifies of
+
+    def entering(self, handle: Handle, phase: PhaseName) -> None:
+        """Note what runs."""
+        if phase == "close":
+            self._running.pop(handle, None)
+        else:
+            self._running[handle] = None
 
     def surrounding(self, handle: Handle) -> contextlib.AbstractContextManager[None]:
         """Show how far the run is while a phase takes long."""
@@ -204,6 +221,7 @@ class InlineExecution(Observer):
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """End the run if its budget is used up."""
+        self._running.pop(handle, None)
         item = self._order.current
         assert item is not None
         if not self._pending():

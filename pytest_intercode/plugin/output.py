@@ -24,7 +24,7 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
-__all__ = ["EscapedStreams", "LiveLine", "Router", "replay", "uncaptured"]
+__all__ = ["EscapedStreams", "LiveLine", "PlainLines", "Router", "replay", "uncaptured"]
 
 _MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
 _REPLAY = object()  # owns what an item prints of what its rollout had printed
@@ -278,3 +278,60 @@ class LiveLine:
         with contextlib.suppress(OSError):
             self._file.write(f"\n\x1b[2K{text}\x1b[A\x1b[{column}G")
             self._file.flush()
+
+
+class PlainLines:
+    """Whole lines among what pytest writes, wherever it is in a line of its own.
+
+    They go past pytest's capturing, on a descriptor of their own, so that any thread may print one
+    while pytest waits; what others print meanwhile is captured as ever. pytest knows that it is at
+    the beginning of a line then, so that its columns stay right.
+
+    Args:
+        config: pytest's.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._file: IO[str] | None = None
+
+    def open(self) -> None:
+        """Take hold of where pytest writes; called while it captures nothing."""
+        writer: Any = getattr(self._reporter, "_tw", None)
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be in memory
+            descriptor = os.dup(writer._file.fileno())
+            self._file = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
+
+    @property
+    def _reporter(self) -> Any:
+        return self._config.pluginmanager.get_plugin("terminalreporter")
+
+    def print(self, text: str) -> None:
+        """Print a line, escaped; nothing where pytest has no reporter."""
+        reporter = self._reporter
+        if reporter is None:
+            return
+        with self._past_capturing(reporter._tw):
+            reporter.ensure_newline()
+            if reporter._tw.width_of_current_line:  # of xdist's and of quiet runs it knows nothing
+                reporter.write_line("")
+            reporter.write_line(one_line(text))
+            reporter.flush()
+
+    @contextlib.contextmanager
+    def _past_capturing(self, writer: Any) -> Iterator[None]:
+        if self._file is None:
+            with uncaptured(self._config):
+                yield
+            return
+        captured, writer._file = writer._file, self._file
+        try:
+            yield
+        finally:
+            writer._file = captured
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -6,23 +6,23 @@ It counts episodes as they end, which with ``--intercode-concurrency`` is before
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import one_line
+from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.plugin.episode_items import has_episodes
-from pytest_intercode.plugin.output import LiveLine, uncaptured
+from pytest_intercode.plugin.output import LiveLine, PlainLines
+from pytest_intercode.plugin.xdist import call_in_loop, is_distributed, is_worker
 
 __all__ = ["Progress"]
 
 _REFRESH_INTERVAL = 0.2  # seconds between two looks at what runs
-_LINE_INTERVAL = 60.0  # seconds between two lines where none can be replaced
 
 
 class Progress:
@@ -30,20 +30,26 @@ class Progress:
 
     Args:
         config: pytest's.
+        interval: seconds between two lines where none can be replaced; 0 for none.
 
     Attributes:
-        running: returns how many episodes run now; None where they run one at a time.
+        under_way: returns the episodes that run now.
         concurrent: several episodes run at a time, so that only the main thread may print.
         lines: further lines, which wait for it; see :meth:`show_lines`.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, interval: float = 0.0) -> None:
         self.concurrent = False
         self.lines: deque[str] = deque()
-        self.running: Callable[[], int] | None = None
+        self.under_way: Callable[[], Sequence[EpisodeStatus]] = tuple
         self._config = config
+        self._interval = interval
         self._live = LiveLine()
+        self._plain = PlainLines(config)
+        self._says_lines = False
         self._waits = threading.Event()  # nothing but us writes to the terminal
+        self._writing = threading.RLock()  # held by our thread while it does
+        self._closed = threading.Event()
         self._paused = False
         self._thread: threading.Thread | None = None
         self._began = self._last_line = time.monotonic()
@@ -91,21 +97,26 @@ class Progress:
             self._total -= 1
         self.show_now_and_then()
 
+    def status(self) -> RunStatus:
+        """Return how far the run is; from any thread."""
+        # One that has just ended may be in both.
+        episodes = [status for status in self.under_way() if status.item not in self._done]
+        return RunStatus(
+            pid=os.getpid(),
+            folder=str(self._config.rootpath),
+            seconds=time.monotonic() - self._began,
+            total=self._total,
+            done=len(self._done),
+            reused=self._reused,
+            solved=self._solved,
+            tokens=self._tokens,
+            cost=self._cost,
+            episodes=tuple(episodes),
+        )
+
     def __str__(self) -> str:
         """Return how far the run is, in one line."""
-        done_count = len(self._done)
-        running = self.running() if self.running is not None else 0
-        words = [f"{running} running"] if running else []
-        words += [f"{done_count} of {max(self._total, done_count)} done", f"{self._solved} solved"]
-        fresh, missing = done_count - self._reused, self._total - done_count
-        if fresh and missing > 0:
-            seconds = (time.monotonic() - self._began) / fresh * missing
-            words.append(f"{_duration(seconds)} remaining")
-        if self._tokens:
-            words.append(f"{_count(self._tokens)} tokens")
-        if self._cost is not None:
-            words.append(f"cost {self._cost:.4g}")
-        return f"intercode: {', '.join(words)}"
+        return f"intercode: {self.status().describe()}"
 
     # -- where it is shown
 
@@ -117,63 +128,76 @@ class Progress:
 
     def show_lines(self) -> None:
         """Print the lines that wait."""
-        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is None:
-            self.lines.clear()
-        with self.hidden(), uncaptured(self._config):
-            while self.lines:
-                terminal.ensure_newline()
-                terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
+        if self.lines:
+            with self.hidden():
+                while self.lines:
+                    self._plain.print(f"intercode: {self.lines.popleft()}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
         """Take hold of the terminal, while pytest captures nothing."""
+        config = self._config
         self._began = self._last_line = time.monotonic()
-        self._live.open(self._config)
+        if not is_distributed(config):  # xdist's controller writes without waiting for anything
+            self._live.open(config)
+        self._plain.open()
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        is_quiet = reporter is None or config.get_verbosity() < -1 or is_worker(config)
+        self._says_lines = bool(self._interval) and not (self._live.usable or is_quiet)
+        if self._says_lines and is_distributed(config):
+            self._start_thread()
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Show how far the run is for as long as the main thread waits, in this context."""
-        if not self._live.usable or self._paused:
+        if not (self._live.usable or self._says_lines) or self._paused:
             yield
             return
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._refresh, name="intercode-progress", daemon=True
-            )
-            self._thread.start()
+        self._start_thread()
         self._waits.set()
         try:
             yield
         finally:
-            self._waits.clear()
-            self._live.clear()
+            self._take_over()
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
         """Show nothing for as long as somebody else writes to the terminal, in this context."""
         waits = self._waits.is_set()
-        self._waits.clear()
-        self._live.clear()
+        self._take_over()
         try:
             yield
         finally:
             if waits:
                 self._waits.set()
 
+    def _take_over(self) -> None:
+        """Have our thread write nothing any more, and take its line away."""
+        self._waits.clear()
+        with self._writing:  # it may be at it
+            self._live.clear()
+
     def show_now_and_then(self) -> None:
         """Print a line if the last one is old and the terminal shows none; in the main thread."""
-        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if self._live.usable or reporter is None or self._config.get_verbosity() < -1:
-            return
-        if time.monotonic() - self._last_line < _LINE_INTERVAL:
-            return
+        if self._says_lines and self._pause() <= 0:
+            with self.hidden():
+                self._print_line()
+
+    def _pause(self) -> float:
+        """Return the seconds until the next line is due."""
+        return self._last_line + self._interval - time.monotonic()
+
+    def _print_line(self) -> None:
+        status = self.status()
         self._last_line = time.monotonic()
-        with uncaptured(self._config):
-            reporter.ensure_newline()
-            if reporter._tw.width_of_current_line:  # of xdist's and of quiet runs it knows nothing
-                reporter.write_line("")
-            reporter.write_line(one_line(str(self)))
+        if status.done or status.episodes:  # under xdist it may be a run of other tests
+            self._plain.print(f"intercode: {status.describe()}")
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            work = self._say_lines if self._says_lines else self._refresh
+            self._thread = threading.Thread(target=work, name="intercode-progress", daemon=True)
+            self._thread.start()
 
     def _refresh(self) -> None:
         while self._live.usable:
@@ -181,11 +205,21 @@ class Progress:
                 self._live.show(str(self), self._waits.is_set)
                 time.sleep(_REFRESH_INTERVAL)
 
+    def _say_lines(self) -> None:
+        """Have a line printed whenever one is due: here while the main thread waits, else there."""
+        while not self._closed.wait(max(0.0, self._pause())):
+            if is_distributed(self._config):
+                call_in_loop(self._config, self.show_now_and_then)
+                self._closed.wait(_REFRESH_INTERVAL)
+            elif self._waits.wait(_REFRESH_INTERVAL):
+                with self._writing:
+                    if self._waits.is_set() and self._pause() <= 0:
+                        self._print_line()
+
     def pause(self) -> None:
         """Show no line that is replaced any more: somebody talks to the user."""
         self._paused = True
-        self._waits.clear()
-        self._live.clear()
+        self._take_over()
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -198,19 +232,11 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Take the line away, for good."""
-        self._waits.clear()
+        self._closed.set()
+        self._take_over()
         self._live.close()
+        self._says_lines = False
 
-
-def _count(number: int) -> str:
-    """Return a number in a few characters: the line has to fit on a narrow terminal."""
-    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
-        if number >= size:
-            return f"{number / (1000 if unit == 'k' else size):.3g}{unit}"
-    return f"{number:,}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    def pytest_unconfigure(self) -> None:
+        """Let go of the terminal."""
+        self._plain.close()

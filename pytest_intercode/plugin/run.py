@@ -22,6 +22,7 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition
+from pytest_intercode.plugin.control import Control
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
@@ -88,8 +89,10 @@ class Run:
         )
         self.workers = Workers(config, settings.run_limits)
         config.pluginmanager.register(self.workers, "intercode-workers")
-        self.progress = Progress(config)
+        self.progress = Progress(config, settings.progress_interval)
         config.pluginmanager.register(self.progress, "intercode-progress")
+        control = Control(config, settings, self.workers, self.progress)
+        config.pluginmanager.register(control, "intercode-control")
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(exit_prevented())  # before the user's modules look it up
         self.composition = Composition(

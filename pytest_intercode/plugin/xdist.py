@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = [
     "Workers",
+    "call_in_loop",
     "is_distributed",
     "is_worker",
     "make_ordered_scheduler",
@@ -61,6 +62,7 @@ class Workers:
         processes: how many processes run episodes.
         slots: a file by which they take turns to start sandboxes; None where there is but one.
         budget: what is left of the run's budget.
+        name: of this worker; empty in the controller, and without xdist.
     """
 
     def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
@@ -69,7 +71,8 @@ class Workers:
         self.slots = _find_shared(worker_input.get("intercode_slots"))
         began, path = worker_input.get("intercode_budget") or (None, None)
         self.budget = RunBudget(limits, began=began, path=_find_shared(path))
-        self._number = int("".join(filter(str.isdigit, str(worker_input.get("workerid", "")))) or 0)
+        self.name = str(worker_input.get("workerid", ""))
+        self._number = int("".join(filter(str.isdigit, self.name)) or 0)
         self._private: PrivateFolder | None = None
         self._shared: Path | None = None  # a folder in it
 
@@ -88,15 +91,25 @@ class Workers:
         Raises:
             UsageError: there is no place for it.
         """
-        if self._shared is None:
-            try:
-                self._private = PrivateFolder()
-            except SandboxError as error:
-                raise pytest.UsageError(str(error)) from None
-            self._shared = self._private.make()
-        path = self._shared / name
+        try:
+            path = self.folder() / name
+        except SandboxError as error:
+            raise pytest.UsageError(str(error)) from None
         path.touch()
         return str(path)
+
+    def folder(self) -> Path:
+        """Return the folder that the processes of the run share; it goes with the controller.
+
+        Raises:
+            SandboxError: there is no place for it.
+        """
+        if self.slots is not None:
+            return self.slots.parent
+        if self._shared is None:
+            self._private = PrivateFolder()
+            self._shared = self._private.make()
+        return self._shared
 
     def divide(self, concurrency: int) -> int:
         """Return how many episodes this process may run at a time, at least one.
@@ -117,6 +130,18 @@ class Workers:
         """Remove the files."""
         if self._private is not None:
             self._private.close()
+
+
+def call_in_loop(config: pytest.Config, function: Callable[[], object]) -> None:
+    """Have xdist's controller call a function in its main thread, which waits for its workers.
+
+    Nothing is called where xdist is not as it was in 3.8.
+    """
+    session: Any = config.pluginmanager.get_plugin("dsession")
+    queue: Any = getattr(session, "queue", None)
+    if queue is not None:
+        session.worker_intercode_call = function  # how it names what it calls at an event
+        queue.put(("intercode_call", {}))
 
 
 def queued_items(

@@ -8,13 +8,15 @@ that asks (:mod:`~pytest_intercode.rollouts.inline`), a few threads of this proc
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import RolloutCancelled
 from pytest_intercode.rollouts.rollout import Rollout
@@ -195,6 +197,12 @@ class Handle:
     def cancelled(self) -> bool:
         """Whether it has no record because it was cancelled, or has none yet."""
         return not self.recorded.done() or isinstance(self.recorded.exception(), RolloutCancelled)
+
+    def status(self) -> EpisodeStatus:
+        """Return what it is at; from any thread."""
+        status = self.spec.status() if self.rollout is None else self.rollout.status()
+        began = min((phase.began for phase in self.phases.values()), default=time.time())
+        return replace(status, seconds=max(0.0, time.time() - began))
 
     def fail(self, error: BaseException) -> None:
         """Let everything that is still waited for raise an error; the executor calls it."""

@@ -8,18 +8,21 @@ again here, once, on a fresh sandbox and with a fresh agent, and nowhere else.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.loader import failing
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
-from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.core.usage import UNSPENT, RunLimits
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.episode import Episode
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
@@ -103,6 +106,7 @@ class Rollout:
         self._cancellation = Cancellation()
         self._environments: list[Environment] = []
         self._attempts: list[str] = []
+        self._ledger: Ledger | None = None
 
     @property
     def cancelled(self) -> str:
@@ -184,6 +188,7 @@ class Rollout:
                     run_budget=services.run_budget,
                     cancellation=self._cancellation,
                     shared_loop=services.shared_loop,
+                    opened=self._keep_ledger,
                 )
                 show(record.headline)
             return record
@@ -200,6 +205,25 @@ class Rollout:
                 leftovers=leftovers,
             ),
             environment,
+        )
+
+    def status(self) -> EpisodeStatus:
+        """Return how far it is; from any thread. Its time is left to who runs it."""
+        status = self.spec.status()
+        environment = next(reversed([*self._environments]), None)
+        if environment is None:
+            return replace(status, phase="start")
+        episode = environment.episode
+        actions = [episode.action, *_pending(episode)]
+        usage = self._ledger.usage if self._ledger is not None else UNSPENT
+        return replace(
+            status,
+            phase=environment.phases.current or "",
+            turns=environment.turns_spent + len(episode.turns) + len(actions) - 1,
+            max_turns=environment.turns_spent + (episode.max_turns or status.max_turns),
+            tokens=usage.tokens,
+            cost=usage.cost,
+            action=actions[-1],
         )
 
     def close(self) -> None:
@@ -235,6 +259,9 @@ class Rollout:
             record = judges.judge(self.spec.task, record, self._cancellation.reaching)
         return replace(record, phases=environment.phases.recorded())
 
+    def _keep_ledger(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
     def _reset(self, environment: Environment) -> None:
         with (
             environment.phases.timed("start"),
@@ -256,6 +283,13 @@ class Rollout:
                 raise
             self._attempts.append(str(error))
         return attempt(True)
+
+
+def _pending(episode: Episode) -> Sequence[str]:
+    """Return the actions of an episode that have no turn yet; an agent's function says so."""
+    with contextlib.suppress(Exception):
+        return [str(action) for action in episode.pending()]
+    return ()
 
 
 def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Environment:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
+from pytest_intercode.results.cells import make_cell
 
 __all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec"]
 
@@ -76,6 +78,19 @@ class RolloutSpec:
     def parameters_version(self) -> int:
         """The version of the parameters; 0 without any."""
         return self.parameters.version if self.parameters is not None else 0
+
+    def status(self) -> EpisodeStatus:
+        """Return what its episode's status says of it before anything else is known."""
+        task = self.task
+        return EpisodeStatus(
+            item=self.node_id,
+            task=task.id,
+            agent=make_cell(self.agent, self.agent_arguments).agent_label if self.agent else "",
+            treatment=task.treatment,
+            repeat=task.repeat,
+            max_turns=self.max_turns or task.max_turns,
+            timeout=self.timeout,
+        )
 
     def to_json(self) -> bytes:
         """Return it as JSON."""

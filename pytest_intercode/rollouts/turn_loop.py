@@ -97,6 +97,7 @@ def run_episode(
     run_budget: RunBudget | None = None,
     cancellation: Cancellation | None = None,
     shared_loop: SharedLoop | None = None,
+    opened: Callable[[Ledger], object] = lambda _: None,
 ) -> EpisodeRecord:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -109,6 +110,7 @@ def run_episode(
         run_budget: what the whole run has left, if that is limited.
         cancellation: what ends it from another thread.
         shared_loop: the event loop of async agents; None for one of the episode's own.
+        opened: is given the episode's ledger, to look at while it runs.
 
     Returns:
         The record, whatever the agent did.
@@ -122,6 +124,7 @@ def run_episode(
     cancellation = cancellation or Cancellation()
     run_budget = run_budget or RunBudget(RunLimits())
     ledger = Ledger(budget, run_budget.charge, lambda: run.exhaust())
+    opened(ledger)
     run_seconds = run_budget.seconds_left
     run_ends_first = run_seconds is not None and (timeout is None or run_seconds < timeout)
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.forks import MakingProcess, close_in_children
 from pytest_intercode.system.platform import lockable, try_lock, user_id
 
-__all__ = ["PrivateFolder"]
+__all__ = ["PrivateFolder", "common_folder", "living_folders"]
 
 _MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
 
@@ -38,10 +38,7 @@ class PrivateFolder:
     """
 
     def __init__(self) -> None:
-        common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
-        if len(os.fsencode(common)) > _MAX_PATH_BYTES:
-            common = Path("/tmp") / common.name
-        self._common = common
+        self._common = common = common_folder()
         self._made = 0
         self._path, descriptor = _make_folder(common)
         self._lock: int | None = descriptor
@@ -82,6 +79,34 @@ class PrivateFolder:
         self._watcher.communicate()
 
 
+def common_folder() -> Path:
+    """Return where the folders of this user's processes are; it need not be there."""
+    common = Path(tempfile.gettempdir()) / f"pytest-intercode-{user_id()}"
+    if len(os.fsencode(common)) > _MAX_PATH_BYTES:
+        common = Path("/tmp") / common.name
+    return common
+
+
+def living_folders() -> list[Path]:
+    """Return the folders of this user's processes that live; of one that was killed, none.
+
+    Raises:
+        SandboxError: others may open the common folder.
+    """
+    common = common_folder()
+    with contextlib.suppress(FileNotFoundError):  # it was removed just now
+        _check(common)
+        return [folder for folder in sorted(common.iterdir()) if _is_locked(folder)]
+    return []
+
+
+def _is_locked(folder: Path) -> bool:
+    descriptor = _lock(folder)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
 def _make_folder(common: Path) -> tuple[Path, int]:
     """Make a folder in the common one, and return it with the descriptor that locks it.
 
@@ -90,7 +115,8 @@ def _make_folder(common: Path) -> tuple[Path, int]:
     """
     while True:
         try:
-            common.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                common.mkdir(mode=0o700)
         except OSError as error:
             raise SandboxError(f"{common} cannot be made: {error.strerror}") from None
         with contextlib.suppress(FileNotFoundError):
@@ -102,6 +128,7 @@ def _make_folder(common: Path) -> tuple[Path, int]:
                 if _is_still(folder, descriptor):
                     return folder, descriptor
                 os.close(descriptor)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check(common: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
     forward_port,
+    show_pending,
 )
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.acp import AcpStreams
@@ -207,6 +208,7 @@ class _Episode:
             )
         session, socket = self.shared.open(self.key, env, task.max_turns)
         self._session = session
+        show_pending(env, lambda: [turn.action for turn in turns(self._unrecorded(session))])
         port = secrets.choice(_PORTS)
         end_forwarding = forward_port(env, port, socket)
         status: int | None = 0
@@ -383,8 +385,7 @@ class _Episode:
 
     def _record_turns(self, env: AgentEnvironment, session: Session) -> None:
         """Write down the turns that it took since this was called last."""
-        # A request that was begun earlier may have ended later, so that a count would not do.
-        new = [exchange for exchange in session.exchanges if id(exchange) not in self._recorded]
+        new = self._unrecorded(session)
         self._recorded.update(map(id, new))
         self._latest += new
         for turn in turns(new):
@@ -396,6 +397,11 @@ class _Episode:
                 tool=turn.tool,
                 status=turn.status,
             )
+
+    def _unrecorded(self, session: Session) -> list[Exchange]:
+        """Return the exchanges whose turns were not written down."""
+        # A request that was begun earlier may have ended later, so that a count would not do.
+        return [exchange for exchange in session.exchanges if id(exchange) not in self._recorded]
 
     def _check(
         self,

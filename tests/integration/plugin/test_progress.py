@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -15,8 +16,9 @@ import pexpect
 import pytest
 
 from pytest_intercode.plugin.progress import Progress
-from tests.conftest import PRETEND, results
+from tests.conftest import results
 from tests.integration.plugin.test_concurrency import rendered
+from tests.support.gated_run import GatedRun
 
 # Agents that wait until the test lets them go on, one file for each, and spend something.
 WAITING = """
@@ -36,13 +38,8 @@ class Waiting(Solver):
         super().reset(task)
         self.id = task.id
 """
-# A line in a log comes at once, and not once a minute.
-OFTEN = """
-from pytest_intercode.plugin import progress
-progress._LINE_INTERVAL = 0
-"""
 COUNTED = (
-    r"intercode: (1 running, )?1 of {} done, 1 solved, \d+ s remaining, "
+    r"intercode: (1 running, )?1 of {} done, 1 solved, \S+/min, \d+ s remaining, "
     r"1,200 tokens, cost 0\.25"
 )
 
@@ -77,22 +74,58 @@ def test_a_terminal_shows_how_far_a_run_is(project: Path, options: str) -> None:
 def test_a_log_says_how_far_a_run_is(
     pytester: pytest.Pytester, project: Path, options: tuple[str, ...]
 ) -> None:
-    (project / "conftest.py").write_text(f"{PRETEND}{OFTEN}")
     (project / "go-on").touch()
     (project / "test_mine.py").write_text("def test_ordinary(): pass\n")
     command = ("suite.yaml", "test_mine.py", "--intercode-agent=waiting:Waiting")
-    result = pytester.runpytest_subprocess(*command, *options)
+    often = "--intercode-progress=1e-9"
+    result = pytester.runpytest_subprocess(*command, *options, often)
     result.assert_outcomes(passed=4)
     said = [line for line in result.outlines if re.match(r"intercode: .*\d+ of \d done", line)]
     last = said[-1].partition("running, ")[2] or said[-1].removeprefix("intercode: ")
     assert last.startswith("3 of 3 done, 3 solved, ")
     assert last.endswith(" 4,200 tokens, cost 0.875")
-    quiet = pytester.runpytest_subprocess(*command, *options, "-qq")
+    quiet = pytester.runpytest_subprocess(*command, *options, often, "-qq")
     quiet.stdout.no_fnmatch_line("*of 3 done*")
 
 
-def test_a_short_run_says_nothing(pytester: pytest.Pytester, pretend: Path) -> None:
-    result = pytester.runpytest("suite.yaml", "--intercode-agent=agents:Solver")
+@pytest.mark.parametrize(
+    "options",
+    [
+        *((), ("-v",), ("-n1",)),
+        pytest.param(("-q",), marks=pytest.mark.slow),
+        pytest.param(("-s",), marks=pytest.mark.slow),
+        pytest.param(("--intercode-concurrency=3",), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_a_log_gets_a_line_while_an_episode_runs(
+    pretend: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "my-own-secret-key-0123456789")
+    with contextlib.closing(
+        GatedRun(pretend.parent, "--intercode-progress=0.05", "--color=no", *options)
+    ) as run:
+        run.wait_for_turns(1)
+        stdout = run.process.stdout
+        assert stdout is not None
+        lines = [""]
+        while not re.match(r"intercode: [1-3] running, 0 of 3 done, .* tokens", lines[-1]):
+            lines.append(stdout.readline().rstrip("\n"))
+            assert run.process.poll() is None, lines
+        run.let_go()
+        lines += run.finish().splitlines()
+    assert "3 passed" in lines[-1]
+    assert not [line for line in lines if "intercode: " in line.lstrip()[1:]], lines
+    ends = [line for line in lines if line.endswith("%]")]  # the columns of pytest's own progress
+    assert all(len(line) == 79 for line in ends), lines
+    assert any(line.endswith("[100%]") for line in ends) == ("-s" not in options)
+
+
+@pytest.mark.parametrize("options", [(), ("--intercode-progress=0",)], ids=" ".join)
+def test_a_short_run_says_nothing(
+    pytester: pytest.Pytester, pretend: Path, options: tuple[str, ...]
+) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=agents:Solver", *options)
     result.stdout.no_fnmatch_line("* done, *")
 
 
@@ -159,7 +192,13 @@ def test_tokens_take_little_room(pytester: pytest.Pytester, tokens: int, said: s
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(3, "3 s"), (89.6, "90 s"), (300, "5 min"), (7200, "2.0 h")]
+    ("seconds", "said"),
+    [
+        (3, "20/min, 3 s"),
+        (89.6, "40.2/h, 90 s"),
+        (300, "12/h, 5 min"),
+        (7200, "0.5/h, 2.0 h"),
+    ],
 )
 def test_the_remaining_time(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, seconds: float, said: str

@@ -306,7 +306,10 @@ def ask(handle: Handle) -> Any:
 def test_both_executors_return_the_same() -> None:
     events = Events()
     inline = ask(InlineExecutor(services(Counter()), events).submit(SPEC))
-    assert events.seen == [*("preparing", "begun", "over", "prepared", "begun", "over", "ended")]
+    assert events.seen == [
+        *("prepare", "preparing", "begun", "over", "prepared"),
+        *("run", "begun", "over", "ended", "close"),
+    ]
     events.seen.clear()
     executor = ThreadsExecutor(services(Counter()), events, 2, lambda: None)
     concurrent = ask(executor.submit(SPEC))

@@ -1,0 +1,131 @@
+"""What ``pytest-intercode top`` asks a run: a socket in the run's private folder answers.
+
+Under pytest-xdist each process has a socket. Who asks asks the controller, which asks the workers.
+Nothing is written, and no status is made, while nobody asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.status import EpisodeStatus, RunStatus
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.plugin.progress import Progress
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.plugin.xdist import Workers, is_distributed, is_worker
+from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask
+
+__all__ = ["Control"]
+
+_THREAD = "intercode-control"
+_WORKER_SOCKETS = "worker-*.sock"
+_WORKER_TIMEOUT = 1.0  # seconds for a worker's answer
+_MAX_MASKED = 32 * 1024  # characters of an action that are searched for keys; more are not shown
+_MAX_SHOWN = 300  # characters of an action that are shown
+
+
+class Control:
+    """Answers what other processes of this user ask about the run; a pytest plugin.
+
+    Args:
+        config: pytest's.
+        settings: what the user asked for.
+        workers: what the processes of the run share.
+        progress: how far the run is.
+    """
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, workers: Workers, progress: Progress
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._workers = workers
+        self._progress = progress
+        self._socket: ControlSocket | None = None
+        if is_distributed(config) and not is_worker(config):
+            progress.under_way = self._ask_workers
+        self._silent = 0  # workers without an answer, when they were asked last
+
+    @cached_property
+    def _masks(self) -> Masks:
+        return Masks.of_machine(self._settings.gateway.secrets)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Open the socket of a run that plays something; without a place for it, there is none."""
+        config = self._config
+        if config.option.collectonly or self._settings.plan:
+            return
+        if not session.items and not is_distributed(config):
+            return
+        if is_worker(config) and self._workers.slots is None:
+            return  # the controller knows nothing of us
+        name = f"worker-{self._workers.name}.sock" if is_worker(config) else RUN_SOCKET
+        with contextlib.suppress(OSError, SandboxError):
+            path = self._workers.folder() / name
+            self._socket = ControlSocket(path, self._answer, name=_THREAD)
+
+    def pytest_unconfigure(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+
+    # -- on the socket's thread
+
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request.get("request") == "episodes":
+            return {"episodes": [asdict(status) for status in self._episodes()]}
+        if request.get("request") == "status":
+            return {"run": self._status().to_json()}
+        return {"problem": "this release of pytest-intercode does not know this request"}
+
+    def _status(self) -> RunStatus:
+        status = self._progress.status()
+        episodes = status.episodes if self._is_controller else tuple(self._episodes())
+        name = self._settings.run_name or ""
+        return replace(status, name=name, silent=self._silent, episodes=episodes)
+
+    def _episodes(self) -> Sequence[EpisodeStatus]:
+        """Return what runs in this process, as it may be shown."""
+        return [
+            replace(status, worker=self._workers.name, action=self._shown(status.action))
+            for status in self._progress.status().episodes
+        ]
+
+    def _shown(self, action: str) -> str:
+        """Return the beginning of an action, on one line, harmless and without keys."""
+        text = one_line(self._masks.text(action[:_MAX_MASKED]))
+        return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+    # -- of the controller, on any thread
+
+    @property
+    def _is_controller(self) -> bool:
+        return is_distributed(self._config) and not is_worker(self._config)
+
+    def _worker_sockets(self) -> list[Path]:
+        with contextlib.suppress(OSError, SandboxError):
+            return sorted(self._workers.folder().glob(_WORKER_SOCKETS))
+        return []
+
+    def _ask_workers(self) -> list[EpisodeStatus]:
+        """Return what runs in the workers."""
+        episodes: list[EpisodeStatus] = []
+        silent = 0
+        for path in self._worker_sockets():
+            try:
+                answer = ask(path, {"request": "episodes"}, _WORKER_TIMEOUT)
+                episodes += map(EpisodeStatus.from_json, answer["episodes"])
+            except (NoAnswer, KeyError, TypeError, ValueError):
+                silent += path.exists()  # one that has ended takes its socket along
+        self._silent = silent
+        return episodes

@@ -1,0 +1,74 @@
+"""docs/live.md: its commands run next to a run of real sandboxes, and it shows what they print."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ADDOPTS
+from tests.docs.shell import run
+from tests.docs.test_commands import COMMAND, ROOT
+from tests.support.gated_run import GatedRun
+
+PAGE = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+COMMANDS = [command.partition("   #")[0].strip() for command in COMMAND.findall(PAGE)]
+
+
+@pytest.fixture
+def temporary() -> Iterator[str]:
+    """Return a temporary directory in which no other run is found."""
+    folder = tempfile.mkdtemp(dir="/tmp")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["bubblewrap", "docker"])
+def playing(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    temporary: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[GatedRun]:
+    """Return a run whose two episodes have acted once in their sandboxes."""
+    request.getfixturevalue({"bubblewrap": "bubblewrap", "docker": "needs_docker"}[request.param])
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setenv("TMPDIR", temporary)
+    monkeypatch.setenv("MY_API_KEY", "my-own-secret-key-0123456789")
+    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
+    gated = GatedRun(
+        tmp_path,
+        "--intercode-run-name=nightly",
+        "--intercode-concurrency=2",
+        f"--intercode-sandbox={request.param}",
+    )
+    gated.wait_for_turns(2)
+    yield gated
+    gated.close()
+
+
+def test_the_commands_of_the_page(playing: GatedRun, tmp_path: Path, temporary: str) -> None:
+    assert len(COMMANDS) >= 3
+    for command in COMMANDS:
+        done = run(
+            command.replace("4711", str(playing.process.pid)), tmp_path, "", TMPDIR=temporary
+        )
+        assert done.returncode == 0, done.stderr
+        if "--json" in command:
+            for name in re.findall(r'"(\w+)":', done.stdout):
+                assert f"`{name}`" in PAGE
+        else:
+            assert _shape(done.stdout) == _shape(PAGE.split("```")[1].strip())
+    playing.let_go()
+    assert "3 passed" in playing.finish()
+
+
+def _shape(table: str) -> list[str]:
+    """Return what tables have in common: the words of their first three lines, without values."""
+    name, heading, titles, *_ = table.splitlines()
+    words = re.sub(r"[\d.]+[MGk]?", "N", heading).replace(", N/min, N min remaining", "")
+    return [name.partition(" ")[0], words.replace("N,N", "N"), " ".join(titles.split())]

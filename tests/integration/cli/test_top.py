@@ -1,0 +1,204 @@
+"""``pytest-intercode top``: a run in another process, seen from this one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from pytest_intercode.cli import main
+from pytest_intercode.system.private_folder import PrivateFolder
+from tests.conftest import ADDOPTS
+from tests.support.gated_run import GatedRun
+
+pytestmark = pytest.mark.timeout(120)
+
+KEY = "my-own-secret-key-0123456789"
+
+Start = Callable[..., GatedRun]
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return where runs and commands of this test, and no others, have their folders."""
+    folder = tempfile.mkdtemp(dir="/tmp")  # short: it holds sockets
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def start(pretend: Path, temporary: Path) -> Iterator[Start]:
+    """Return what starts a run, in an environment that needs no sandbox."""
+    folder = pretend.parent
+    with contextlib.ExitStack() as stack:
+
+        def start_run(*options: str) -> GatedRun:
+            run = GatedRun(folder, *options)
+            stack.callback(run.close)
+            return run
+
+        yield start_run
+
+
+class Top:
+    """The command, run in this process."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._captured = captured
+
+    def __call__(self, *arguments: str, columns: int = 80, status: int = 0) -> str:
+        """Return what it prints; with a status other than 0, what it prints on stderr."""
+        self._monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["top", *arguments]) == status
+        output, errors = self._captured.readouterr()
+        assert not (output if status else errors)
+        return errors if status else output
+
+    def statuses(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return what it prints as JSON."""
+        statuses: list[dict[str, Any]] = json.loads(self("--json", *arguments))
+        return statuses
+
+
+@pytest.fixture
+def top(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Top:
+    """Return the command."""
+    return Top(monkeypatch, capsys)
+
+
+def watch(columns: int, *arguments: str) -> Any:
+    """Return a terminal in which the command runs."""
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "pytest_intercode", "top", *arguments],
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(24, columns),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), 1),
+        pytest.param(("--intercode-concurrency=2",), 2, marks=pytest.mark.slow),
+        pytest.param(("-n2",), 2, marks=pytest.mark.slow),
+        (("-n2", "--intercode-concurrency=4"), 3),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_the_episodes_of_a_run(
+    start: Start, top: Top, temporary: Path, options: tuple[str, ...], count: int
+) -> None:
+    run = start(*options)
+    acted = run.wait_for_turns(count)
+    (status,) = top.statuses()
+    assert status["pid"] == run.process.pid
+    assert status["folder"] == str(Path.cwd())
+    assert (status["done"], status["total"], status["silent"]) == (0, 3, 0)
+    tasks = {episode["task"]: episode for episode in status["episodes"]}
+    assert set(acted) <= set(tasks)
+    for name in acted:
+        episode = tasks[name]
+        assert episode["item"] == f"gated.yaml::test_solves[{name}]"
+        assert episode["agent"] == "gated:Gated"
+        assert (episode["turns"], episode["max_turns"], episode["repeat"]) == (1, 10, 1)
+        assert (episode["tokens"], episode["cost"], episode["phase"]) == (600, 0.125, "agent")
+        assert episode["action"] == f"echo \\x1b]0;mine\\x07 intercode-masked-key {name}"
+        assert 0 <= episode["seconds"] < episode["timeout"] == 600
+        assert episode["worker"].startswith("gw") == ("-n2" in options)
+    run.let_go()
+    assert "3 passed" in run.finish()
+    assert top.statuses() == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_people_watch_a_run(start: Start, top: Top, temporary: Path) -> None:
+    run = start("--intercode-concurrency=2", "--intercode-run-name=nightly")
+    run.wait_for_turns(2)
+    wide = top(columns=200).splitlines()
+    assert wide[0] == f"nightly in {Path.cwd()}"
+    assert wide[1] == (
+        f"run {run.process.pid}: 2 running, 0 of 3 done, 0 solved, 1,200 tokens, cost 0.25"
+    )
+    assert re.fullmatch(r"EPISODE +TURNS +TIME  TOKENS   COST  LAST ACTION", wide[2])
+    assert re.fullmatch(
+        r"gated.yaml::test_solves\[one\]   1/10  \d:\d\d/10:00     600  0\.125  "
+        r"echo \\x1b\]0;mine\\x07 intercode-masked-key one",
+        wide[3],
+    )
+    narrow = top(columns=40).splitlines()
+    assert all(len(line) <= 40 for line in narrow), narrow
+    assert re.fullmatch(r"\.\.\._solves\[one\]   1/10  echo .*\.\.\.", narrow[-2]), narrow
+
+    (socket,) = temporary.glob("*/*/*/run.sock")  # which nobody else can reach
+    modes = [path.stat().st_mode & 0o777 for path in (socket, *socket.parents[1:3])]
+    assert modes == [0o600, 0o700, 0o700]
+
+    terminals = [watch(40, str(run.process.pid)), watch(200)]
+    for terminal in terminals:
+        terminal.expect(r"\x1b\[\?1049h")
+        terminal.expect("0 of 3 done")
+        terminal.expect(r"\[one\]")
+    terminals[1].sendintr()
+    terminals[1].expect(r"\x1b\[\?1049l")
+    terminals[1].expect(pexpect.EOF)
+    terminals[1].close()
+    assert terminals[1].exitstatus == 0
+    run.let_go(2)
+    run.wait_for_turns(1)
+    terminals[0].expect("2 of 3 done")
+    terminals[0].expect(r"\[three\]")
+    assert "\x07" not in terminals[0].before
+    run.let_go(1)
+    terminals[0].expect(r"\x1b\[\?1049l")
+    terminals[0].expect("the run is over")
+    terminals[0].expect(pexpect.EOF)
+    assert "3 passed" in run.finish()
+    assert top() == "no run of yours on this machine\n"
+
+
+def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
+    runs = []
+    for _ in range(2):
+        runs.append(start())
+        runs[-1].wait_for_turns(1)
+    assert {status["pid"] for status in top.statuses()} == {run.process.pid for run in runs}
+    (status,) = top.statuses(str(runs[1].process.pid))
+    assert status["pid"] == runs[1].process.pid
+    assert re.fullmatch(
+        r"pytest-intercode: 1: no run of yours on this machine has this number; there are "
+        r"\d+, \d+\n",
+        top("1", status=1),
+    )
+
+
+def test_a_killed_run_is_not_shown_and_the_next_one_removes_its_folder(
+    start: Start, top: Top, temporary: Path
+) -> None:
+    run = start("-n1")
+    run.wait_for_turns(1)
+    run.process.send_signal(signal.SIGKILL)
+    run.process.wait()
+    assert top.statuses() == []
+    assert list(temporary.iterdir())
+    run.let_go()  # the worker, which ends with its episode
+    PrivateFolder().close()
+    assert list(temporary.iterdir()) == []
