@@ -27,7 +27,7 @@ _MAX_PATH_BYTES = 70  # a socket's path may have 107, and ours add some
 
 # Its input ends when our end is closed, by us or by the system. The common folder stays as long as
 # another process has its own in it.
-_WATCHER = 'cat >/dev/null; rm -rf -- "$1"; rmdir -- "$2" 2>/dev/null'
+_WATCHER = 'read -r _; rm -rf -- "$1"; rmdir -- "$2" 2>/dev/null'
 
 
 class PrivateFolder:
