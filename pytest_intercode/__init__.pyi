@@ -4,6 +4,7 @@ Type checkers read it; at run time ``__init__.py`` does, when a name is first as
 """
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment as AgentEnvironment
+from pytest_intercode.agents.answers import Question as Question
 from pytest_intercode.agents.choice import AgentChoice as AgentChoice
 from pytest_intercode.agents.ledger import ModelUsage as ModelUsage
 from pytest_intercode.agents.ledger import log as log
@@ -74,7 +75,6 @@ from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
 from pytest_intercode.plugin.project_tests import Project as Project
 from pytest_intercode.plugin.project_tests import ProjectCell as ProjectCell
 from pytest_intercode.plugin.project_tests import RunOptions as RunOptions
-from pytest_intercode.projects.answers import Question as Question
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
 from pytest_intercode.projects.fakes import ShimCall as ShimCall

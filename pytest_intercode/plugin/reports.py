@@ -211,6 +211,8 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     skipped = len(episode.turns) - _MAX_TAIL_TURNS
     if skipped > 0:
         lines.append(f"[{skipped} earlier turns]")
+    dialogue = _dialogue_lines(episode)
+    lines += dialogue.pop(max(0, skipped), [])
     for number, turn in list(enumerate(episode.turns, 1))[-_MAX_TAIL_TURNS:]:
         if turn.thought:
             lines += _quote(f"{number} thought: ", turn.thought.strip())
@@ -219,6 +221,7 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
         lines += _quote(f"{number} > ", turn.action)
         if turn.observation:
             lines += _quote("", turn.observation.rstrip("\n"))
+        lines += dialogue.get(number, [])
     if episode.log:
         lines += _quote("printed at the end: ", episode.log.rstrip())
     for line in episode.refused_hosts:
@@ -232,6 +235,16 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     if results is not None:
         lines += _quote("the whole trajectory is in ", str(results))
     return "\n".join(lines)
+
+
+def _dialogue_lines(episode: EpisodeRecord) -> dict[int, list[str]]:
+    """Return the lines of what agent and user said, by the number of turns before it."""
+    lines: dict[int, list[str]] = {}
+    for exchange in episode.dialogue:
+        part = lines.setdefault(exchange.turn, [])
+        part += _quote(f"{exchange.turn + 1} said: ", exchange.message.strip())
+        part += _quote("the user: ", "(nothing)" if exchange.reply is None else exchange.reply)
+    return lines
 
 
 def _quote(label: str, text: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
@@ -19,7 +20,6 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.recordings import ItemRecording
 from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec

@@ -25,6 +25,7 @@ from typing import Any
 
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.users import Users
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import (
@@ -248,10 +249,12 @@ class Node(Observer):
         self._files = self._cache or FileCache()
         os.environ.update(settings.variables)
         self._provider = _make_provider(settings, self._files, self._report_line)
+        self._users = Users(_gateway_settings(settings), settings.user_model)
         call = _budget_call(settings.budget) if settings.budget else None
         services = Services(
             sandboxes=self._provider,
             make_agent=self._make_agent,
+            users=self._users,
             run_budget=RemoteBudget(settings.seconds, call, settings.process, self._note_turns),
             isolate=lambda: self._process.episode(owner()),
             shared_loop=self._shared_loop,
@@ -272,6 +275,7 @@ class Node(Observer):
                 attempt.handle.cancel("the run is over")
         self._executor.join(_CANCEL_TIMEOUT)
         self._shared_loop.close()
+        self._users.close()
         if self._factory is not None:
             self._factory.close()
         self._provider.close()
@@ -341,10 +345,7 @@ class Node(Observer):
         if settings.agent_file is not None:
             path = self._files.path_of(_ELSEWHERE, settings.agent_file)
             name = f"{name.partition(':')[0]}:{path}"
-        gateway = None
-        if settings.gateway is not None:
-            prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
-            gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
+        gateway = _gateway_settings(settings)
         arguments, sandbox = settings.agent_arguments, self._provider.settings
         return load_agent(name, arguments, folder, gateway, parameters, sandbox=sandbox)
 
@@ -406,6 +407,14 @@ class Node(Observer):
         # Without its engine this node runs nothing, so another one is to begin it.
         declined = isinstance(error, EngineUnavailable) and not prepared
         attempt.fail(error, stage, declined=declined)
+
+
+def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
+    """Return how models are reached; None for what this machine's variables say."""
+    if settings.gateway is None:
+        return None
+    prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
+    return GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
 
 
 def _make_provider(

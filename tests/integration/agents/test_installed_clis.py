@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder

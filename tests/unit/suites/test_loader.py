@@ -424,8 +424,8 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, platform, workdir, limits, network, "
-    "reward, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, audit, "
-    "decoys"
+    "reward, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, user, "
+    "audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message

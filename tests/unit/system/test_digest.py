@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
     Archive,
@@ -61,6 +62,7 @@ _CHANGES: dict[str, Any] = {
     "variables": (("A", "1"),),
     "steps": (Step("first", "Do it.", Verification("true")),),
     "overall": "final",
+    "conversation": Conversation(("Yes.",)),
 }
 _OWN_CHANGES: list[tuple[str, TaskFields]] = [
     ("bash", BashFields((("true 1",),))),
