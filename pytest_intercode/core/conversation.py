@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_intercode.core.line import in_line
 
-__all__ = ["STOP_WORD", "Conversation", "Exchange", "Reply"]
+__all__ = ["STOP_WORD", "Conversation", "Exchange", "Reply", "group_by_turn"]
 
 STOP_WORD = "DONE"
 """What a simulated user says last, where a task does not say otherwise."""
@@ -69,3 +70,16 @@ class Exchange:
     def answer(self) -> str | None:
         """What the agent got; None where that was nothing."""
         return None if self.is_last else self.reply
+
+
+def group_by_turn(dialogue: Sequence[Exchange], turn_count: int) -> dict[int, list[Exchange]]:
+    """Return what was said by the number of turns that were taken by then.
+
+    Args:
+        dialogue: what was said, in order.
+        turn_count: of the episode; nothing that a file says is later than that.
+    """
+    groups: dict[int, list[Exchange]] = {}
+    for exchange in dialogue:
+        groups.setdefault(min(max(0, exchange.turn), turn_count), []).append(exchange)
+    return groups
