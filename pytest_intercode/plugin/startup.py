@@ -190,6 +190,12 @@ class Startup:
                 f"{cannot_continue(f'--intercode-agent={factory.name}')} "
                 f"({pluralize(len(tasks), 'task')} of {len(items)} with a user)"
             )
+        if any(map(has_model, tasks)) and self._run.settings.run_limits.cost and not gateway.prices:
+            raise ConfigurationError(
+                "--intercode-run-max-cost: the model that plays the user has no price, so money "
+                "cannot be limited: give --intercode-gateway-price MODEL=INPUT/OUTPUT (per million "
+                "tokens), or limit tokens"
+            )
         for task in tasks if factory.continues else ():
             self._run.composition.users.check(task)
 

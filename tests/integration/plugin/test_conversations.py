@@ -226,6 +226,15 @@ def test_what_is_missing_is_one_line_before_the_agent_acts(play: Play) -> None:
     result.stderr.fnmatch_lines(["ERROR: *an agent in this process cannot be led through*"])
 
 
+def test_money_is_not_limited_without_a_price(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer(user_says) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        result = play(SIMULATED, "--intercode-run-max-cost=1")
+        result.stderr.fnmatch_lines(["ERROR: --intercode-run-max-cost: the model that plays the*"])
+        price = "--intercode-gateway-price=small=1/2"
+        play(SIMULATED, "--intercode-run-max-cost=1", price).assert_outcomes(passed=1)
+
+
 # -- agents that are models and programs
 
 
