@@ -4,6 +4,7 @@ Type checkers read it; at run time ``__init__.py`` does, when a name is first as
 """
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment as AgentEnvironment
+from pytest_intercode.agents.answers import Question as Question
 from pytest_intercode.agents.choice import AgentChoice as AgentChoice
 from pytest_intercode.agents.ledger import ModelUsage as ModelUsage
 from pytest_intercode.agents.ledger import log as log
@@ -48,6 +49,7 @@ from pytest_intercode.core.turn import StepResult as StepResult
 from pytest_intercode.core.turn import Turn as Turn
 from pytest_intercode.core.usage import Budget as Budget
 from pytest_intercode.core.usage import Usage as Usage
+from pytest_intercode.environments.action_space import User as User
 from pytest_intercode.environments.answer import Answer as Answer
 from pytest_intercode.environments.base import Environment as Environment
 from pytest_intercode.environments.fields import InterpreterFields as InterpreterFields
@@ -62,7 +64,6 @@ from pytest_intercode.environments.project.environment import ProgramRecorder as
 from pytest_intercode.environments.project.environment import (
     ProjectEnvironment as ProjectEnvironment,
 )
-from pytest_intercode.environments.project.environment import User as User
 from pytest_intercode.environments.recorded import NotRecorded as NotRecorded
 from pytest_intercode.environments.recorded import RecordedEpisode as RecordedEpisode
 from pytest_intercode.environments.registry import register_environment as register_environment
@@ -74,7 +75,6 @@ from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
 from pytest_intercode.plugin.project_cells import ProjectCell as ProjectCell
 from pytest_intercode.plugin.project_cells import RunOptions as RunOptions
 from pytest_intercode.plugin.project_tests import Project as Project
-from pytest_intercode.projects.answers import Question as Question
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
 from pytest_intercode.projects.fakes import ShimCall as ShimCall

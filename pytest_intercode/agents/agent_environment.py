@@ -103,7 +103,9 @@ class AgentEnvironment:
         from pytest_intercode.agents.texts import describe_task
 
         return describe_task(
-            self.task, "Solve the task below in its sandbox, with the tools execute and submit."
+            self.task,
+            "Solve the task below in its sandbox, with the tools execute and submit.",
+            self.has_user,
         )
 
     def tools(self, *, raises: bool = True) -> tuple[Callable[..., str], Callable[..., str]]:

@@ -72,6 +72,7 @@ class Ledger:
 
     Attributes:
         usage: what was used up so far.
+        user_usage: what the model used up so far that plays the user.
         exhausted: which budget is used up, in a few words; empty while none is.
     """
 
@@ -82,6 +83,7 @@ class Ledger:
         stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.usage = UNSPENT
+        self.user_usage = UNSPENT
         self.exhausted = ""
         self._budget = budget or Budget()
         self._charge = charge
@@ -119,6 +121,27 @@ class Ledger:
                 "it reports tokens without their cost, so --intercode-max-cost cannot be kept: "
                 "give it prices, or limit tokens with --intercode-max-tokens"
             )
+
+    def spend_for_user(self, **usage: Unpack[ModelUsage]) -> None:
+        """Record what a request of the model used up that plays the user.
+
+        It counts for the budget of the run, and not for the agent's.
+
+        Raises:
+            BudgetExhausted: the budget of the run is used up, or the episode is over.
+            AgentError: a number is negative or malformed.
+        """
+        reported: ModelUsage = {"requests": 1, **usage}
+        expense = _check_usage(Usage(**reported))
+        with self._lock:
+            spent_by_run = self._charge(expense)
+            if self._closed:
+                raise BudgetExhausted("the episode is over")
+            self.user_usage += expense
+            self.exhausted = self.exhausted or spent_by_run
+        if spent_by_run:
+            self._stop()
+            raise BudgetExhausted(f"the episode is over: {spent_by_run}")
 
     def exhaust(self, reason: str) -> None:
         """Record that a budget that is counted elsewhere is used up, and end the episode."""

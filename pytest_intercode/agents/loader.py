@@ -30,6 +30,7 @@ __all__ = [
     "factory_of",
     "failing",
     "load_agent",
+    "past_gateway",
     "uses_gateway",
 ]
 
@@ -102,17 +103,29 @@ def load_agent(
     if not all(name.rpartition(":")):
         hint = suggestion(head, BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
-    if gateway is not None and gateway.programs:
-        raise AgentLoadError(
-            f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
-            "(--intercode-gateway), which is for programs: command:CMDLINE, mcp:CMDLINE and "
-            "acp:CMDLINE; have this one call env.spend, or leave the option out"
-        )
+    if gateway is not None and gateway.programs and not gateway.keeps_exchanges:
+        raise past_gateway(name)  # else tasks may have users that go through it
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     make = _maker(name, target, arguments, parameters)
     if parameters:
         return AgentFactory(name, lambda _: make(), make_with=make)
-    return AgentFactory(name, lambda _: make())
+    return AgentFactory(name, lambda _: make(), continues=_continues(target))
+
+
+def past_gateway(name: str) -> AgentLoadError:
+    """Return why an agent in this process is refused where models are to be reached so."""
+    return AgentLoadError(
+        f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
+        "(--intercode-gateway), which is for programs: command:CMDLINE, mcp:CMDLINE and "
+        "acp:CMDLINE; have this one call env.spend, or leave the option out"
+    )
+
+
+def _continues(target: Any) -> bool:
+    """Whether agents of a class or a callable go on with what a user replies."""
+    if inspect.isclass(target):
+        return _find_method(target, "act") is None
+    return _adapt_callable("", target).continues
 
 
 def describe_agent(
@@ -217,7 +230,7 @@ def failing(error: AgentError) -> Agent:
     def fail(*_: object) -> None:
         raise error
 
-    return Agent("step", act=fail, continues=True, takes_servers=True)  # it says why it cannot
+    return Agent("step", act=fail, is_scripted=True, takes_servers=True)  # it says why it cannot
 
 
 def _loop_agent(run: Callable[..., Any], name: str, **methods: Any) -> Agent:

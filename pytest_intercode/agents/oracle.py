@@ -33,4 +33,4 @@ def make_oracle(task: Task) -> Agent:
             if terminated or truncated:
                 return
 
-    return Agent("loop", run=run)
+    return Agent("loop", run=run, is_scripted=True)

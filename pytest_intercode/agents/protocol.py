@@ -93,6 +93,7 @@ class Agent:
         judges_gold: it is there to find out what gold does, so that a gold that fails ends nothing.
         continues: it goes on with what a user replies: a text that ``run`` returns is its message,
             and ``run`` is called again, or it calls :meth:`AgentEnvironment.ask` itself.
+        is_scripted: what it does is known beforehand (gold, a record), so that it has no user.
         takes_servers: it gets to know the MCP servers of its task, and can start them.
     """
 
@@ -106,6 +107,7 @@ class Agent:
     abort: Callable[[], object] = _nothing
     judges_gold: bool = False
     continues: bool = False
+    is_scripted: bool = False
     takes_servers: bool = False
 
 
@@ -158,6 +160,8 @@ class AgentFactory:
             recorded and replayed.
         version: of the program that it runs, as packages or as a digest; empty where that is not
             known.
+        continues: whether its agents go on with what a user replies; None for those that have no
+            user, and where that is not known.
         place: where a program runs, and what acts in the sandbox, for the header of the run; empty
             where there is nothing to say.
     """
@@ -175,4 +179,5 @@ class AgentFactory:
     make_with: Callable[[Mapping[str, object]], Agent] | None = None
     uses_gateway: bool = False
     version: str = ""
+    continues: bool | None = None
     place: str = ""

@@ -50,7 +50,7 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
         return Agent(
             "loop",
             run=lambda _, environment: _play(record, environment),
-            continues=True,  # what came of replies and servers is in the record
+            is_scripted=True,  # what came of replies and servers is in the record
             takes_servers=True,
         )
 

@@ -49,20 +49,22 @@ def describe_answer(task: TaskView) -> str:
     return kind_of(task.env).answer
 
 
-def describe_task(task: TaskView, introduction: str) -> str:
+def describe_task(task: TaskView, introduction: str, has_user: bool = False) -> str:
     """Return a first message for a model that has the two tools.
 
     Args:
         task: the task.
         introduction: the sentences that say where the tools come from.
+        has_user: somebody may answer it.
     """
+    answered = "A user may answer what you say" if has_user else "Nobody answers questions"
     graded = f"{describe_graded(task)} ".lstrip()
     return (
         f"{introduction}\n"
         f"- execute(code) runs {describe_code(task)}. Every call is a turn, and there are "
         f"{pluralize(task.max_turns, 'turn')}.\n"
         f"- submit(answer) ends the episode. {graded}answer: {describe_answer(task)}.\n"
-        "Nobody answers questions. Call submit as soon as the task is done.\n\n"
+        f"{answered}. Call submit as soon as the task is done.\n\n"
         f"The task:\n{task.query}"
     )
 

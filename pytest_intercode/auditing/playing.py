@@ -83,7 +83,9 @@ def play(
     try:
         environment = rollout.make_environment()
         rollout.prepare(environment)
-        record = rollout.run(Agent("loop", run=act, judges_gold=True), environment)
+        record = rollout.run(
+            Agent("loop", run=act, judges_gold=True, is_scripted=True), environment
+        )
         return Played(
             Reward(record.reward, record.parts, record.reason),
             tuple(observations),

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.judge import JudgeRecord
 from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
@@ -165,6 +166,8 @@ class EpisodeRecord:
         attempts: reasons of earlier attempts that failed because of the infrastructure.
         state: both end states, for grading again.
         usage: what the agent used up.
+        dialogue: what the agent and its user said, in order.
+        user_usage: what the model used up that played the user.
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
         refused_hosts: what of the network its sandbox was refused, a line each.
@@ -215,6 +218,10 @@ class EpisodeRecord:
     attempts: tuple[str, ...] = field(default=(), metadata=in_line(in_statistics=False))
     state: Mapping[str, Any] = field(default_factory=dict, metadata=in_line("end_state", long=True))
     usage: Usage = UNSPENT
+    dialogue: tuple[Exchange, ...] = field(
+        default=(), metadata=in_line(optional=True, printed=True, long=True)
+    )
+    user_usage: Usage = field(default=UNSPENT, metadata=in_line(optional=True))
     log: str = field(default="", metadata=in_line(printed=True, long=True))
     left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
     refused_hosts: tuple[str, ...] = field(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task_view import TaskView as TaskView
@@ -393,6 +394,7 @@ class Task:
             and gold has ``submit`` between theirs.
         overall: which reward a task of several steps has: the mean of those that were taken, or
             the last one's.
+        conversation: who answers an agent that hands back; None for nobody.
         source: the file and line that the task was read from, for messages.
         audit: why a finding of the audit is not a fault of the task, by the name of its check.
         decoys: patterns of files that gold does not need, and that are there on purpose.
@@ -433,6 +435,7 @@ class Task:
     variables: tuple[tuple[str, str], ...] = ()
     steps: tuple[Step, ...] = ()
     overall: Literal["mean", "final"] = "mean"
+    conversation: Conversation | None = None
     source: str = ""
     audit: Mapping[str, str] = field(default_factory=dict, hash=False)
     decoys: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskFields
@@ -20,7 +20,24 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
-__all__ = ["ActionSpace", "SandboxOrders"]
+__all__ = ["ActionSpace", "SandboxOrders", "User"]
+
+
+class User(Protocol):
+    """Who answers an agent that hands back, in one episode."""
+
+    @property
+    def has_user(self) -> bool:
+        """Whether there is anybody."""
+
+    def answer(self, message: str) -> str | None:
+        """Return the reply to a message of the agent's; None where nobody answers."""
+
+    def restart(self) -> None:
+        """Begin with the first answer, as the episode does on a fresh sandbox."""
+
+    def stop(self) -> None:
+        """End what :meth:`answer` waits for; from any thread."""
 
 
 class SandboxOrders:
@@ -82,7 +99,7 @@ class ActionSpace(abc.ABC):
         kind: everything else about the environment: prompts, the audit's wrong answers, how its
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
-        has_user: somebody may answer an agent that hands back; see :meth:`answer`.
+        user: who answers an agent that hands back; None for nobody.
     """
 
     name: str
@@ -95,7 +112,7 @@ class ActionSpace(abc.ABC):
     in_order: bool = False
     fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
-    has_user: bool = False
+    user: User | None = None
 
     def __init__(self, provider: SandboxProvider, action_timeout: float | None = None) -> None:
         self.provider = provider
@@ -190,11 +207,14 @@ class ActionSpace(abc.ABC):
 
         Raises:
             TaskError: the one who is to answer fails.
+            InfrastructureError: the model that plays the user does.
         """
-        return None
+        return None if self.user is None else self.user.answer(message)
 
-    def stop_answer(self) -> None:  # noqa: B027 - most have nothing to do
+    def stop_answer(self) -> None:
         """End what :meth:`answer` waits for, as time is up; called from another thread."""
+        if self.user is not None:
+            self.user.stop()
 
     def newly_refused(self) -> list[str]:
         """Return what of the network the agent was refused since the last call, a line each."""
@@ -207,6 +227,11 @@ class ActionSpace(abc.ABC):
         """The task of the episode, for what is only called in one."""
         assert self.task is not None, "there is no episode before reset()"
         return self.task
+
+    @property
+    def has_user(self) -> bool:
+        """Whether somebody may answer an agent that hands back; see :meth:`answer`."""
+        return self.user is not None and self.user.has_user
 
     @property
     def action_timeout(self) -> float:

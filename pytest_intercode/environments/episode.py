@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.errors import (
@@ -33,6 +34,7 @@ class Episode:
     Attributes:
         max_turns: actions that it may take.
         turns: its turns.
+        dialogue: what the agent and its user said.
         over: why it has ended: ``submitted``, ``solved``, ``budget`` or another reason; empty as
             long as it goes on.
         latest: the reward of the present state; None where that was not graded.
@@ -45,6 +47,7 @@ class Episode:
     def __init__(self, max_turns: int = 0, feedback: Feedback = "observation") -> None:
         self.max_turns = max_turns
         self.turns: list[Turn] = []
+        self.dialogue: list[Exchange] = []
         self.over = ""
         self.latest: Reward | None = None
         self.best: Reward | None = None

@@ -1,6 +1,7 @@
 """Episodes as trajectories in ATIF 1.7, a file for each, in a folder.
 
-One turn is one step of the agent: its call, and what it saw as that call's result. What ATIF has no
+One turn is one step of the agent: its call, and what it saw as that call's result. What it said to
+its user is a step of the agent, too, and the reply one of the user. What ATIF has no
 place for (the reward, its parts, the outcome, times) is in ``extra``. Tests hold what is written to
 all rules of Harbor's RFC 0001, ``rfcs/0001-trajectory-format.md``.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
@@ -62,8 +65,11 @@ def trajectory(record: EpisodeRecord, cell: str = "") -> dict[str, Any]:
     """
     task = record.task
     name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
-    first = {"step_id": 1, "source": "user", "message": clean(task.query)}
-    steps = [first, *(_step(record, number, turn) for number, turn in enumerate(record.turns, 2))]
+    dialogue = group_by_turn(record.dialogue, len(record.turns))
+    parts = [_message("user", task.query), *_exchange_steps(dialogue.get(0, ()))]
+    for number, turn in enumerate(record.turns, 1):
+        parts += [_step(record, number, turn), *_exchange_steps(dialogue.get(number, ()))]
+    steps = [{"step_id": number, **part} for number, part in enumerate(parts, 1)]
     arguments = dict(record.agent_arguments)
     usage = record.usage
     return {
@@ -94,9 +100,23 @@ def _drop_unknown(**values: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _message(source: str, text: str) -> dict[str, Any]:
+    """Return a step that is a message alone."""
+    return {"source": source, "message": clean(text)}
+
+
+def _exchange_steps(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
+    """Yield the steps of what agent and user said."""
+    for exchange in exchanges:
+        yield _message("agent", exchange.message)
+        if exchange.reply is not None:
+            yield _message("user", exchange.reply)
+
+
 def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
+    """Return the step of a turn, whose number is given, from 1."""
     call = call_of(record.task.env, turn)
-    name = f"call_{number - 1}"
+    name = f"call_{number}"
     observation = clean(turn.observation)
     results = []
     if call is None:
@@ -108,7 +128,6 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
     # Nothing of a model is in gold's turns. Of others, what does not report is not known.
     scripted = record.agent == "oracle" and not thought and not usage
     return _drop_unknown(
-        step_id=number,
         source="agent",
         message=clean(turn.action) if call is None else "",
         model_name=clean(record.agent_arguments.get("model")),

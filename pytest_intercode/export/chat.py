@@ -8,9 +8,11 @@ is the assistant's, so that roles take turns as chat templates ask. Other keys a
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.export.actions import clean
 from pytest_intercode.export.source import Source
@@ -48,12 +50,23 @@ def _example(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _messages(record: EpisodeRecord) -> list[dict[str, str]]:
-    messages = [{"role": "user", "content": record.task.query}]
+    dialogue = group_by_turn(record.dialogue, len(record.turns))
+    messages = [{"role": "user", "content": record.task.query}, *_exchanges(dialogue.get(0, ()))]
     for number, turn in enumerate(record.turns, 1):
         message = {"role": "assistant", "content": turn.action}
         if turn.thought:
             message["reasoning_content"] = turn.thought
         messages.append(message)
-        if turn.observation or number < len(record.turns):
+        if turn.observation or number < len(record.turns) or number in dialogue:
             messages.append({"role": "user", "content": turn.observation})
+        messages += _exchanges(dialogue.get(number, ()))
+    if record.dialogue and not messages[-1]["content"]:  # nobody answered the last words
+        messages.pop()
     return messages
+
+
+def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, str]]:
+    """Yield the messages of what agent and user said; the user's is empty if nobody answered."""
+    for exchange in exchanges:
+        yield {"role": "assistant", "content": exchange.message}
+        yield {"role": "user", "content": exchange.reply or ""}

@@ -12,12 +12,13 @@ import hashlib
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names
 from pytest_intercode.core.turn import Turn
@@ -236,6 +237,8 @@ def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, 
     messages: list[dict[str, Any]] = [
         {"id": f"{sample}-0", "role": "user", "content": record.task.query, "source": "input"}
     ]
+    dialogue = group_by_turn(record.dialogue, len(record.turns))
+    messages += _exchange_messages(dialogue.get(0, ()), f"{sample}-0")
     for number, turn in enumerate(record.turns, 1):
         call = call_of(record.task.env, turn)
         message: dict[str, Any] = {
@@ -251,6 +254,7 @@ def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, 
             messages.append(
                 {"id": f"{sample}-{number}b", "role": "user", "content": turn.observation}
             )
+            messages += _exchange_messages(dialogue.get(number, ()), f"{sample}-{number}")
             continue
         name = f"call_{number}"
         message["tool_calls"] = [
@@ -266,7 +270,26 @@ def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, 
                     "function": call.name,
                 }
             )
+        messages += _exchange_messages(dialogue.get(number, ()), f"{sample}-{number}")
     return messages
+
+
+def _exchange_messages(exchanges: Sequence[Exchange], prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield the messages of what agent and user said.
+
+    Args:
+        exchanges: what was said.
+        prefix: what their ids begin with.
+    """
+    for number, exchange in enumerate(exchanges, 1):
+        yield {
+            "id": f"{prefix}s{number}",
+            "role": "assistant",
+            "content": exchange.message,
+            "source": "generate",
+        }
+        if exchange.reply is not None:
+            yield {"id": f"{prefix}u{number}", "role": "user", "content": exchange.reply}
 
 
 def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:

@@ -186,6 +186,11 @@ class GatewaySettings:
         return {form.vendor: form for form in forms}
 
     @property
+    def keeps_exchanges(self) -> bool:
+        """Whether what passes it is written to a folder, or answered from one."""
+        return self.record is not None or self.replay is not None
+
+    @property
     def signs(self) -> bool:
         """Whether Bedrock is set up, whose clients sign what they send."""
         return bool(self.aws or self.keys.get("bedrock"))

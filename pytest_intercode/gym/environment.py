@@ -12,7 +12,7 @@ from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
 
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import GoldRefused
+from pytest_intercode.errors import ConfigurationError, GoldRefused
 from pytest_intercode.gym.text import MAX_LENGTH, UnicodeText, clipped
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -138,6 +138,11 @@ class IntercodeEnv(gymnasium.Env[str, str]):
 
     def _start_episode(self, task: Task) -> tuple[str, dict[str, Any]]:
         environment = self.environment
+        if task.conversation is not None:
+            raise ConfigurationError(
+                f"{task.source}: task {task.id!r}: it has a user (`user:`), with whom no agent of "
+                "Gymnasium can talk; play it with pytest or with run_rollouts"
+            )
         rollout = Rollout(RolloutSpec(task), Services(environment.provider))
         rollout.prepare(environment)
         return environment.first, {"task": task.view(environment.max_turns)}

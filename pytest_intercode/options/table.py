@@ -70,6 +70,14 @@ class _RunOptions(Values):
     agent_arguments = pairs(
         "agent-arg KEY=VALUE", "an argument for all agents, such as `model=NAME`", str
     )
+    user_model = optional(
+        "user-model=NAME",
+        "the model that plays the users of tasks (`user:` in suites), in place of the one that a "
+        "suite names (docs/conversations.md); extras `chat` and `gateway`",
+        str,
+        fallback="the suite's",
+        same_in_parts=True,
+    )
     requested_environments = listed(
         "env=ENV",
         "bundled suites to run: `bash`, `sql`, `python`, `ctf`, `swe` or `all`, or an "

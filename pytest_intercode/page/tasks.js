@@ -234,10 +234,15 @@ async function searchTrajectories() {
   showMatching();
 }
 
-// What of an episode is searched: what the agent did, saw, thought and printed, and why it failed.
+// What of an episode is searched: what the agent did, saw, thought, said, was told and printed, and why it failed.
 function textOf(episode) {
   const texts = [episode.reason, episode.detail, episode.log, episode.test_output];
-  for (const turn of episode.turns || []) texts.push(turn.action, turn.observation, turn.thought, turn.answer, turn.log);
+  const talk = [...(episode.said || [])];
+  for (const turn of episode.turns || []) {
+    texts.push(turn.action, turn.observation, turn.thought, turn.answer, turn.log);
+    talk.push(...(turn.said || []));
+  }
+  for (const [message, reply] of talk) texts.push(message, reply);
   return texts.filter(Boolean).join("\n").toLowerCase();
 }
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
@@ -150,6 +151,7 @@ def _try(
 def episode(record: EpisodeRecord) -> dict[str, Any]:
     """Return what the page shows of an episode; what is empty is left out."""
     last = len(record.turns) - 1
+    dialogue = group_by_turn(record.dialogue, len(record.turns))
     return _filled(
         {
             "query": record.task.query,
@@ -162,6 +164,8 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "log": record.log,
             "seconds": record.seconds if is_ours(record) else None,
             "usage": _usage(record.usage),
+            "user_usage": _usage(record.user_usage),
+            "said": _exchanges(dialogue.get(0, ())),
             "left": list(record.left_behind),
             "refused": list(record.refused_hosts),
             "attempts": list(record.attempts),
@@ -172,7 +176,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "image": record.image,
             "max_turns": record.max_turns or None,
             "turns": [
-                _turn(turn, graded=not is_ours(record) or number == last)
+                _turn(turn, dialogue.get(number + 1, ()), not is_ours(record) or number == last)
                 for number, turn in enumerate(record.turns)
             ],
             "state": [*end_state_sections(record), *_judge_sections(record)],
@@ -186,8 +190,19 @@ def _phases(record: EpisodeRecord) -> list[list[Any]]:
     return [[name, seconds] for name, (_, seconds) in times if math.isfinite(seconds)]
 
 
-def _turn(turn: Turn, *, graded: bool) -> dict[str, Any]:
-    """Return what the page shows of a turn; no reward where the state was not graded."""
+def _exchanges(exchanges: Sequence[Exchange]) -> list[list[Any]]:
+    """Return what the agent said and what the user said, and whether that ended it."""
+    return [[exchange.message, exchange.reply, exchange.is_last] for exchange in exchanges]
+
+
+def _turn(turn: Turn, exchanges: Sequence[Exchange], graded: bool) -> dict[str, Any]:
+    """Return what the page shows of a turn; no reward where the state was not graded.
+
+    Args:
+        turn: the turn.
+        exchanges: what agent and user said after it.
+        graded: whether its state was.
+    """
     timed = turn.seconds or turn.agent_seconds
     return _filled(
         {
@@ -201,6 +216,7 @@ def _turn(turn: Turn, *, graded: bool) -> dict[str, Any]:
             "passed": turn.passed or None,
             "answer": turn.answer,
             "log": turn.log,
+            "said": _exchanges(exchanges),
             "parts": turn.parts,
             "usage": _usage(turn.usage),
         }

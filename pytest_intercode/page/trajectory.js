@@ -104,7 +104,7 @@ function bodyOf(task, episodes) {
   body.append(make("p.query-full", { dir: "auto" }, shown(query)));
   if (!two) {
     const [episode] = episodes;
-    body.append(factsOf(episode), resultOf(episode), ...episode.turns.map((turn, n) => turnOf(turn, n)), endOf(episode));
+    body.append(factsOf(episode), resultOf(episode), ...talkOf(episode.said), ...episode.turns.map((turn, n) => turnOf(turn, n)), endOf(episode));
     return body;
   }
   const pair = make("div.pair");
@@ -113,7 +113,7 @@ function bodyOf(task, episodes) {
   tasks.index.runs.forEach((name, run) =>
     pair.append(cell(run, make("h3.run-name", null, make("span.swatch", { "aria-hidden": "true" }), shown(name)), episodes[run] ? factsOf(episodes[run]) : make("p.quiet", null, "not played in this run"))),
   );
-  episodes.forEach((each, run) => pair.append(cell(run, each ? resultOf(each) : null)));
+  episodes.forEach((each, run) => pair.append(cell(run, each ? resultOf(each) : null, ...talkOf(each && each.said))));
   const turns = episodes.map((each) => (each ? each.turns : []));
   const parted = left && right ? whereParted(...turns) : -1;
   for (let n = 0; n < Math.max(...turns.map((those) => those.length)); n++) {
@@ -144,6 +144,7 @@ function factsOf(episode) {
     make("span", null, `${episode.turns.length}${most} turns`),
     typeof episode.seconds === "number" ? make("span", null, `${number(episode.seconds, 2)} s`) : null,
     usageOf(episode.usage),
+    episode.user_usage ? make("span", null, "the user: ", usageOf(episode.user_usage)) : null,
   );
   const facts = make("div.facts-of", null, line);
   if (episode.reason) facts.append(make("p.reason", { dir: "auto" }, shown(episode.reason)));
@@ -173,6 +174,16 @@ function folded(title, text) {
   return make("details.log", null, make("summary", null, title), box("pre", text));
 }
 
+// What the agent said to its user, and what the user said.
+function talkOf(said) {
+  return (said || []).map(([message, reply, isLast]) => make("section.talk", { "aria-label": "Conversation" },
+    make("div.turn-head", null, make("b", null, "The agent to the user")),
+    box("pre.said", message),
+    make("div.turn-head", null, make("b", null, "The user"), isLast ? make("span", null, "ended the conversation with it") : null),
+    typeof reply === "string" ? box("pre.reply", reply) : make("p.nothing", null, "nobody answered"),
+  ));
+}
+
 function turnOf(turn, n) {
   const ran = turn.passed ? make("span.bad", null, "no action in it") : turn.executed === false ? make("span.bad", null, "did not execute") : turn.executed ? make("span", null, "executed") : null;
   const facts = make("div.turn-head", null,
@@ -189,6 +200,7 @@ function turnOf(turn, n) {
     turn.answer ? folded("exactly what was submitted", turn.answer) : null,
     turn.observation ? box("pre.observation", turn.observation) : make("p.nothing", null, "no output"),
     turn.log ? folded("what the agent printed", turn.log) : null,
+    ...talkOf(turn.said),
   );
 }
 

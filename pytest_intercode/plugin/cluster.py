@@ -168,6 +168,7 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
             "allowed": gateway.allowed,
             "programs": gateway.programs,
         },
+        user_model=settings.user_model or "",
         network=bool(settings.network),
     )
     return with_agent_files(node_settings, files, f"--intercode-agent={node_settings.agent}")

@@ -17,6 +17,7 @@ from typing import Any
 from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.users import Users
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
@@ -115,11 +116,17 @@ class Composition:
             sandboxes=self.provider,
             make_agent=self.agent,
             make_environment=self.environment,
+            users=self.users,
             run_budget=self.run_budget,
             stage=self._stage,
             shared_loop=self._shared_loop,
             judges=self._judges,
         )
+
+    @cached_property
+    def users(self) -> Users:
+        """Who answers the agents of this process."""
+        return Users(self.settings.gateway, self.settings.user_model or "")
 
     def factory(self, agent: AgentChoice | None) -> AgentFactory:
         """Return what makes an agent; the first call loads all of them.
@@ -255,4 +262,5 @@ class Composition:
             for factory in self._factories.values():
                 stack.callback(factory.close)
             stack.callback(self._judges.close)
+            stack.callback(self.users.close)
             stack.callback(self._shared_loop.close)

@@ -99,7 +99,8 @@ class PendingEpisode:
             item = self._request.node
             try:
                 handle = handle_of(item, self._task)
-                with _skip_without_image(), cancel_on_timeout(item, handle, acting=True):
+                timer = cancel_on_timeout(item, handle, acting=True)
+                with _skip_without_image(), one_line_errors(), timer:
                     self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))

@@ -13,12 +13,12 @@ from typing import Any, TypedDict
 
 import pytest
 
+from pytest_intercode.agents.answers import AnswerSource
 from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.plugin.marks import make_agent_marks
 from pytest_intercode.plugin.project_recordings import Replay
 from pytest_intercode.plugin.run import run_of
-from pytest_intercode.projects.answers import AnswerSource
 from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.treatments import Treatment, find_treatments
 

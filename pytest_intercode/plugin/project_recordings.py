@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 import pytest
 
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
@@ -18,7 +19,6 @@ from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.run import Run, agent_of
-from pytest_intercode.projects.answers import Question
 from pytest_intercode.projects.copying import WORKDIR
 from pytest_intercode.projects.read_files import digests_of_layer, find_read_files
 from pytest_intercode.projects.recordings import (
@@ -124,16 +124,9 @@ class RunRecording:
         """
         return self._episode if self._observations else None
 
-    def questions(self) -> list[Question] | None:
-        """Return what the agent and the user said when this was recorded.
-
-        Returns:
-            None where it is not replayed.
-        """
-        if self._episode is None:
-            return None
-        questions = self._episode.state.get("questions", ())
-        return [(str(message), reply) for message, reply in questions]
+    def dialogue(self) -> tuple[Exchange, ...] | None:
+        """Return what the agent and the user said when this was recorded; None without a replay."""
+        return None if self._episode is None else self._episode.dialogue
 
     def attach(self, environment: Environment) -> None:
         """Have an environment's agent recorded, or answered from the recording."""

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_intercode.agents.program.episode import episode_key
+from pytest_intercode.agents.answers import Answers
+from pytest_intercode.agents.users import choose_user_model
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
 from pytest_intercode.environments.base import Environment
@@ -23,7 +25,6 @@ from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
@@ -41,11 +42,9 @@ from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
-from pytest_intercode.projects.answers import Answers, Question
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
 from pytest_intercode.projects.run import ProjectRun, RunSoFar
 from pytest_intercode.projects.shims import Shims
-from pytest_intercode.projects.simulated_user import SimulatedUser, choose_user_model
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.files import bundled_folder
 
@@ -106,12 +105,11 @@ class Project:
             shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
             recording = self._recording(task, arguments)
-            recorded_questions = recording.questions()
             played = recording.played()
             if played is not None:
                 self._keep(played)
-                return ProjectRun(played, None, questions=recorded_questions or ())
-            answers = self._answers(arguments, task, recorded_questions)
+                return ProjectRun(played, None)
+            answers = self._answers(arguments, task, recording.dialogue())
             record, environment = self._play(task, shims, answers, recording)
             call_hook(self._item.config, "log_episode", task=task, episode=record)
             recording.save(record)
@@ -120,7 +118,7 @@ class Project:
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
-        return ProjectRun(record, environment, shims.calls, answers.questions)
+        return ProjectRun(record, environment, shims.calls)
 
     def _shims(self, arguments: Mapping[str, Any]) -> Shims:
         """Return the programs that a run fakes or watches."""
@@ -157,9 +155,6 @@ class Project:
         recording.attach(environment)
         with cancel_on_timeout(item, handle, acting=True):
             record = handle.record(agent, environment)
-        if answers.questions:
-            questions = [list(exchange) for exchange in answers.questions]
-            record = replace(record, state={**record.state, "questions": questions})
         return record, environment
 
     def _keep(self, record: EpisodeRecord) -> None:
@@ -178,7 +173,7 @@ class Project:
         forget_spec(self._item)
 
     def _answers(
-        self, options: Mapping[str, Any], task: Task, recorded: Sequence[Question] | None
+        self, options: Mapping[str, Any], task: Task, recorded: Sequence[Exchange] | None
     ) -> Answers:
         """Return who answers the agent.
 
@@ -191,12 +186,11 @@ class Project:
         if "user" not in options or "answers" in options:
             return Answers(options.get("answers"), options.get("user"))
         if recorded is not None:
-            return Answers([reply for _, reply in recorded if reply is not None])
+            return Answers(list(filter(None, (exchange.answer for exchange in recorded))))
         arguments = self._cell.agent.arguments
-        model = choose_user_model(str(options.get("user_model", "")), arguments)
-        gateway = Gateway(self._run.settings.gateway)
-        self._stack.callback(gateway.close)
-        user = SimulatedUser(options["user"], task.query, model, gateway, episode_key(task))
+        named_model = options.get("user_model") or self._run.settings.user_model or ""
+        model = choose_user_model(str(named_model), arguments)
+        user = self._run.composition.users.simulate(options["user"], model, task)
         self._stack.callback(user.close)
         return Answers(user=user)
 

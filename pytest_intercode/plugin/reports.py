@@ -9,12 +9,14 @@ The terminal, JUnit's file, and the reports of other plugins are made from it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
@@ -246,6 +248,8 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     skipped = len(episode.turns) - _MAX_TAIL_TURNS
     if skipped > 0:
         lines.append(f"[{skipped} earlier turns]")
+    dialogue = group_by_turn(episode.dialogue, len(episode.turns))
+    lines += _quote_exchanges(dialogue.get(max(0, skipped), ()), max(0, skipped) + 1)
     for number, turn in list(enumerate(episode.turns, 1))[-_MAX_TAIL_TURNS:]:
         if turn.thought:
             lines += _quote(f"{number} thought: ", turn.thought.strip())
@@ -254,6 +258,7 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
         lines += _quote(f"{number} > ", turn.action)
         if turn.observation:
             lines += _quote("", turn.observation.rstrip("\n"))
+        lines += _quote_exchanges(dialogue.get(number, ()), number + 1)
     if episode.log:
         lines += _quote("printed at the end: ", episode.log.rstrip())
     for line in episode.refused_hosts:
@@ -269,6 +274,15 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     if results is not None:
         lines += _quote("the whole trajectory is in ", str(results))
     return "\n".join(lines)
+
+
+def _quote_exchanges(exchanges: Sequence[Exchange], number: int) -> list[str]:
+    """Return the lines of what agent and user said before a turn."""
+    lines: list[str] = []
+    for exchange in exchanges:
+        lines += _quote(f"{number} said: ", exchange.message.strip())
+        lines += _quote("the user: ", "(nothing)" if exchange.reply is None else exchange.reply)
+    return lines
 
 
 def _quote(label: str, text: str) -> list[str]:

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.agents.loader import BUILT_IN, past_gateway
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.agents.users import cannot_continue, has_model
 from pytest_intercode.core.permissions import requested_hosts
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
@@ -165,7 +167,37 @@ class Startup:
             raise pytest.UsageError(_several_in_order(settings.agents))
         for agent in settings.agents:
             factory = self._run.composition.factory(agent)
-            _check_environments(factory, [i for i in session.items if agent_of(i) == agent])
+            items = [item for item in session.items if agent_of(item) == agent]
+            _check_environments(factory, items)
+            try:
+                self._check_users(factory, items)
+            except ConfigurationError as error:
+                raise pytest.UsageError(str(error)) from None
+
+    def _check_users(self, factory: AgentFactory, items: Sequence[pytest.Item]) -> None:
+        """Refuse tasks with a user whom an agent cannot talk to, or who cannot be played.
+
+        Raises:
+            ConfigurationError: there is such a task.
+        """
+        tasks = [task for task in map(task_of, items) if task is not None and task.conversation]
+        gateway = self._run.settings.gateway
+        is_program = factory.name.partition(":")[0] in BUILT_IN
+        if gateway.keeps_exchanges and not is_program and not any(map(has_model, tasks)):
+            raise past_gateway(factory.name)
+        if tasks and factory.continues is False:
+            raise ConfigurationError(
+                f"{cannot_continue(f'--intercode-agent={factory.name}')} "
+                f"({pluralize(len(tasks), 'task')} of {len(items)} with a user)"
+            )
+        if any(map(has_model, tasks)) and self._run.settings.run_limits.cost and not gateway.prices:
+            raise ConfigurationError(
+                "--intercode-run-max-cost: the model that plays the user has no price, so money "
+                "cannot be limited: give --intercode-gateway-price MODEL=INPUT/OUTPUT (per million "
+                "tokens), or limit tokens"
+            )
+        for task in tasks if factory.continues else ():
+            self._run.composition.users.check(task)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from pytest_intercode.agents.answers import Answers, Question
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
 from pytest_intercode.core.usage import Usage
@@ -18,7 +19,6 @@ from pytest_intercode.environments.project.environment import (
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.answer import Answer
-from pytest_intercode.projects.answers import Answers, Question
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.projects.fakes import ShimCall
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
@@ -36,12 +36,12 @@ class ProjectRun:
         record: the record of the episode.
         environment: the environment with the agent's sandbox; None where a recording was played.
         calls: the calls of programs that the test gives or watches.
-        questions: what the agent said to the user, with the replies.
 
     Attributes:
         record: the record; its outcome is set by the test's result, once that is known.
         calls: see above, in the order in which they were made.
-        questions: see above, in order; the reply is None where nobody answered.
+        questions: what the agent said to the user, in order, each with the reply that it got; None
+            where it got none.
     """
 
     def __init__(
@@ -49,11 +49,12 @@ class ProjectRun:
         record: EpisodeRecord,
         environment: ProjectEnvironment | None,
         calls: Sequence[ShimCall] = (),
-        questions: Sequence[Question] = (),
     ) -> None:
         self.record = record
         self.calls = tuple(calls)
-        self.questions = tuple(questions)
+        self.questions: tuple[Question, ...] = tuple(
+            (exchange.message, exchange.answer) for exchange in record.dialogue
+        )
         self._environment = environment
 
     def __repr__(self) -> str:

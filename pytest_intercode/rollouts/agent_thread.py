@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pytest_intercode.agents.agent_environment import (
     ActionKind,
     AgentEnvironment,
-    clip_text,
     describe_value,
 )
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, NeverActed
+from pytest_intercode.core.conversation import Exchange, Reply
+from pytest_intercode.core.text import clipped
 from pytest_intercode.core.turn import (
     Observation,
     Turn,
@@ -43,6 +44,7 @@ Result = TypeVar("Result")
 
 _COMMAND_STOP_TIMEOUT = 5.0  # seconds of the agent's own command, once a budget is used up
 
+_MAX_SAID = 64 * 1024  # characters of a message and of a reply that the record keeps
 _MAX_REFUSALS = 5  # then the agent is interrupted: it goes on for ever
 _MAX_INTERRUPTS = 10_000  # then the agent is detached: it swallows them all
 
@@ -155,7 +157,8 @@ class AgentActions:
         return self.act(lambda: self._ask(message), "question")
 
     def _ask(self, message: str) -> str | None:
-        max_replies = self.environment.max_turns
+        conversation = self.environment.current_task.conversation
+        max_replies = (conversation and conversation.max_turns) or self.environment.max_turns
         if self._replies >= max_replies and not self.over():
             self._ledger.exhaust(f"{max_replies} of {max_replies} replies of the user used")
         self.environment.episode.check_open("nobody answers")
@@ -164,18 +167,14 @@ class AgentActions:
         context.run(current_ledger().set, self._ledger)
         reply = context.run(self.environment.answer, message)
         self._replies += reply is not None
-        self._record_exchange(message, reply)
-        return reply
-
-    def _record_exchange(self, message: str, reply: str | None) -> None:
-        """Add to the turn that it follows what the agent and the user said."""
-        answer = "[nobody answered]" if reply is None else f"[the user said: {clip_text(reply)}]"
-        text = f"[the agent said: {clip_text(message)}]\n{answer}\n"
-        turns = self.environment.turns
-        if turns:
-            self.environment.episode.amend_turn(log=turns[-1].log + text)
-        else:
-            self._ledger.log(text)
+        exchange = Exchange(
+            len(self.environment.turns),
+            clipped(message, _MAX_SAID),
+            None if reply is None else str(clipped(reply, _MAX_SAID)),
+            is_last=isinstance(reply, Reply) and reply.is_last,
+        )
+        self.environment.episode.dialogue.append(exchange)
+        return None if exchange.is_last else reply
 
     def act(self, action: Callable[[], Result], kind: ActionKind = "turn") -> Result:
         """Run one action; other async agents go on meanwhile."""

@@ -39,6 +39,7 @@ def played_record(
     detail: str,
     seconds: float,
     usage: Usage,
+    user_usage: Usage,
     log: str,
     left_behind: Sequence[str],
 ) -> EpisodeRecord:
@@ -52,6 +53,7 @@ def played_record(
         detail: why, at length.
         seconds: wall time of the agent's part.
         usage: what the agent used up.
+        user_usage: what the model used up that played the user.
         log: what it logged after its last action.
         left_behind: a line for each thing that it left in this process.
     """
@@ -71,6 +73,8 @@ def played_record(
         test_output="" if outcome == "solved" else graded.test_output,
         state=environment.recorded_state(),
         usage=usage,
+        dialogue=tuple(environment.episode.dialogue),
+        user_usage=user_usage,
         log=log,
         refused_hosts=environment.refused_hosts(),
         left_behind=tuple(left_behind),

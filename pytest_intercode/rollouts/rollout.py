@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.loader import failing
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.users import Users, cannot_continue
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.status import EpisodeStatus
@@ -70,6 +72,7 @@ class Services:
         make_agent: a fresh agent for a rollout.
         make_environment: an environment for a rollout, not reset yet; by default the one that
             the task names.
+        users: who answers agents that hand back.
         run_budget: what is left for the whole run.
         isolate: keeps the process as it is while an agent acts, and collects a line for each
             thing that the agent left.
@@ -82,6 +85,7 @@ class Services:
     sandboxes: SandboxProvider
     make_agent: Callable[[RolloutSpec], Agent] = _no_agent
     make_environment: Callable[[RolloutSpec], Environment] | None = None
+    users: Users = field(default_factory=Users)
     run_budget: RunBudget = field(default_factory=lambda: RunBudget(RunLimits()))
     isolate: Callable[[], contextlib.AbstractContextManager[list[str]]] = isolated
     stage: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]] = (
@@ -105,6 +109,7 @@ class Rollout:
         self._records = RecordBuilder(spec)
         self._cancellation = Cancellation()
         self._environments: list[Environment] = []
+        self._users: list[Answers] = []
         self._attempts: list[str] = []
         self._ledger: Ledger | None = None
 
@@ -170,6 +175,7 @@ class Rollout:
             JudgeError: the task's judge gives no verdict.
         """
         spec, services = self.spec, self._services
+        self._give_user(agent, environment)
         _check_abilities(agent, environment, spec.agent)
 
         def attempt(again: bool) -> EpisodeRecord:
@@ -227,7 +233,9 @@ class Rollout:
         )
 
     def close(self) -> None:
-        """End the sandboxes of the environments that it made; may be called twice."""
+        """End the users and the sandboxes that it made; may be called twice."""
+        while self._users:
+            self._users.pop().close()
         while self._environments:
             self._environments.pop().close()
 
@@ -262,7 +270,21 @@ class Rollout:
     def _keep_ledger(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    def _give_user(self, agent: Agent, environment: Environment) -> None:
+        """Give an environment the user whom the task has, unless it has one, or none can answer.
+
+        Raises:
+            ConfigurationError: there can be none.
+        """
+        task = self.spec.task
+        has_own = environment.user is not None or environment.has_user
+        if task.conversation is not None and agent.continues and not has_own:
+            environment.user = self._services.users.make(task)
+            self._users.append(environment.user)
+
     def _reset(self, environment: Environment) -> None:
+        if environment.user is not None:
+            environment.user.restart()
         with (
             environment.phases.timed("start"),
             self._cancellation.reaching(environment.cancel),
@@ -338,12 +360,10 @@ def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
         ConfigurationError: it cannot, though the task has them; they would be ignored.
     """
     option = f"--intercode-agent={name}" if name else "the agent of this test"
-    if environment.has_user and not agent.continues:
-        raise ConfigurationError(
-            f"{option}: this agent cannot go on with a reply, so no user can answer it; those can "
-            "that have run(task, env), and installed ones whose recipe has `resume:`"
-        )
     task = environment.task
+    has_user = environment.has_user or (task is not None and task.conversation is not None)
+    if has_user and not (agent.continues or agent.is_scripted):
+        raise ConfigurationError(cannot_continue(option))
     if task is not None and task.view().mcp and not agent.takes_servers:
         raise ConfigurationError(
             f"{option}: this agent cannot be given MCP servers; a class, a callable and `command:` "

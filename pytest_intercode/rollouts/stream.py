@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pytest_intercode.agents.loader import factory_of, load_agent
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.agents.users import Users
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
@@ -229,12 +230,15 @@ def _services(
         provider = SandboxProvider(settings)
         resources.callback(provider.close)
     loop = SharedLoop()
+    users = Users()
+    resources.callback(users.close)
     resources.callback(loop.close)
     judges = Judges()
     resources.callback(judges.close)
     return Services(
         sandboxes=provider or shared_provider(),
         make_agent=lambda spec: fresh_agent(factory, spec),
+        users=users,
         isolate=lambda: contextlib.nullcontext([]),
         shared_loop=loop,
         judges=judges,

@@ -173,6 +173,7 @@ def run_episode(
         detail=detail,
         seconds=seconds,
         usage=ledger.usage,
+        user_usage=ledger.user_usage,
         log=run.trailing_notes(),
         left_behind=(*run.blocked(), *lingering),
     )

@@ -27,6 +27,8 @@ def _apply(
     values = build_forms(_explicit_fields(layer), folder) | per_task
     if isinstance(values.get("gold"), str):
         values["gold"] = (values["gold"],)
+    if "user" in values:  # of a task, it is the account in the sandbox
+        values["conversation"] = values.pop("user")
     if "repeat" in values:  # of a task, it is which try it is
         values["tries"] = values.pop("repeat")
     if "variables" in values:

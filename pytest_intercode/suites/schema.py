@@ -51,6 +51,7 @@ from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import environment_names, is_environment
 from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
+from pytest_intercode.suites.conversations import UserModel
 from pytest_intercode.suites.forms import JudgeModel, PathModel, read_bytes
 from pytest_intercode.suites.swebench.manifest import SwebenchModel
 from pytest_intercode.system.suite_folder import SuitePath
@@ -376,6 +377,7 @@ class LayerModel(SuiteForm):
     xfail: StrictStr | None = None
     skip: StrictStr | None = None
     variables: dict[Variable, StrictStr] | None = None
+    user: UserModel | None = None
     audit: Audit | None = None
     decoys: tuple[StrictStr, ...] | None = None
 

@@ -34,7 +34,7 @@ __all__ = ["PARTS", "digest", "file_digest", "value_digest"]
 
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
-    *("verification", "user", "variables", "steps", "overall", "judge"),
+    *("verification", "user", "variables", "steps", "overall", "judge", "conversation"),
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
 
@@ -46,7 +46,7 @@ it. An image that the task does not name is the environment's; records name it b
 
 # No part where a task has none: older digests hold.
 _LATER_DEFAULTS: dict[str, Any] = {"verification": None, "user": "", "overall": "mean"}
-_LATER_DEFAULTS |= {"variables": (), "steps": (), "judge": None}
+_LATER_DEFAULTS |= {"variables": (), "steps": (), "judge": None, "conversation": None}
 _LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried"}
 # Every task had these once.
 _FIRST_FIELDS: dict[str, Any] = {"database": None, "tests": [], "test_setup": "", "entry": ""}

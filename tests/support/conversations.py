@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.environments.bash.fields import BashFields
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.mcp_servers import start_servers
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support.model_server import Command, Request, Step, Tool
@@ -31,19 +31,11 @@ class FieldsWithServers(BashFields):
 
 
 class TalkingBash(BashEnvironment):
-    """Bash whose user is an :class:`Answers`, and whose servers are tried first."""
-
-    answers = Answers()
+    """Bash whose servers are tried first."""
 
     def start(self, task: Task) -> None:
         super().start(task)
         start_servers(self, task.view().mcp)
-
-    def answer(self, message: str) -> str | None:
-        return self.answers.answer(message)
-
-    def stop_answer(self) -> None:
-        self.answers.stop()
 
 
 def make_talking(
@@ -53,8 +45,7 @@ def make_talking(
 
     def make(spec: RolloutSpec) -> TalkingBash:
         environment = TalkingBash(provider, max_turns=spec.max_turns)
-        environment.answers = answers
-        environment.has_user = answers.has_user
+        environment.user = answers
         return environment
 
     return make

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.agents.users import Users
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.recordings import ItemRecording
 from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -76,6 +77,7 @@ class World:
             prices={"*": Price(1.0, 2.0)},
             **more,
         )
+        self.users = Users(settings)
         self.factory: AgentFactory = load_agent(agent, arguments, folder, settings)
         self.provider = SandboxProvider(
             SandboxSettings(
@@ -88,7 +90,8 @@ class World:
 
     def _answer(self, request: Request) -> Any:
         self.last_asked = time.monotonic()
-        if not request.has_tools:  # for a title
+        is_user = "You play the user" in request.text
+        if not request.has_tools and not is_user:  # for a title
             return "A task"
         if callable(self.script):
             return self.script(request)
@@ -118,6 +121,11 @@ class World:
 
         return self._play(task, make_environment, **spec)
 
+    def simulate(self, task: Task, script: Callable[[Request], Any]) -> EpisodeRecord:
+        """Play one episode whose user is played by a model, which the script answers as well."""
+        self.script = script
+        return self._play(task, lambda spec: default_environment(spec, self.provider))
+
     def talk(self, task: Task, script: Callable[[Request], Any], answers: Answers) -> EpisodeRecord:
         """Play one episode of bash with a user, and with the MCP servers of the task."""
         self.script = script
@@ -126,12 +134,15 @@ class World:
     def _play(
         self, task: Task, make: Callable[[RolloutSpec], Environment], **spec: Any
     ) -> EpisodeRecord:
-        services = Services(self.provider, lambda spec: self.factory.make(spec.task), make)
+        services = Services(
+            self.provider, lambda spec: self.factory.make(spec.task), make, users=self.users
+        )
         return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))
 
     def close(self) -> None:
         self.provider.close()
         self.factory.close()
+        self.users.close()
         self.server.__exit__(None, None, None)
 
 

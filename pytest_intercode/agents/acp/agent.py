@@ -95,6 +95,7 @@ def make_factory(
         scratch=(ANSWER_FOLDER,),
         needs_shell=True,
         uses_gateway=services.gateway is not None,
+        continues=True,
         place=_PROMISE,
     )
 

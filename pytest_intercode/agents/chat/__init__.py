@@ -34,10 +34,10 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
 
     from pytest_intercode.agents.chat.client import Caller, ChatClient
     from pytest_intercode.agents.chat.conversation import Conversation
-    from pytest_intercode.agents.chat.strategies import STRATEGIES
+    from pytest_intercode.agents.chat.strategies import CONVERSATIONAL, STRATEGIES
 
     client = ChatClient(settings)
-    play = STRATEGIES[name]
+    play, continues = STRATEGIES[name], name in CONVERSATIONAL
 
     def make(_: Task) -> Agent:
         client.start()
@@ -46,7 +46,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         def run(task: TaskView, env: AgentEnvironment) -> None:
             play(Conversation(name, settings, templates, caller, task, env))
 
-        return Agent("loop", run=run, name=name, abort=caller.abort)
+        return Agent("loop", run=run, name=name, abort=caller.abort, continues=continues)
 
     return AgentFactory(
         name,
@@ -54,4 +54,5 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         feedback="reward" if name == "try-again" else "",
         priced=settings.prices is not None,
         close=client.close,
+        continues=continues,
     )

@@ -26,13 +26,25 @@ from pytest_intercode.system.loop_thread import LoopThread
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Answer", "Call", "Caller", "ChatClient"]
+__all__ = ["Answer", "Call", "Caller", "ChatClient", "RequestRefused"]
 
 _NO_KEY = "none"  # the client wants one even for servers that do not
 _THREAD_NAME = "intercode-chat"  # threads with this name are not reported as left behind
 _CONNECT_TIMEOUT = 20.0  # seconds for a connection
 _CLOSE_TIMEOUT = 5.0  # seconds for what runs to end
 _MAX_MESSAGE_CHARACTERS = 500  # characters of a server's message
+
+
+class RequestRefused(AgentError):
+    """The server answered with an error.
+
+    Attributes:
+        status: the HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -182,7 +194,8 @@ class ChatClient:
             hint = ""
             if error.status_code == 401 and self._api.api_key == _NO_KEY:
                 hint = " (no key was given: set OPENAI_API_KEY)"
-            return AgentError(f"{server} answered {error.status_code}{attempts}: {message}{hint}")
+            text = f"{server} answered {error.status_code}{attempts}: {message}{hint}"
+            return RequestRefused(text, error.status_code)
         if isinstance(error, openai.APITimeoutError):
             seconds = self._arguments.timeout
             return AgentError(f"{server} was silent for {seconds:g} s{attempts}")

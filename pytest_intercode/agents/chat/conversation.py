@@ -91,7 +91,8 @@ class Conversation:
         self.values["setting"] = templates.introduce(kind, **self.values).strip()
         if templates.overrides:
             env.log(f"prompts of {arguments.prompts}: {', '.join(templates.overrides)}")
-        system = {"role": "system", "content": self.fill(strategy)}
+        parts = (strategy, "user") if env.has_user else (strategy,)
+        system = {"role": "system", "content": "\n\n".join(map(self.fill, parts))}
         first = "plan" if strategy == "plan-solve" else "task"
         user = {"role": "user", "content": self.fill(first)}
         self.history = History(arguments.history, [system, user])

@@ -21,7 +21,7 @@ from pytest_intercode.agents.chat.parsing import (
     split_thought,
 )
 
-__all__ = ["STRATEGIES"]
+__all__ = ["CONVERSATIONAL", "STRATEGIES"]
 
 
 def single_turn(conversation: Conversation) -> None:
@@ -87,12 +87,19 @@ def _ask_plan(conversation: Conversation) -> list[str]:
 
 
 def tools(conversation: Conversation) -> None:
-    """Call the tools execute and submit."""
+    """Call the tools execute and submit; what else the model says is for the user, if any."""
     descriptions = _describe_tools(conversation)
     form = "Call one of the tools execute(code) and submit(answer)."
     while not conversation.over:
         answer = conversation.ask(tools=descriptions)
         thought, text = split_thought(answer.text)
+        if not answer.calls and text and conversation.env.has_user:
+            reply = conversation.env.ask(text)
+            if reply is None:
+                _submit(conversation)
+                return
+            conversation.history.add(_assistant(text), [_user(reply)])
+            continue
         if not answer.calls:
             problem = "the answer calls no tool"
             if answer.cut_off:
@@ -214,3 +221,6 @@ STRATEGIES: Mapping[str, Callable[[Conversation], None]] = {
     "tools": tools,
 }
 """By the name of the agent."""
+
+CONVERSATIONAL = frozenset({"tools"})
+"""Those that can talk to a user: a message without an action is for the user."""

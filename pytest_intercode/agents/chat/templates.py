@@ -38,6 +38,7 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "no-action": ("problem", "form"),
     "tool-execute": ("language",),
     "tool-submit": ("answer",),
+    "user": (),
 }
 """What each template may hold; one named as an environment of the user's, what ``other`` may."""
 

@@ -37,4 +37,4 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         player = Player(vi=keys == "vi")
         return Agent("loop", run=player.run, name="human", abort=player.abort)
 
-    return AgentFactory(name, make, terminal=True)
+    return AgentFactory(name, make, terminal=True, continues=False)

@@ -127,6 +127,7 @@ def make_factory(
         scratch=(ANSWER_FOLDER,),
         needs_shell=True,
         uses_gateway=True,
+        continues=recipe.continues,
         version=_version(recipe, bundle / Path(program).relative_to(BUNDLE_FOLDER)),
         place=_PLACE if recipe.protocol else "",
         programs=frozenset((posixpath.basename(program), *_find_bare_name(recipe.command[0]))),

@@ -93,6 +93,7 @@ def make_factory(
         priced=services.priced,
         close=closing.close,
         uses_gateway=services.gateway is not None,
+        continues=False,
     )
 
 

@@ -63,6 +63,7 @@ def make_factory(
         priced=services.priced,
         close=services.close,
         uses_gateway=services.gateway is not None,
+        continues=False,
     )
 
 

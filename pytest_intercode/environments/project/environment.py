@@ -22,6 +22,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import CommandResult, Profile, StepResult
 from pytest_intercode.environments.access import as_user
+from pytest_intercode.environments.action_space import User
 from pytest_intercode.environments.mcp_servers import start_servers
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.project.patch import FileState, git_patch
@@ -29,7 +30,7 @@ from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.errors import TaskError, UngradableState
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
 
-__all__ = ["Commit", "ProgramRecorder", "ProjectEnvironment", "ProjectState", "User"]
+__all__ = ["Commit", "ProgramRecorder", "ProjectEnvironment", "ProjectState"]
 
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 _COMMAND_TIMEOUT = 60.0  # seconds for one of our own commands
@@ -123,23 +124,6 @@ class ProgramRecorder(Protocol):
         """End it; may be called twice."""
 
 
-class User(Protocol):
-    """Who answers an agent that hands back."""
-
-    @property
-    def has_user(self) -> bool:
-        """Whether there is anybody."""
-
-    def answer(self, message: str) -> str | None:
-        """Return the reply to a message of the agent's; None where nobody answers."""
-
-    def restart(self) -> None:
-        """Begin with the first answer, as the episode does."""
-
-    def stop(self) -> None:
-        """End what :meth:`answer` waits for; from any thread."""
-
-
 class ProjectEnvironment(ShellEnvironment):
     """A shell as it is, in the copy of a project.
 
@@ -154,22 +138,18 @@ class ProjectEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._recorder: ProgramRecorder | None = None
-        self._user: User | None = None
         self.state = ProjectState()
         self.message = ""
         self._changes: Changes | None = None
 
     def equip(self, recorder: ProgramRecorder, user: User) -> None:
         """Have a recorder in each sandbox of the agent's, and a user; before the first reset."""
-        self._recorder, self._user = recorder, user
-        self.has_user = user.has_user
+        self._recorder, self.user = recorder, user
         folders = (*self.provider.readonly, *recorder.readonly)
         self.provider = self.provider.with_folders(folders, self.provider.scratch)
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox."""
-        if self._user is not None:
-            self._user.restart()
         self.state, self.message, self._changes = ProjectState(), "", None
         super().start(task)
 
@@ -187,12 +167,7 @@ class ProjectEnvironment(ShellEnvironment):
     def answer(self, message: str) -> str | None:
         """Return what the user says to an agent that hands back."""
         self.message = message  # the last one, where nobody answers
-        return None if self._user is None else self._user.answer(message)
-
-    def stop_answer(self) -> None:
-        """End what the user's answer waits for."""
-        if self._user is not None:
-            self._user.stop()
+        return super().answer(message)
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode; an answer is what the agent says to the user."""

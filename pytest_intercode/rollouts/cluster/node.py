@@ -25,6 +25,7 @@ from typing import Any
 
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.users import Users
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import (
@@ -250,10 +251,12 @@ class Node(Observer):
         os.environ.update(settings.variables)
         self._provider = _make_provider(settings, self._files, self._report_line)
         self._judges = Judges(_gateway_settings(settings))
+        self._users = Users(_gateway_settings(settings), settings.user_model)
         call = _budget_call(settings.budget) if settings.budget else None
         services = Services(
             sandboxes=self._provider,
             make_agent=self._make_agent,
+            users=self._users,
             run_budget=RemoteBudget(settings.seconds, call, settings.process, self._note_turns),
             isolate=lambda: self._process.episode(owner()),
             shared_loop=self._shared_loop,
@@ -275,6 +278,7 @@ class Node(Observer):
                 attempt.handle.cancel("the run is over")
         self._executor.join(_CANCEL_TIMEOUT)
         self._shared_loop.close()
+        self._users.close()
         if self._factory is not None:
             self._factory.close()
         self._judges.close()
@@ -409,6 +413,14 @@ class Node(Observer):
         attempt.fail(error, stage, declined=declined)
 
 
+def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
+    """Return how models are reached; None for what this machine's variables say."""
+    if settings.gateway is None:
+        return None
+    prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
+    return GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
+
+
 def _make_provider(
     settings: NodeSettings, files: FileCache, report: Callable[[str], None]
 ) -> SandboxProvider:
@@ -430,14 +442,6 @@ def _make_provider(
         raise ConfigurationError(problem)
     provider.check({"rootfs": "--intercode-rootfs", "registry": "--intercode-registry"})
     return provider
-
-
-def _gateway_settings(settings: NodeSettings) -> GatewaySettings | None:
-    """Return how models are reached; None for what the environment's variables say."""
-    if settings.gateway is None:
-        return None
-    prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
-    return GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
 
 
 def _budget_call(name: str) -> Callable[..., Callable[[], object]]:

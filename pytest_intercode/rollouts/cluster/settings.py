@@ -34,6 +34,7 @@ class NodeSettings:
         sandbox: where sandboxes come from.
         variables: environment variables of the driver that nodes are to have; no text shows them.
         gateway: how programs reach models: the fields of the gateway's settings that are not keys.
+        user_model: the model that plays users; empty for those that tasks name.
         network: sandboxes reach the network.
         seconds: what is left of the run's time; None for no limit.
         budget: the name of the actor that counts what the run uses up; empty where nothing but its
@@ -50,6 +51,7 @@ class NodeSettings:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     gateway: Mapping[str, Any] | None = None
+    user_model: str = ""
     network: bool = False
     seconds: float | None = None
     budget: str = ""

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError, TaskError
-from pytest_intercode.projects.answers import Answers
 from tests.support.conversations import converse, task_with_servers
 from tests.support.installed import KEY, SUPPORT, World, program_world
 from tests.support.model_server import Command, Request, Step
@@ -180,9 +181,11 @@ def test_it_goes_on_with_what_the_user_says(world: World) -> None:
     assert (work.action, submission.action) == ("echo hi >x", "submit All done.")
     assert record.usage.requests == len(world.server.requests) - requests == 4
     assert record.usage.input_tokens == world.server.spent.input - before.input
-    log = work.log + submission.log
-    for message, reply in answers.questions[:2]:
-        assert f"[the agent said: {message}]\n[the user said: {reply}]\n" in log
+    assert record.dialogue == (
+        Exchange(0, "What shall I write?", "Write hi."),
+        Exchange(0, "Where to?", "To the file x."),
+        Exchange(1, "All done."),
+    )
     assert "Nobody answers questions" not in world.server.requests[requests].text
 
 

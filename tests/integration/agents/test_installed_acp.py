@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.projects.answers import Answers
 from tests.support.conversations import converse, task_with_servers
 from tests.support.installed import World, program_world
 from tests.support.model_server import Command

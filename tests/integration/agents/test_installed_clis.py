@@ -7,20 +7,22 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.projects.answers import Answers
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
-from tests.support.model_server import Command
+from tests.support.model_server import Command, Request
 
 CONTINUING = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi", "pi")
 TAKING_SERVERS = (*CONTINUING[:-1], "cline")
@@ -164,6 +166,30 @@ def test_it_goes_on_with_two_replies(talking_world: World) -> None:
     last = next(request for request in reversed(world.server.requests) if request.has_tools)
     assert all(text in last.text for text in ("What shall I write?", "Where to?", *replies))
     assert record.left_behind == ()
+
+
+@pytest.mark.slow
+def test_a_model_plays_its_user(talking_world: World) -> None:
+    replies = ["Write the word hi.", "To the file x."]
+    steps = ("What shall I write?", "Where to?", Command("echo hi >x"), "All done.")
+    agent_says = converse(steps, replies)
+
+    def script(request: Request) -> Any:
+        if "You play the user" not in request.text:
+            return agent_says(request)
+        spoken = sum(message["role"] == "assistant" for message in request.body["messages"])
+        return [*replies, "Thanks. DONE"][spoken]
+
+    conversation = Conversation(persona="You write things.", model="small")
+    task = Task(
+        *("t", "Write.", ("echo hi >x",), "bash", "s", "s"), workdir="/w", conversation=conversation
+    )
+    record = talking_world.simulate(task, script)
+    assert (record.outcome, record.reason) == ("solved", "")
+    assert [exchange.reply for exchange in record.dialogue] == [*replies, "Thanks. DONE"]
+    assert [exchange.turn for exchange in record.dialogue] == [0, 0, 1]
+    assert record.user_usage.requests == 3
+    assert record.usage.input_tokens >= 400
 
 
 @pytest.mark.parametrize(

@@ -325,6 +325,35 @@ def test_a_trajectory_by_keys_alone(browser: Browser, many: Path) -> None:
     browser.wait(f"{DIALOG}.open && {title} === 'bash-00004'")
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_conversation_is_between_the_turns(browser: Browser, tmp_path: Path, runs: int) -> None:
+    [row] = page_rows.run(1)
+    row["dialogue"] = [
+        {"turn": 0, "message": "What is <b>cheap</b>?", "reply": "Ten."},
+        {"turn": 1, "message": "Is that all?", "reply": "Needle. DONE", "is_last": True},
+        {"turn": 2, "message": "Hello?"},
+    ]
+    row["user_usage"] = {"requests": 2, "input_tokens": 70, "output_tokens": 7, "cost": None}
+    record = from_row(row)
+    write([record], tmp_path / "page.html", "One", other=[record] if runs == 2 else None)
+    browser.open(tmp_path / "page.html")
+    open_in_dialog(browser, "j")
+    texts = browser.evaluate(
+        f"[...{DIALOG}.querySelectorAll('.said, .reply, .action, .talk .nothing')]"
+        ".map(e => e.textContent)"
+    )
+    first, second, *_ = row["turn_history"]["actions"]
+    expected = ["What is <b>cheap</b>?", "Ten.", first, "Is that all?", "Needle. DONE", second]
+    assert list(dict.fromkeys(texts))[: len(expected) + 2] == [
+        *expected,
+        "Hello?",
+        "nobody answered",
+    ]
+    words = browser.evaluate(f"{DIALOG}.innerText")
+    assert "ended the conversation with it" in words
+    assert "the user: 77 tokens" in words
+
+
 def test_a_link_to_a_trajectory(browser: Browser, many: Path) -> None:
     browser.open(many, "#open=python%2Fpython-suite%2Fpython-00998")
     browser.wait(f"{DIALOG}.open")

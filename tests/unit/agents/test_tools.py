@@ -21,6 +21,8 @@ from tests.unit.agents.mcp.tasks import view
 class Played:
     """An environment that writes down what it was asked for; it is over after three actions."""
 
+    has_user = False
+
     def __init__(self, task: TaskView | None = None) -> None:
         self.actions: list[str] = []
         episode: Any = self  # the part of it that these tests need

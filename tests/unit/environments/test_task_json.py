@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -106,6 +107,7 @@ def test_everything_that_a_task_may_hold_survives_json(env: str) -> None:
             Step("a", "Do it.", _VERIFICATION, Archive(Path("w"), "/app"), ("x",), (("a", 0.5),)),
         ),
         overall="final",
+        conversation=Conversation((), "A clerk.", "Go home.", "small", ("BYE", "STOP"), 3),
         audit={"files-used": "a reason"},
         metadata={"nested": {"list": [1, 2.0, "3", None]}, "infinite": math.inf},
         repeat=3,

@@ -87,6 +87,14 @@ KINDS = {
     "no number": row(reward=float("nan"), reward_parts={"output": float("inf")}),
     "passed turns": row() | {"turn_passed": [True] * 4},
     "answers": row() | {"turn_answers": ["  exact "] * 4},
+    "a dialogue": row(
+        dialogue=[
+            {"turn": 0, "message": BINARY, "reply": "Ten."},
+            {"turn": 1, "message": "Like that?", "reply": BINARY},
+            {"turn": 99, "message": "Done.", "reply": None},
+        ],
+        user_usage={"requests": 2, "input_tokens": 9, "output_tokens": 1, "cost": None},
+    ),
     "scored again": row(rescored_from={"profile": "paper", "reward": 0.1, "outcome": "failed"}),
 }
 
@@ -115,13 +123,40 @@ def test_every_kind_of_record_is_valid_atif(kind: str, tmp_path: Path) -> None:
     document = read(path)
     assert problems(document) == []
     (record,) = read_records(results)
-    assert len(document["steps"]) == 1 + len(record.turns)
+    said = sum(1 + (exchange.reply is not None) for exchange in record.dialogue)
+    assert len(document["steps"]) == 1 + len(record.turns) + said
     assert document["extra"]["outcome"] == record.outcome
     assert "end_state" not in path.read_text()
     ids = [
         call["tool_call_id"] for step in document["steps"] for call in step.get("tool_calls", ())
     ]
     assert len(ids) == len(set(ids))
+
+
+def test_a_dialogue_is_where_it_was_in_every_format(tmp_path: Path) -> None:
+    made = row(
+        dialogue=[
+            {"turn": 0, "message": "What is cheap?", "reply": "Ten."},
+            {"turn": 1, "message": "Is that all?", "reply": "Yes. DONE", "is_last": True},
+        ]
+    )
+    steps = trajectory(from_row(made))["steps"]
+    talk = [("agent", "What is cheap?"), ("user", "Ten.")]
+    assert [(step["source"], step["message"]) for step in steps[1:3]] == talk
+    assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))
+    assert steps[3]["tool_calls"]
+    assert [step["message"] for step in steps[4:6]] == ["Is that all?", "Yes. DONE"]
+    results = write(tmp_path / "r.jsonl", made)
+    export(results, "jsonl", tmp_path / "chat.jsonl")
+    messages = read(tmp_path / "chat.jsonl")["messages"]
+    assert [message["content"] for message in messages[1:3]] == ["What is cheap?", "Ten."]
+    assert [m["role"] for m in messages] == ["user", "assistant"] * (len(messages) // 2) + [
+        "user"
+    ] * (len(messages) % 2)
+    export(results, "inspect", tmp_path / "log.json")
+    (sample,) = read(tmp_path / "log.json")["samples"]
+    assert [m["content"] for m in sample["messages"][1:3]] == ["What is cheap?", "Ten."]
+    assert len({m["id"] for m in sample["messages"]}) == len(sample["messages"])
 
 
 def test_a_turn_is_a_step_with_its_call_and_result() -> None:

@@ -87,6 +87,16 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("pretend")
+def test_a_task_with_a_user_is_refused(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.yaml"
+    suite.write_text("env: bash\ntasks: [{id: a, query: q, gold: g, user: {replies: Yes.}}]\n")
+    env = IntercodeEnv("bash", dataset=suite)
+    with pytest.raises(ConfigurationError, match=r"task 'a': it has a user .* Gymnasium can talk"):
+        env.reset()
+    env.close()
+
+
 # -- the order
 
 

@@ -79,9 +79,6 @@ def test_a_recording_whose_requests_are_a_bomb(tmp_path: Path) -> None:
         {"project": {"commits": 5}},
         {"project": {"commits": [{"id": 1}]}},
         {"project": {"created": 7}},
-        {"questions": [1]},
-        {"questions": [["a", "b", "c"]]},
-        {"questions": [["a", {}]]},
     ],
 )
 def test_a_recording_whose_state_is_none(state: dict[str, object]) -> None:

@@ -11,9 +11,11 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import current_ledger
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.conversation import Exchange, Reply
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.usage import Budget
+from pytest_intercode.core.usage import UNSPENT, Budget
 from pytest_intercode.errors import ConfigurationError, TaskError
+from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.turn_loop import run_episode
@@ -66,19 +68,18 @@ def test_what_run_returns_is_its_message_and_it_is_run_again(style: type[Adder])
     assert record.outcome == "solved"
     assert agent.queries == ["Say five.", "2", "3"]
     assert environment.messages == [f"{n} so far. How much more?" for n in (1, 2, 3)]
-    first, second = record.turns
-    assert first.log == (
-        "[the agent said: 1 so far. How much more?]\n[the user said: 2]\n"
-        "[the agent said: 2 so far. How much more?]\n[the user said: 3]\n"
+    assert record.dialogue == (
+        Exchange(0, "1 so far. How much more?", "2"),
+        Exchange(1, "2 so far. How much more?", "3"),
+        Exchange(2, "3 so far. How much more?"),
     )
-    assert second.log == "[the agent said: 3 so far. How much more?]\n[nobody answered]\n"
 
 
 def test_without_a_user_it_runs_once() -> None:
     agent = Adder()
     record = play(agent)
     assert agent.queries == ["Say five."]
-    assert "the agent said" not in record.log
+    assert record.dialogue == ()
 
 
 def test_a_turn_is_asked_for_in_the_middle() -> None:
@@ -90,11 +91,7 @@ def test_a_turn_is_asked_for_in_the_middle() -> None:
 
     record = play(agent, Talker("5"))
     assert record.outcome == "solved"
-    [turn] = record.turns
-    assert turn.log == (
-        "[the agent said: How much?]\n[the user said: 5]\n"
-        "[the agent said: Enough?]\n[nobody answered]\n"
-    )
+    assert record.dialogue == (Exchange(0, "How much?", "5"), Exchange(1, "Enough?"))
 
 
 def test_asking_without_a_user_is_allowed() -> None:
@@ -148,12 +145,39 @@ def test_a_user_that_fails_is_the_tasks_fault_whatever_the_agent_does() -> None:
         play(agent, Talker(TaskError("no answer at all")))
 
 
-def test_what_the_user_costs_is_the_episodes_from_any_thread() -> None:
+def test_the_last_reply_is_recorded_and_not_given_to_the_agent() -> None:
+    def agent(task: TaskView, env: AgentEnvironment) -> None:
+        assert env.ask("Is that all? DONE") == "No."  # the agent's own stop word ends nothing
+        assert env.ask("And now?") is None
+        env.step("5")
+
+    record = play(agent, Talker("No.", Reply("Fine. DONE", is_last=True)))
+    assert record.dialogue == (
+        Exchange(0, "Is that all? DONE", "No."),
+        Exchange(0, "And now?", "Fine. DONE", is_last=True),
+    )
+    assert [exchange.answer for exchange in record.dialogue] == ["No.", None]
+    assert from_line(to_line(record)).dialogue == record.dialogue
+
+
+def test_long_texts_are_cut_in_the_record_alone() -> None:
+    def agent(task: TaskView, env: AgentEnvironment) -> None:
+        reply = env.ask("x" * 100_000)
+        assert reply is not None
+        assert len(reply) == 100_000
+        env.step("5")
+
+    [exchange] = play(agent, Talker("y" * 100_000)).dialogue
+    assert exchange.reply is not None
+    assert max(len(exchange.message), len(exchange.reply)) < 70_000
+
+
+def test_what_the_user_costs_is_not_the_agents_from_any_thread() -> None:
     class Paid(Talker):
         def answer(self, message: str) -> str | None:
             ledger = current_ledger().get()
             assert ledger is not None
-            ledger.spend(input_tokens=30, output_tokens=1)
+            ledger.spend_for_user(input_tokens=300, output_tokens=1)
             return super().answer(message)
 
     def agent(task: TaskView, env: AgentEnvironment) -> None:
@@ -164,7 +188,8 @@ def test_what_the_user_costs_is_the_episodes_from_any_thread() -> None:
     environment = Paid("Yes.")
     first, _ = environment.reset(task=TASK)
     record = run_episode(adapt(agent), environment, first, budget=Budget(tokens=100), timeout=20)
-    assert record.usage.tokens == 31
+    assert record.usage == UNSPENT
+    assert record.user_usage.tokens == 301  # more than the agent has
     assert environment.messages == ["Well?"]
 
 

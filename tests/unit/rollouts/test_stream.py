@@ -18,6 +18,7 @@ import pytest
 import pytest_intercode
 from pytest_intercode import EpisodeRecord, Observation, RolloutStream, Task, run_rollouts
 from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.core.conversation import Conversation, Exchange
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.environments import registry
 from pytest_intercode.errors import (
@@ -83,6 +84,19 @@ def solve(task: TaskView, env: AgentEnvironment) -> None:
     env.spend(input_tokens=7, output_tokens=3)
     env.step("5")
     env.submit()
+
+
+def test_a_task_has_its_user() -> None:
+    def agent(task: TaskView, env: AgentEnvironment) -> None:
+        reply = env.ask("How much?")
+        assert reply is not None
+        env.step(reply)
+
+    tasks = [replace(task, conversation=Conversation(("5",))) for task in numbered(2)]
+    with run_rollouts(tasks, agent) as stream:
+        records = list(stream)
+    assert [record.outcome for record in records] == ["solved"] * 2
+    assert {record.dialogue for record in records} == {(Exchange(0, "How much?", "5"),)}
 
 
 class Gate:

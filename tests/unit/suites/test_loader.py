@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.core.task import (
@@ -417,6 +418,23 @@ tasks:
     assert second.reward.lenient == ("columns", "spaces")
 
 
+def test_a_user_is_a_conversation(load: Load) -> None:
+    suite = load("""\
+env: bash
+defaults: {user: {persona: A clerk., max_turns: 3}}
+tasks:
+  - {id: a, query: q, gold: g}
+  - {id: b, query: q, gold: g, user: {goal: Go home., model: m, stop: [BYE, " STOP "]}}
+  - {id: c, query: q, gold: g, user: {replies: One.}}
+""")
+    assert [task.conversation for task in suite.tasks] == [
+        Conversation(persona="A clerk.", max_turns=3),
+        Conversation(goal="Go home.", model="m", stop=("BYE", "STOP")),
+        Conversation(("One.",)),
+    ]
+    assert {task.user for task in suite.tasks} == {""}  # the account in the sandbox
+
+
 def test_alternatives_are_for_bash(load: Load) -> None:
     with pytest.raises(SuiteError, match=r"task 'a': alternatives: are for the env bash, where"):
         load("env: ctf\ntasks: [{id: a, query: q, gold: 'f{a}', alternatives: 'f{b}'}]\n")
@@ -427,7 +445,7 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, platform, workdir, limits, network, "
     "reward, judge, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, "
-    "audit, decoys"
+    "user, audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -635,6 +653,23 @@ _BAD: list[tuple[str, int | None, str]] = [
         "alternatives: {a: b}",
         6,
         "alternatives: a string or a list is needed, found {'a': 'b'} (dict)",
+    ),
+    (
+        "user: {}",
+        6,
+        "user: either replies, or persona and goal for a model that plays the user",
+    ),
+    (
+        "user: {replies: [Yes.], model: m, stop: BYE}",
+        6,
+        "user: model, stop: for a model that plays the user, and replies are given as they are; "
+        "it is one or the other",
+    ),
+    ("user: {replies: [Yes., ' ']}", 6, "user: replies: a reply is a text that is not empty"),
+    (
+        "user: {goal: Go home., stop: ''}",
+        6,
+        "user: stop: a word that ends the conversation is not empty",
     ),
     (
         "variables: {1A: b}",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
@@ -63,6 +64,7 @@ _CHANGES: dict[str, Any] = {
     "steps": (Step("first", "Do it.", Verification("true")),),
     "overall": "final",
     "judge": Judge("Is it plain?", "m-1", weight=0.5),
+    "conversation": Conversation(("Yes.",)),
 }
 _OWN_CHANGES: list[tuple[str, TaskFields]] = [
     ("bash", BashFields((("true 1",),))),

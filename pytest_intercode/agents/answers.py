@@ -1,19 +1,22 @@
-"""Who answers an agent that hands back in a project test: ``answers=`` and ``user=``."""
+"""Who answers an agent that hands back: replies, a function, or a model that plays the user."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_intercode.core.conversation import Reply
 from pytest_intercode.errors import (
     BudgetExhausted,
     ConfigurationError,
     InfrastructureError,
     TaskError,
 )
-from pytest_intercode.projects.simulated_user import SimulatedUser
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.simulated_user import SimulatedUser
 
 __all__ = ["AnswerSource", "Answers", "Question"]
 
@@ -77,12 +80,14 @@ class Answers:
         """Return the user's reply to a message of the agent's, or None where nobody answers.
 
         Raises:
-            TaskError: the test's function fails, or the model that plays the user does.
-            InfrastructureError: that model cannot be reached.
+            TaskError: the test's function fails.
+            InfrastructureError: the model that plays the user fails, or cannot be reached.
+            AgentError: that model refuses what the agent said, and nothing else.
             BudgetExhausted: the episode is over meanwhile.
         """
         reply = self._reply(message) if self._user is None else self._user.reply(message)
-        self.questions.append((message, reply))
+        is_last = isinstance(reply, Reply) and reply.is_last
+        self.questions.append((message, None if is_last else reply))
         return reply
 
     def restart(self) -> None:

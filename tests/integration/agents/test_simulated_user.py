@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.ledger import Ledger, current_ledger
-from pytest_intercode.core.usage import Budget
+from pytest_intercode.agents.simulated_user import SimulatedUser
+from pytest_intercode.core.conversation import STOP_WORD, Reply
+from pytest_intercode.core.usage import UNSPENT, Budget, RunLimits
 from pytest_intercode.errors import (
+    AgentError,
     BudgetExhausted,
     ConfigurationError,
     InfrastructureError,
-    TaskError,
 )
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.projects.answers import Answers
-from pytest_intercode.projects.simulated_user import SimulatedUser
+from pytest_intercode.rollouts.budgets import RunBudget
 from tests.support.model_server import ModelServer, Request, Step
 
 pytest.importorskip("aiohttp")
@@ -38,13 +40,16 @@ def user_says(request: Request) -> str:
 
 
 @contextlib.contextmanager
-def opened(script: Any, ledger: Ledger, **settings: Any) -> Iterator[tuple[Answers, ModelServer]]:
+def opened(
+    script: Any, ledger: Ledger, *, stop: tuple[str, ...] = (STOP_WORD,), **settings: Any
+) -> Iterator[tuple[Answers, ModelServer]]:
     token = current_ledger().set(ledger)
     with ModelServer(script) as server:
         upstreams = {"openai": f"{server.url}/v1"}
         options = {"upstreams": upstreams, "keys": {"openai": KEY}, **settings}
         gateway = Gateway(GatewaySettings(**options))
-        user = SimulatedUser("You are in a hurry.", "Tidy up.", "small", gateway, "project-s-t-1")
+        who = "You are in a hurry."
+        user = SimulatedUser(who, "Tidy up.", "small", gateway, "project-s-t-1", stop)
         answers = Answers(user=user)
         try:
             yield answers, server
@@ -59,7 +64,10 @@ def test_it_replies_until_it_is_done() -> None:
     with opened(user_says, ledger) as (answers, server):
         assert answers.has_user
         assert answers.answer("May I delete old.py?") == "Yes, but keep the tests."
-        assert answers.answer("I deleted it.") is None
+        last_words = answers.answer("I deleted it.")
+        assert isinstance(last_words, Reply)
+        assert last_words.is_last
+        assert last_words == "Fine. DONE."
     assert answers.questions == [
         ("May I delete old.py?", "Yes, but keep the tests."),
         ("I deleted it.", None),
@@ -70,7 +78,8 @@ def test_it_replies_until_it_is_done() -> None:
     assert "Tidy up." in system["content"]
     assert [message["role"] for message in talk] == ["user", "assistant", "user"]
     assert server.requests[-1].model == "small"
-    assert ledger.usage.input_tokens == server.spent.input == 200
+    assert ledger.user_usage.input_tokens == server.spent.input == 200
+    assert ledger.usage == UNSPENT
     assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
 
 
@@ -81,7 +90,7 @@ def test_it_is_recorded_and_replayed(tmp_path: Path) -> None:
     with opened(user_says, Ledger(), replay=tmp_path) as (answers, server):
         assert answers.answer("May I?") == "Yes, but keep the tests."
         assert server.requests == []
-        with pytest.raises(TaskError, match="user=: the model 'small' cannot play the user"):
+        with pytest.raises(InfrastructureError, match="the recording lacks a request"):
             answers.answer("Something else.")
 
 
@@ -93,21 +102,67 @@ def test_an_episode_that_is_run_again_begins_with_a_new_conversation() -> None:
         assert answers.questions == [("May I?", "Yes, but keep the tests.")]
 
 
-def test_a_budget_that_it_uses_up_ends_the_episode() -> None:
+def test_it_uses_up_the_runs_budget_and_not_the_agents() -> None:
     stopped: list[bool] = []
-    ledger = Ledger(Budget(tokens=100), stop=lambda: stopped.append(True))
+    spent = RunBudget(RunLimits(tokens=200))
+    ledger = Ledger(Budget(tokens=10), spent.charge, lambda: stopped.append(True))
     with opened(user_says, ledger) as (answers, _):
         assert answers.answer("May I?") == "Yes, but keep the tests."
+        assert not stopped
+        answers.answer("I did.")
         assert stopped
-        with pytest.raises(BudgetExhausted, match="100 tokens used"):
+        with pytest.raises(BudgetExhausted, match="the run's 200 tokens are used up"):
             answers.answer("Again?")
 
 
-def test_a_server_that_refuses_is_one_line() -> None:
-    with opened(lambda _: Step(status=400, text="no model small"), Ledger()) as (answers, _):
-        with pytest.raises(TaskError, match=r"cannot play the user: .*no model small") as raised:
+def test_a_session_of_its_own_for_an_episode_that_is_run_again() -> None:
+    first, second = Ledger(), Ledger()
+    with opened(user_says, first) as (answers, _):
+        answers.answer("May I?")
+        first.close()
+        answers.restart()
+        current_ledger().set(second)
+        assert answers.answer("May I?") == "Yes, but keep the tests."
+    assert first.user_usage.requests == second.user_usage.requests == 1
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_model_that_fails_is_nobodys_fault(status: int) -> None:
+    step = Step(status=status, text="no model small")
+    with opened(lambda _: step, Ledger()) as (answers, _):
+        with pytest.raises(InfrastructureError, match=r" fails: .*no model small") as raised:
             answers.answer("May I?")
         assert "\n" not in str(raised.value)
+
+
+def test_an_agent_whose_words_alone_are_refused_gains_nothing_by_it() -> None:
+    """Else it could end each episode that goes badly without a grade."""
+
+    def script(request: Request) -> str | Step:
+        return Step(status=400, text="too long") if "a secret word" in request.text else "Yes."
+
+    with opened(script, Ledger()) as (answers, _):
+        assert answers.answer("May I?") == "Yes."
+        with pytest.raises(AgentError, match="refuses what the agent said, and nothing else"):
+            answers.answer("a secret word")
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_last"),
+    [
+        ("Thank you. ###STOP###", True),
+        ("###TRANSFER###.", True),
+        ("###STOP### was not meant.", False),
+        ("DONE", False),  # the usual word, which is not this user's
+    ],
+)
+def test_the_words_that_end_it(reply: str, is_last: bool) -> None:
+    stop = ("###STOP###", "###TRANSFER###")
+    with opened(lambda _: reply, Ledger(), stop=stop) as (answers, server):
+        answer = answers.answer("###STOP### DONE")  # whatever the agent says
+        assert isinstance(answer, Reply)
+        assert (answer, answer.is_last) == (reply, is_last)
+        assert "###STOP### or ###TRANSFER###" in server.requests[-1].body["messages"][0]["content"]
 
 
 def test_a_server_that_is_not_there_is_the_machines_fault(
@@ -117,7 +172,7 @@ def test_a_server_that_is_not_there_is_the_machines_fault(
     nowhere = {"openai": "http://127.0.0.1:9/v1"}
     with (
         opened("never", Ledger(), upstreams=nowhere) as (answers, _),
-        pytest.raises(InfrastructureError, match="no model could be reached"),
+        pytest.raises(InfrastructureError, match="that plays the user cannot be reached"),
     ):
         answers.answer("May I?")
 

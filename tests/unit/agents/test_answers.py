@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.answers import Answers
+from pytest_intercode.agents.users import choose_user_model
 from pytest_intercode.errors import ConfigurationError, TaskError
-from pytest_intercode.projects.answers import Answers
-from pytest_intercode.projects.simulated_user import choose_user_model
 
 
 def test_without_answers_nobody_answers() -> None:

@@ -1,0 +1,190 @@
+"""A model that plays the user of an agent: ``user="You are a hurried maintainer ..."``.
+
+It is asked through a gateway, in a session of its own. So its answers are recorded and replayed
+like the agent's, what it uses up is counted apart from the agent's, and no key is in sight.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_intercode.agents.chat.arguments import ChatArguments
+from pytest_intercode.agents.chat.client import Caller, ChatClient, RequestRefused
+from pytest_intercode.agents.ledger import current_ledger
+from pytest_intercode.core.conversation import STOP_WORD, Reply
+from pytest_intercode.errors import (
+    AgentError,
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+)
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.session import Session
+from pytest_intercode.system.extras import has_extra, need
+
+__all__ = ["SimulatedUser"]
+
+_INSTRUCTIONS = """\
+You play the user of an agent. You are not an assistant, and you do none of its work.
+
+{prompt}
+
+You asked the agent this:
+
+{query}
+
+What you read from now on is what the agent says to you. Reply as that user does, in a few sentences
+and with nothing around your words. When the agent has done what you want, or when you have nothing
+more to say, end your reply with {stop}"""
+_MAX_MESSAGE_CHARACTERS = 20_000  # of the agent's message that the user reads
+_CONTENT_STATUSES = (400, 413, 422)  # by which a server refuses what it is sent
+_PROBE = "Hello."  # a message that no server has a reason to refuse
+
+
+class SimulatedUser:
+    """The user of one episode.
+
+    Args:
+        prompt: who the user is and what the user wants.
+        query: what the agent was asked for.
+        model: the model, as the server of OpenAI's API names it.
+        gateway: leads to that server.
+        key: names the episode in recordings; the session has a key that is made from it.
+        stop: the words of which one, at the end of a reply, ends the conversation. They are looked
+            for in what the user says alone, never in the agent's messages.
+
+    Raises:
+        ConfigurationError: something is missing.
+    """
+
+    def __init__(
+        self,
+        prompt: str,
+        query: str,
+        model: str,
+        gateway: Gateway,
+        key: str,
+        stop: Sequence[str] = (STOP_WORD,),
+    ) -> None:
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ConfigurationError(
+                f"user={prompt!r:.60}: it is a text that says who the user is and what they want"
+            )
+        if not has_extra("chat"):
+            raise ConfigurationError(need("chat", "a simulated user"))
+        self._instructions = _INSTRUCTIONS.format(
+            prompt=prompt.strip(), query=query.strip(), stop=_describe_stop(stop)
+        )
+        words = "|".join(map(re.escape, stop))
+        self._stop_words = re.compile(rf"(?<!\w)(?:{words})\W*$")
+        self._model = model
+        self._gateway = gateway
+        self._key = f"{key}-user"
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._parts: tuple[Session, ChatClient, Caller] | None = None
+        self._messages: list[dict[str, Any]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was said; the next message begins a session, for the episode of its time."""
+        self._end_session()
+        self._messages = [{"role": "system", "content": self._instructions}]
+
+    def reply(self, message: str) -> Reply | None:
+        """Return what the user says to a message; None for nothing.
+
+        Raises:
+            InfrastructureError: the model fails, or cannot be reached.
+            AgentError: it takes other messages, and refuses what the agent said.
+            BudgetExhausted: the episode is over, or the run's budget is used up.
+        """
+        session, _, caller = self._open()
+        if len(message) > _MAX_MESSAGE_CHARACTERS:
+            message = f"{message[:_MAX_MESSAGE_CHARACTERS]}\n[... and more]"
+        self._messages.append({"role": "user", "content": message})
+        try:
+            text = caller.ask({"messages": self._messages}).text.strip()
+        except AgentError as error:
+            raise self._fault(error, session, caller) from None
+        self._messages.append({"role": "assistant", "content": text})
+        return Reply(text, is_last=bool(self._stop_words.search(text))) if text else None
+
+    def stop(self) -> None:
+        """End a request that runs, from any thread; the user says nothing more."""
+        with self._lock:
+            self._stopped = True
+            parts = self._parts
+        if parts is not None:
+            parts[2].abort()
+
+    def close(self) -> None:
+        """End the session; may be called twice."""
+        self.stop()
+        self._end_session()
+
+    def _end_session(self) -> None:
+        with self._lock:
+            parts, self._parts = self._parts, None
+        if parts is not None:
+            session, client, _ = parts
+            client.close()
+            session.close()
+
+    def _open(self) -> tuple[Session, ChatClient, Caller]:
+        """Return the session and the client, which are made for the first message.
+
+        The ledger is that of the episode on whose thread this is; nobody is asked before.
+        """
+        with self._lock:
+            if self._stopped:
+                raise BudgetExhausted("the episode is over")
+            if self._parts is None:
+                ledger = current_ledger().get()
+                spend = ledger.spend_for_user if ledger is not None else _spend_nothing
+                session = self._gateway.open(self._key, spend=spend)
+                arguments = ChatArguments(
+                    self._model, base_url=session.url("openai"), api_key=session.token
+                )
+                client = ChatClient(arguments)
+                self._parts = session, client, Caller(client)
+            return self._parts
+
+    def _fault(self, error: AgentError, session: Session, caller: Caller) -> Exception:
+        """Return what is raised where there is no reply: whose fault it is."""
+        if session.exhausted:
+            return BudgetExhausted(session.exhausted)
+        name = f"the model {self._model!r:.60} that plays the user"
+        if outage := session.outage():
+            return InfrastructureError(f"{name} cannot be reached: {outage}")
+        if not session.failure and self._refuses_agent(error, caller):
+            return AgentError(f"{name} refuses what the agent said, and nothing else: {error}")
+        return InfrastructureError(f"{name} fails: {session.failure or error}")
+
+    def _refuses_agent(self, error: AgentError, caller: Caller) -> bool:
+        """Whether the model answers without the agent's words, of which it may have too many.
+
+        Else an agent could end each episode that goes badly for it without a grade.
+        """
+        if not (isinstance(error, RequestRefused) and error.status in _CONTENT_STATUSES):
+            return False
+        system, *_ = self._messages
+        try:
+            caller.ask({"messages": [system, {"role": "user", "content": _PROBE}]})
+        except AgentError:
+            return False
+        return True
+
+
+def _describe_stop(words: Sequence[str]) -> str:
+    """Return how the instructions say which words end the conversation."""
+    if len(words) == 1 and words[0].isalnum():
+        return f"the one word {words[0]}."
+    return f"this, as it is written here: {' or '.join(words)}"
+
+
+def _spend_nothing(**usage: Any) -> None:
+    """Without an episode, nobody counts."""

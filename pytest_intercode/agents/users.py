@@ -1,0 +1,165 @@
+"""The users of a run's tasks: who answers an agent that hands back, made for each episode."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_intercode.agents.answers import Answers
+from pytest_intercode.core.conversation import STOP_WORD, Conversation
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.vendors import VENDORS
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.simulated_user import SimulatedUser
+    from pytest_intercode.gateway.gateway import Gateway
+
+__all__ = ["Users", "cannot_continue", "choose_user_model", "has_model"]
+
+
+class Users:
+    """Makes the user of each episode; models that play them are behind one gateway.
+
+    Args:
+        settings: of that gateway; by default those of the environment's variables.
+        model: the model of the run, which comes before those that tasks name; empty for none.
+    """
+
+    def __init__(self, settings: GatewaySettings | None = None, model: str = "") -> None:
+        self._settings = settings
+        self._model = model
+        self._lock = threading.Lock()
+        self._gateway: Gateway | None = None
+
+    def make(self, task: Task) -> Answers:
+        """Return the user of a task's episode; to be closed.
+
+        Raises:
+            ConfigurationError: no model is named that is to play the user, or it is out of reach.
+        """
+        conversation = task.conversation
+        if conversation is None:
+            return Answers()
+        if not has_model(task):
+            return Answers(conversation.replies)
+        self.check(task)
+        prompt, model = _describe_user(conversation), self._model or conversation.model
+        return Answers(user=self.simulate(prompt, model, task, conversation.stop))
+
+    def check(self, task: Task) -> None:
+        """See that a task can have its user, before anything is started.
+
+        Raises:
+            ConfigurationError: as for :meth:`make`.
+        """
+        if not has_model(task):
+            return
+        assert task.conversation is not None
+        if not (self._model or task.conversation.model):
+            raise ConfigurationError(
+                f"{task.source or 'a task of your own'}: task {task.id!r}: user: which model plays "
+                "the user? Name it by --intercode-user-model=NAME, or by `model` in the suite"
+            )
+        _check_reach(self._gateway_settings())
+
+    def simulate(
+        self, prompt: str, model: str, task: Task, stop: Sequence[str] = (STOP_WORD,)
+    ) -> SimulatedUser:
+        """Return a model that plays the user of a task's episode.
+
+        Args:
+            prompt: who the user is and what the user wants.
+            model: the model.
+            task: the task.
+            stop: the words that end the conversation.
+
+        Raises:
+            ConfigurationError: no server is known for it, or an extra is not installed.
+        """
+        # They import a client and a server, which most runs need for nothing.
+        from pytest_intercode.agents.program.episode import episode_key
+        from pytest_intercode.agents.simulated_user import SimulatedUser
+
+        key = episode_key(task)
+        return SimulatedUser(prompt, task.query, model, self._open(), key, stop)
+
+    def close(self) -> None:
+        """End the gateway; may be called twice."""
+        with self._lock:
+            gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            gateway.close()
+
+    def _open(self) -> Gateway:
+        from pytest_intercode.gateway.gateway import Gateway
+
+        with self._lock:
+            if self._gateway is None:
+                settings = self._gateway_settings()
+                _check_reach(settings)
+                self._gateway = Gateway(settings)
+            return self._gateway
+
+    def _gateway_settings(self) -> GatewaySettings:
+        return self._settings or GatewaySettings.of_environment()
+
+
+def has_model(task: Task) -> bool:
+    """Whether a model plays the user of a task."""
+    return task.conversation is not None and not task.conversation.replies
+
+
+def cannot_continue(agent: str) -> str:
+    """Return why an agent cannot have a user.
+
+    Args:
+        agent: how the user of this package names it.
+    """
+    return (
+        f"{agent}: this agent cannot go on with a reply, so no user can answer it; those can that "
+        "have run(task, env), `tools`, `acp:`, and installed ones whose recipe has `resume:` or "
+        "`protocol: acp`"
+    )
+
+
+def choose_user_model(user_model: str, agent_arguments: Mapping[str, str]) -> str:
+    """Return the model that plays the user: the one that a test names, or else the agent's.
+
+    Args:
+        user_model: the test's; empty for none.
+        agent_arguments: those of ``--intercode-agent-arg``.
+
+    Raises:
+        ConfigurationError: neither is known.
+    """
+    model = user_model or agent_arguments.get("model", "")
+    if not model:
+        raise ConfigurationError(
+            "user=: which model plays the user? The agent has no argument `model`, so name it: "
+            "user_model=NAME"
+        )
+    return model
+
+
+def _describe_user(conversation: Conversation) -> str:
+    """Return who the user is and what the user wants, for the model."""
+    goal = f"What you want: {conversation.goal}" if conversation.goal else ""
+    return "\n\n".join(filter(None, (conversation.persona.strip(), goal.strip())))
+
+
+def _check_reach(settings: GatewaySettings) -> None:
+    """See that a server is known before an agent begins.
+
+    Raises:
+        ConfigurationError: there is neither a key nor a server of the user's own.
+    """
+    address = settings.upstream("openai")
+    is_known = settings.keys.get("openai") or address != VENDORS["openai"].address
+    if not (is_known or settings.replay):
+        raise ConfigurationError(
+            "no model can play the user: set OPENAI_API_KEY, or OPENAI_BASE_URL to a server of "
+            "your own with OpenAI's API"
+        )

@@ -1,0 +1,46 @@
+"""How a suite says who answers the agent of a task: ``user``, checked by pydantic."""
+
+from __future__ import annotations
+
+from pydantic import Field, StrictStr, model_validator
+
+from pytest_intercode.core.conversation import Conversation
+from pytest_intercode.environments.fields import FileForm, Texts
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = ["UserModel"]
+
+
+class UserModel(FileForm):
+    """``user``: who answers an agent that hands back."""
+
+    replies: Texts | None = None
+    persona: StrictStr = ""
+    goal: StrictStr = ""
+    model: StrictStr = ""
+    stop: Texts | None = None
+    max_turns: int | None = Field(None, ge=1, le=100000)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> UserModel:
+        names = self.model_fields_set - {"replies"}
+        if self.replies is not None:
+            if names:
+                raise ValueError(
+                    f"{', '.join(sorted(names))}: for a model that plays the user, and replies are "
+                    "given as they are; it is one or the other"
+                )
+            if not all(reply.strip() for reply in self.replies):
+                raise ValueError("replies: a reply is a text that is not empty")
+        elif not (self.persona.strip() or self.goal.strip()):
+            raise ValueError("either replies, or persona and goal for a model that plays the user")
+        if not all(word.strip() for word in self.stop or ()):
+            raise ValueError("stop: a word that ends the conversation is not empty")
+        return self
+
+    def build(self, folder: SuitePath) -> Conversation:
+        """Return the conversation."""
+        values = {name: value for name, value in dict(self).items() if value is not None}
+        if self.stop is not None:
+            values["stop"] = tuple(word.strip() for word in self.stop)
+        return Conversation(**values)
