@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import clipped, escape_for_terminal
@@ -166,6 +167,9 @@ class EpisodeRecord:
         usage: what the agent used up.
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
+        calls: the calls of programs that a project test fakes or watches, in order: the first ones,
+            with the beginnings of their texts, without keys.
+        calls_left_out: how many further ones there were.
         refused_hosts: what of the network its sandbox was refused, a line each.
         sandbox: the backend of its sandboxes; empty where it needed none.
         image: what they were made of; empty likewise.
@@ -215,6 +219,8 @@ class EpisodeRecord:
     usage: Usage = UNSPENT
     log: str = field(default="", metadata=in_line(printed=True, long=True))
     left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
+    calls: tuple[ShimCall, ...] = field(default=(), metadata=in_line(optional=True, long=True))
+    calls_left_out: int = field(default=0, metadata=in_line(optional=True, in_statistics=False))
     refused_hosts: tuple[str, ...] = field(
         default=(), metadata=in_line(optional=True, printed=True, in_statistics=False)
     )

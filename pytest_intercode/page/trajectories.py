@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
+from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
@@ -146,6 +147,9 @@ def _try(
 
 # -- a trajectory
 
+_MAX_CALLS = 200  # that the page shows of an episode
+_MAX_CALL = 500  # characters of one
+
 
 def episode(record: EpisodeRecord) -> dict[str, Any]:
     """Return what the page shows of an episode; what is empty is left out."""
@@ -164,6 +168,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "usage": _usage(record.usage),
             "left": list(record.left_behind),
             "refused": list(record.refused_hosts),
+            "calls": _calls(record),
             "attempts": list(record.attempts),
             "node": record.node_id,
             "test_passed": record.test_passed,
@@ -178,6 +183,18 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "state": end_state_sections(record),
         }
     )
+
+
+def _calls(record: EpisodeRecord) -> list[str]:
+    """Return the calls of programs that a test faked or watched, each as a line of shell."""
+    lines = []
+    for call in record.calls[:_MAX_CALLS]:
+        status = "?" if call.status is None else str(call.status)
+        refused = ", refused" if call.refused else ""
+        line = one_line(str(call))[:_MAX_CALL]
+        lines.append(f"{line}  ({status}{refused}, {call.seconds:.1f} s)")
+    missing = len(record.calls) - len(lines) + record.calls_left_out
+    return [*lines, f"and {missing:,} more"] if missing else lines
 
 
 def _phases(record: EpisodeRecord) -> list[list[Any]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_intercode.agents.program.episode import episode_key
+from pytest_intercode.core.call import shorten_calls
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
 from pytest_intercode.environments.base import Environment
@@ -28,6 +29,7 @@ from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import expect_failure
+from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.project_cells import (
     MARK_ARGUMENTS,
     RUN_OPTIONS,
@@ -110,7 +112,7 @@ class Project:
             played = recording.played()
             if played is not None:
                 self._keep(played)
-                return ProjectRun(played, None, questions=recorded_questions or ())
+                return ProjectRun(played, None, played.calls, recorded_questions or ())
             answers = self._answers(arguments, task, recorded_questions)
             record, environment = self._play(task, shims, answers, recording)
             call_hook(self._item.config, "log_episode", task=task, episode=record)
@@ -160,6 +162,10 @@ class Project:
         if answers.questions:
             questions = [list(exchange) for exchange in answers.questions]
             record = replace(record, state={**record.state, "questions": questions})
+        if calls := shims.calls:
+            recorded_calls = shorten_calls(calls, masks_of(item.config).text)
+            missing = len(calls) - len(recorded_calls) + shims.unrecorded
+            record = replace(record, calls=recorded_calls, calls_left_out=missing)
         return record, environment
 
     def _keep(self, record: EpisodeRecord) -> None:

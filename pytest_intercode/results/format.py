@@ -64,7 +64,7 @@ _ORDER = (
     *("turn_tools", "turn_status", "turn_logs", "turn_usage", "usage", "log", "left_behind"),
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
-    *("image_digest", "parameters_version"),
+    *("image_digest", "parameters_version", "calls", "calls_left_out"),
     *(
         "host",
         "phases",
