@@ -38,7 +38,12 @@ from pytest_intercode.plugin.project_cells import (
     mark_arguments,
     name_test,
 )
-from pytest_intercode.plugin.project_digests import digest_item, hidden_paths, name_project
+from pytest_intercode.plugin.project_digests import (
+    digest_item,
+    hidden_paths,
+    name_project,
+    reads_elsewhere,
+)
 from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
@@ -228,8 +233,10 @@ class Project:
         project = options.get("project")
         hidden = hidden_paths(self._item, options)
         copy = copy_project(project, folder, root, overlays, hidden)
-        if settings.results is not None and (digests := digest_item(self._item, self._cell)):
-            self._digest = digests | {name_project(project): copy.digest}
+        self._digest = {}
+        if settings.results is not None and not reads_elsewhere(self._item, options):
+            digests = digest_item(self._item, self._cell)
+            self._digest = {**digests, name_project(project): copy.digest} if digests else {}
         return Task(
             id=name if self._count == 1 else f"{name} #{self._count}",
             query=prompt,
