@@ -14,6 +14,7 @@ from pytest_intercode.agents.protocol import Agent as Agent
 from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
+from pytest_intercode.core.call import ShimCall as ShimCall
 from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
@@ -77,7 +78,6 @@ from pytest_intercode.plugin.project_cells import RunOptions as RunOptions
 from pytest_intercode.plugin.project_tests import Project as Project
 from pytest_intercode.projects.fakes import Fake as Fake
 from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
-from pytest_intercode.projects.fakes import ShimCall as ShimCall
 from pytest_intercode.projects.fakes import refuse as refuse
 from pytest_intercode.projects.run import ProjectRun as ProjectRun
 from pytest_intercode.projects.treatments import Treatment as Treatment

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.judge import JudgeRecord
 from pytest_intercode.core.line import LineField, in_line
@@ -170,6 +171,9 @@ class EpisodeRecord:
         user_usage: what the model used up that played the user.
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
+        calls: the calls of programs that a project test fakes or watches, in order: the first ones,
+            with the beginnings of their texts, without keys.
+        calls_left_out: how many further ones there were.
         refused_hosts: what of the network its sandbox was refused, a line each.
         sandbox: the backend of its sandboxes; empty where it needed none.
         image: what they were made of; empty likewise.
@@ -224,6 +228,8 @@ class EpisodeRecord:
     user_usage: Usage = field(default=UNSPENT, metadata=in_line(optional=True))
     log: str = field(default="", metadata=in_line(printed=True, long=True))
     left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
+    calls: tuple[ShimCall, ...] = field(default=(), metadata=in_line(optional=True, long=True))
+    calls_left_out: int = field(default=0, metadata=in_line(optional=True, in_statistics=False))
     refused_hosts: tuple[str, ...] = field(
         default=(), metadata=in_line(optional=True, printed=True, in_statistics=False)
     )

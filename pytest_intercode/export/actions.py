@@ -116,6 +116,7 @@ def facts_of(record: EpisodeRecord) -> dict[str, Any]:
                     "attempts": list(record.attempts),
                     "left_behind": list(record.left_behind),
                     "refused_hosts": list(record.refused_hosts),
+                    "calls": [vars(call) for call in record.calls],
                     "task_digest": task.digest,
                 }
             ),

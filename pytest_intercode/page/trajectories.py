@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
+from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
@@ -147,6 +148,9 @@ def _try(
 
 # -- a trajectory
 
+_MAX_CALLS = 200  # that the page shows of an episode
+_MAX_CALL = 500  # characters of one
+
 
 def episode(record: EpisodeRecord) -> dict[str, Any]:
     """Return what the page shows of an episode; what is empty is left out."""
@@ -168,6 +172,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "said": _exchanges(dialogue.get(0, ())),
             "left": list(record.left_behind),
             "refused": list(record.refused_hosts),
+            "calls": _calls(record),
             "attempts": list(record.attempts),
             "node": record.node_id,
             "test_passed": record.test_passed,
@@ -182,6 +187,18 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "state": [*end_state_sections(record), *_judge_sections(record)],
         }
     )
+
+
+def _calls(record: EpisodeRecord) -> list[str]:
+    """Return the calls of programs that a test faked or watched, each as a line of shell."""
+    lines = []
+    for call in record.calls[:_MAX_CALLS]:
+        status = "?" if call.status is None else str(call.status)
+        refused = ", refused" if call.refused else ""
+        line = one_line(str(call))[:_MAX_CALL]
+        lines.append(f"{line}  ({status}{refused}, {call.seconds:.1f} s)")
+    missing = len(record.calls) - len(lines) + record.calls_left_out
+    return [*lines, f"and {missing:,} more"] if missing else lines
 
 
 def _phases(record: EpisodeRecord) -> list[list[Any]]:

@@ -227,6 +227,7 @@ function resultOf(episode) {
 function endOf(episode) {
   const end = make("section.state", { "aria-label": "End" });
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
+  if (episode.calls) end.append(folded("calls of programs that the test faked or watched", episode.calls.join("\n")));
   if (episode.refused) end.append(folded("what the network of its sandbox refused", episode.refused.join("\n")));
   if (episode.left) end.append(folded("what the agent left behind in its process", episode.left.join("\n")));
   if (episode.host) end.append(make("p.quiet", null, "ran on ", make("code", null, shown(episode.host))));

@@ -22,8 +22,8 @@ from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connecti
 from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.settings import (
     NodeSettings,
+    find_agent,
     why_not_on_nodes,
-    with_agent_files,
 )
 from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.rollouts.rollout import default_environment
@@ -53,11 +53,6 @@ def check_cluster(run: Run) -> None:
     if settings.gateway.logins:
         raise ConfigurationError(
             f"{source}: a login stays on its machine; leave out --intercode-gateway-login"
-        )
-    if len(settings.agents) > 1:
-        raise ConfigurationError(
-            f"{source}: nodes play one agent; name one --intercode-agent for each run, and join "
-            "the results by pytest-intercode merge"
         )
     for agent in settings.agents:
         if reason := why_not_on_nodes(agent.name):
@@ -147,17 +142,22 @@ class ClusterExecution(ConcurrentExecution):
 
 
 def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
-    """Return what nodes get first, with what the agent needs there.
+    """Return what nodes get first, with what the agents need there.
 
     Raises:
-        ConfigurationError: the agent's folder cannot be sent.
+        ConfigurationError: an agent's folder cannot be sent.
     """
     settings = run.settings
     gateway = settings.gateway
-    agent = settings.agents[0] if settings.agents else AgentChoice("")
-    node_settings = NodeSettings(
-        agent=agent.name,
-        agent_arguments=agent.arguments,
+    agents = settings.agents or (AgentChoice(""),)
+    return NodeSettings(
+        agents=tuple(
+            find_agent(
+                *(agent.name, agent.arguments, settings.agent_folder, files),
+                f"--intercode-agent={agent.name}",
+            )
+            for agent in agents
+        ),
         agent_folder=settings.agent_folder,
         sandbox=settings.sandbox,
         variables={name: os.environ[name] for name in settings.cluster_env},
@@ -171,4 +171,3 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
         user_model=settings.user_model or "",
         network=bool(settings.network),
     )
-    return with_agent_files(node_settings, files, f"--intercode-agent={node_settings.agent}")

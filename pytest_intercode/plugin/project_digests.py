@@ -21,7 +21,7 @@ from pytest_intercode.projects.copying import digest_project, digest_repository
 from pytest_intercode.system.digest import file_digest, value_digest
 from pytest_intercode.system.files import bundled_folder
 
-__all__ = ["digest_item", "explain_changes", "hidden_paths", "name_project"]
+__all__ = ["digest_item", "explain_changes", "hidden_paths", "name_project", "reads_elsewhere"]
 
 _PROJECT = "project"
 _MEANINGS = {
@@ -94,6 +94,23 @@ def explain_changes(
     if not changed_parts:
         return ""
     return f"changed: {', '.join(_MEANINGS.get(part, part) for part in changed_parts)}"
+
+
+def reads_elsewhere(item: pytest.Item, arguments: Mapping[str, Any]) -> bool:
+    """Whether a run is given a Dockerfile or a script that no part of its test holds.
+
+    Args:
+        item: the test.
+        arguments: what the run is given.
+    """
+    fakes = arguments.get("fake") or {}
+    paths = [arguments.get("dockerfile"), *fakes.values()]
+    root = item.config.rootpath.resolve()
+    return any(
+        not (item.path.parent / Path(path).expanduser()).resolve().is_relative_to(root)
+        for path in paths
+        if isinstance(path, (str, os.PathLike))
+    )
 
 
 def hidden_paths(item: pytest.Item, arguments: Mapping[str, Any]) -> list[Path]:

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.users import choose_user_model
+from pytest_intercode.core.call import shorten_calls
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ImageSource, Limits, Task
@@ -29,6 +30,7 @@ from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import expect_failure
+from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.project_cells import (
     MARK_ARGUMENTS,
     RUN_OPTIONS,
@@ -37,7 +39,12 @@ from pytest_intercode.plugin.project_cells import (
     mark_arguments,
     name_test,
 )
-from pytest_intercode.plugin.project_digests import digest_item, hidden_paths, name_project
+from pytest_intercode.plugin.project_digests import (
+    digest_item,
+    hidden_paths,
+    name_project,
+    reads_elsewhere,
+)
 from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
@@ -108,7 +115,7 @@ class Project:
             played = recording.played()
             if played is not None:
                 self._keep(played)
-                return ProjectRun(played, None)
+                return ProjectRun(played, None, played.calls)
             answers = self._answers(arguments, task, recording.dialogue())
             record, environment = self._play(task, shims, answers, recording)
             call_hook(self._item.config, "log_episode", task=task, episode=record)
@@ -155,6 +162,10 @@ class Project:
         recording.attach(environment)
         with cancel_on_timeout(item, handle, acting=True):
             record = handle.record(agent, environment)
+        if calls := shims.calls:
+            recorded_calls = shorten_calls(calls, masks_of(item.config).text)
+            missing = len(calls) - len(recorded_calls) + shims.unrecorded
+            record = replace(record, calls=recorded_calls, calls_left_out=missing)
         return record, environment
 
     def _keep(self, record: EpisodeRecord) -> None:
@@ -216,8 +227,10 @@ class Project:
         project = options.get("project")
         hidden = hidden_paths(self._item, options)
         copy = copy_project(project, folder, root, overlays, hidden)
-        if settings.results is not None and (digests := digest_item(self._item, self._cell)):
-            self._digest = digests | {name_project(project): copy.digest}
+        self._digest = {}
+        if settings.results is not None and not reads_elsewhere(self._item, options):
+            digests = digest_item(self._item, self._cell)
+            self._digest = {**digests, name_project(project): copy.digest} if digests else {}
         return Task(
             id=name if self._count == 1 else f"{name} #{self._count}",
             query=prompt,

@@ -11,54 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["Answer", "Fake", "FakeAnswer", "ShimCall", "refuse", "resolve"]
+__all__ = ["Answer", "Fake", "FakeAnswer", "refuse", "resolve"]
 
 _MAX_STATUS = 255  # the largest exit status
 _MAX_SHOWN = 200  # characters of a call that a message quotes
 _ANY = "*"
-
-
-@dataclass(frozen=True)
-class ShimCall:
-    """One call of a program that is faked or watched.
-
-    Texts are decoded as UTF-8; other bytes are surrogates (``surrogateescape``).
-
-    Attributes:
-        program: its name.
-        arguments: the words after it.
-        directory: where it was called.
-        input: its standard input, as far as a fake reads it; empty for watched programs and
-            scripts, which read it themselves.
-        status: its exit status, 128 and the signal's number if a signal ended it. None while it
-            runs, and where nobody reported its end, as it was killed together with its shim.
-        seconds: wall time until its end; 0.0 where ``status`` is None.
-        start_time: when it was called, in seconds since the epoch.
-        refused: no answer was meant for it.
-        truncated: there was more of ``arguments`` or ``input`` than is recorded.
-    """
-
-    program: str
-    arguments: tuple[str, ...]
-    directory: str
-    input: str = ""
-    status: int | None = None
-    seconds: float = 0.0
-    start_time: float = 0.0
-    refused: bool = False
-    truncated: bool = False
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The program's name, and the words after it."""
-        return (self.program, *self.arguments)
-
-    def __str__(self) -> str:
-        """Return the call as a line of shell."""
-        return shlex.join(self.words)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pytest_intercode.agents.answers import Answers, Question
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
 from pytest_intercode.core.usage import Usage
@@ -20,7 +21,6 @@ from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects.answer import Answer
 from pytest_intercode.projects.commands import Commands
-from pytest_intercode.projects.fakes import ShimCall
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
 from pytest_intercode.projects.tool_calls import ToolCalls, loaded_skill
 

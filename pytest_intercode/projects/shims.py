@@ -23,9 +23,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError, SandboxError
-from pytest_intercode.projects.fakes import Answer, FakeAnswer, ShimCall, refuse, resolve
+from pytest_intercode.projects.fakes import Answer, FakeAnswer, refuse, resolve
 from pytest_intercode.projects.shim_programs import FakeLike, ShimPrograms
 from pytest_intercode.projects.shim_server import Endpoint, ShimServer
 from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER, Sandbox

@@ -65,7 +65,7 @@ _ORDER = (
     *("log", "left_behind"),
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
-    *("image_digest", "parameters_version"),
+    *("image_digest", "parameters_version", "calls", "calls_left_out"),
     *("host", "phases", "test_passed", "test_runs", "test_digest", "item", "run_name", "shard"),
     *("refused_hosts", "judge", "superseded", "rescored_from", "reward_function"),
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.projects.fakes import Fake, ShimCall
+from pytest_intercode.core.call import ShimCall
+from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider

@@ -39,6 +39,7 @@ _MAX_PATCH_FILES = 500
 _MAX_READ_BYTES = 256 * 1024**2  # of a file that a test reads
 _PATCH_TIMEOUT = 20.0  # seconds for the files of a patch to be read
 _MAX_COMMITS = 200
+_KERNEL_FOLDERS = ("dev", "proc", "sys")  # what is in them is not left by agents
 _FILE_TYPES = ("f", "l")  # of entries that count as files
 _LOG = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null git -c safe.directory='*' "
@@ -208,7 +209,10 @@ class ProjectEnvironment(ShellEnvironment):
             FileNotFoundError: there is no such file.
             UngradableState: it is too large.
         """
-        full_path = self._absolute(posixpath.normpath(path))
+        full_path = posixpath.normpath(self._absolute(path))
+        # An ordinary user's bubblewrap lists them, as empty files.
+        if full_path.lstrip("/").partition("/")[0] in _KERNEL_FOLDERS:
+            raise FileNotFoundError(path)
         archive = self.sandbox.archive([full_path], content=_MAX_READ_BYTES)
         with tarfile.open(fileobj=BytesIO(archive)) as packed:
             for member in packed:

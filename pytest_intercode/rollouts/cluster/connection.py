@@ -19,8 +19,8 @@ from pytest_intercode.rollouts.cluster.files import FileIndex
 from pytest_intercode.rollouts.cluster.nodes import Machines, NodeCounts
 from pytest_intercode.rollouts.cluster.settings import (
     NodeSettings,
+    find_agent,
     why_not_on_nodes,
-    with_agent_files,
 )
 from pytest_intercode.rollouts.executor import Observer
 from pytest_intercode.rollouts.rollout import default_environment
@@ -171,16 +171,15 @@ class Cluster:
             )
 
     def _connect(self, agent: NodeAgent) -> Connection:
+        files = FileIndex()
+        source = f"the agent {agent.name}"
         settings = NodeSettings(
-            agent=agent.name,
-            agent_arguments=dict(agent.arguments),
+            agents=(find_agent(agent.name, dict(agent.arguments), agent.folder, files, source),),
             agent_folder=agent.folder,
             sandbox=self._sandbox,
             variables=self._variables,
             network=agent.network,
         )
-        files = FileIndex()
-        settings = with_agent_files(settings, files, f"the agent {agent.name}")
         budget = RunBudget(RunLimits())
         machines = self.machines()
         return Connection(machines, settings, files, budget, self._report, timeout=self._wait)

@@ -42,7 +42,7 @@ from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.cluster.budget import RemoteBudget
 from pytest_intercode.rollouts.cluster.files import FileCache, FileRef, bundled_digest, with_paths
 from pytest_intercode.rollouts.cluster.messages import Message, encode, error_of
-from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.settings import AgentSource, NodeSettings
 from pytest_intercode.rollouts.executor import Handle, Observer, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, capture_process
@@ -155,7 +155,7 @@ class Node(Observer):
         self._lines: list[str] = []  # likewise
         self._attempts: dict[int, _Attempt] = {}
         self._attempt_of: dict[Handle, _Attempt] = {}
-        self._factory: AgentFactory | None = None
+        self._factories: dict[int, AgentFactory] = {}  # by the places of their agents
         self._factory_lock = threading.Lock()
         self._shared_loop = SharedLoop()
         self._process = SharedProcess()
@@ -279,8 +279,8 @@ class Node(Observer):
         self._executor.join(_CANCEL_TIMEOUT)
         self._shared_loop.close()
         self._users.close()
-        if self._factory is not None:
-            self._factory.close()
+        for factory in self._factories.values():
+            factory.close()
         self._judges.close()
         self._provider.close()
         self._closed = True
@@ -323,35 +323,43 @@ class Node(Observer):
         refs = {Path(path): FileRef(*ref) for path, ref in message["files"]}
         paths = {path: self._files.path_of(path, ref) for path, ref in refs.items()}
         missing = [refs[path] for path, local_path in paths.items() if local_path is None]
-        for ref in (self._settings.agent_archive, self._settings.agent_file):
-            if ref is not None and self._files.path_of(_ELSEWHERE, ref) is None:
-                missing.append(ref)
+        spec = RolloutSpec.from_json(message["spec"])
+        agent_files = self._settings.agents[self._place_of(spec)].files
+        missing += [ref for ref in agent_files if self._files.path_of(_ELSEWHERE, ref) is None]
         if missing:
             return missing
-        spec = RolloutSpec.from_json(message["spec"])
         return with_paths(spec, {path: local for path, local in paths.items() if local}, set())
 
     def _make_agent(self, spec: RolloutSpec) -> Agent:
         with self._factory_lock:
-            if self._factory is None:
+            place = self._place_of(spec)
+            factory = self._factories.get(place)
+            if factory is None:
                 parameters = spec.parameters.keywords() if spec.parameters is not None else {}
-                self._factory = self._load_agent(parameters.keys())
-        return fresh_agent(self._factory, spec)
+                agent = self._settings.agents[place]
+                factory = self._factories[place] = self._load_agent(agent, parameters.keys())
+        return fresh_agent(factory, spec)
 
-    def _load_agent(self, parameters: Collection[str]) -> AgentFactory:
+    def _place_of(self, spec: RolloutSpec) -> int:
+        """Return which of the run's agents plays a rollout: the only one, or the one it names."""
+        agents = self._settings.agents
+        names = ((agent.name, agent.arguments) for agent in agents)
+        name = (spec.agent, spec.agent_arguments)
+        return 0 if len(agents) == 1 else [*names].index(name)
+
+    def _load_agent(self, agent: AgentSource, parameters: Collection[str]) -> AgentFactory:
         settings = self._settings
-        name, folder = settings.agent, settings.agent_folder
-        if settings.agent_archive is not None:
-            folder = self._files.path_of(_ELSEWHERE, settings.agent_archive)
-            if settings.agent_subfolder and ":" in name:  # a file's folder is all that was sent
+        name, folder = agent.name, settings.agent_folder
+        if agent.archive is not None:
+            folder = self._files.path_of(_ELSEWHERE, agent.archive)
+            if agent.subfolder and ":" in name:  # a file's folder is all that was sent
                 head, _, attribute = name.rpartition(":")
                 name = f"{Path(head).name}:{attribute}"
-        if settings.agent_file is not None:
-            path = self._files.path_of(_ELSEWHERE, settings.agent_file)
+        if agent.file is not None:
+            path = self._files.path_of(_ELSEWHERE, agent.file)
             name = f"{name.partition(':')[0]}:{path}"
-        gateway = _gateway_settings(settings)
-        arguments, sandbox = settings.agent_arguments, self._provider.settings
-        return load_agent(name, arguments, folder, gateway, parameters, sandbox=sandbox)
+        gateway, sandbox = _gateway_settings(settings), self._provider.settings
+        return load_agent(name, agent.arguments, folder, gateway, parameters, sandbox=sandbox)
 
     def _note_turns(self, turns: int) -> None:
         """Report that the rollout of the present thread took turns.

@@ -14,10 +14,43 @@ from pytest_intercode.results.cells import COMMAND_LINES
 from pytest_intercode.rollouts.cluster.files import FileIndex, FileRef
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["NodeSettings", "why_not_on_nodes", "with_agent_files"]
+__all__ = ["AgentSource", "NodeSettings", "find_agent", "why_not_on_nodes"]
 
 _INSTALLED = ("installed", *PRESETS)
 _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
+
+
+@dataclass(frozen=True)
+class AgentSource:
+    """What a node needs to make one of a run's agents.
+
+    Attributes:
+        name: the agent as ``--intercode-agent`` names it.
+        arguments: what it is made with.
+        file: the file that it replays, if it does.
+        archive: the folder that it lives in; None for one that every node has by itself.
+        subfolder: where that folder is, below the folder where relative paths start.
+    """
+
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    file: FileRef | None = None
+    archive: FileRef | None = None
+    subfolder: str = ""
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """What has to be sent."""
+        return tuple(ref for ref in (self.archive, self.file) if ref is not None)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> AgentSource:
+        """Return what its fields say, as JSON has them."""
+        refs = {
+            name: None if fields[name] is None else FileRef(*fields[name])
+            for name in ("file", "archive")
+        }
+        return cls(**{**fields, **refs})
 
 
 @dataclass(frozen=True)
@@ -25,12 +58,8 @@ class NodeSettings:
     """What a node gets before its first rollout.
 
     Attributes:
-        agent: the agent as ``--intercode-agent`` names it.
-        agent_arguments: what it is made with.
-        agent_folder: where its relative paths are looked for on the driver.
-        agent_file: the file that the agent replays, if it does.
-        agent_archive: the folder that it lives in; None for one that every node has by itself.
-        agent_subfolder: where that folder is, below ``agent_folder``.
+        agents: the run's agents.
+        agent_folder: where their relative paths are looked for on the driver.
         sandbox: where sandboxes come from.
         variables: environment variables of the driver that nodes are to have; no text shows them.
         gateway: how programs reach models: the fields of the gateway's settings that are not keys.
@@ -42,12 +71,8 @@ class NodeSettings:
         process: names the process that gets this.
     """
 
-    agent: str = ""
-    agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    agents: tuple[AgentSource, ...] = ()
     agent_folder: Path | None = None
-    agent_file: FileRef | None = None
-    agent_archive: FileRef | None = None
-    agent_subfolder: str = ""
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     gateway: Mapping[str, Any] | None = None
@@ -59,21 +84,20 @@ class NodeSettings:
 
     def to_json(self) -> bytes:
         """Return it as JSON."""
-        fields = {**vars(self), "sandbox": self.sandbox.to_fields()}
+        agents = [vars(agent) for agent in self.agents]
+        fields = {**vars(self), "agents": agents, "sandbox": self.sandbox.to_fields()}
         return json.dumps(fields, default=str).encode("ascii")
 
     @classmethod
     def from_json(cls, data: bytes) -> NodeSettings:
         """Return what :meth:`to_json` wrote."""
         fields = json.loads(data)
-        folder, archive = fields["agent_folder"], fields["agent_archive"]
-        file = fields["agent_file"]
+        folder = fields["agent_folder"]
         return cls(
             **{
                 **fields,
+                "agents": tuple(map(AgentSource.from_fields, fields["agents"])),
                 "agent_folder": None if folder is None else Path(folder),
-                "agent_file": None if file is None else FileRef(*file),
-                "agent_archive": None if archive is None else FileRef(*archive),
                 "sandbox": SandboxSettings.from_fields(fields["sandbox"]),
             }
         )
@@ -89,33 +113,36 @@ def why_not_on_nodes(name: str) -> str:
     return ""
 
 
-def with_agent_files(settings: NodeSettings, files: FileIndex, source: str) -> NodeSettings:
-    """Let nodes ask for what they need of an agent, and return settings that say where it is.
+def find_agent(
+    name: str, arguments: Mapping[str, str], folder: Path | None, files: FileIndex, source: str
+) -> AgentSource:
+    """Return what nodes need of an agent, and let them ask for its files.
 
     Args:
-        settings: the settings, which name the agent and its folder.
+        name: the agent.
+        arguments: what it is made with.
+        folder: where its relative paths are looked for.
         files: the files that nodes may ask for.
         source: how the user asked for the agent, for messages.
 
     Raises:
         ConfigurationError: the agent's folder cannot be sent.
     """
-    name, folder = settings.agent, settings.agent_folder or Path()
+    agent, folder = AgentSource(name, dict(arguments)), folder or Path()
     head, _, argument = name.partition(":")
     if head == "replay":
         path = (folder / Path(argument.strip()).expanduser()).resolve()
-        return replace(settings, agent_file=files.ref(path))
+        return replace(agent, file=files.ref(path))
     if head in COMMAND_LINES:
         words = shlex.split(argument)
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
-            return replace(settings, agent_archive=files.agent(folder, source))
+            return replace(agent, archive=files.agent(folder, source))
     elif name and head not in (*_CHAT, "oracle"):
         module = name.rpartition(":")[0]
         if module.endswith(".py"):
             parent = (folder / Path(module).expanduser()).parent
-            archive = files.agent(parent, source)
-            return replace(settings, agent_archive=archive, agent_subfolder=str(parent))
+            return replace(agent, archive=files.agent(parent, source), subfolder=str(parent))
         file = folder.joinpath(*module.split("."))
         if file.with_suffix(".py").is_file() or (file / "__init__.py").is_file():
-            return replace(settings, agent_archive=files.agent(folder, source))
-    return settings
+            return replace(agent, archive=files.agent(folder, source))
+    return agent

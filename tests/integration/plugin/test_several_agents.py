@@ -276,8 +276,8 @@ def test_shards_name_the_agents(pytester: pytest.Pytester) -> None:
             "--intercode-agent=agents.py:Solver --intercode-agent=agents.py:Idle",
         ),
         (
-            (*BOTH, "--intercode-cluster=local:2"),
-            "--intercode-cluster=local:2: nodes play one agent; name one --intercode-agent for *",
+            (SOLVER, "--intercode-agent=codex:model=a", "--intercode-cluster=local:2"),
+            "--intercode-agent=codex: an agent that is installed into sandboxes cannot be run *",
         ),
         (
             (*BOTH, "--intercode-profile=paper"),

@@ -362,3 +362,26 @@ def test_it(intercode_project):
     (recording,) = (pytester.path / "recordings/test_rules").iterdir()
     recording.unlink()
     run(pytester, test).assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("project")
+def test_calls_are_in_the_record_and_in_what_is_played(pytester: pytest.Pytester) -> None:
+    (pytester.path / "agents.py").write_text(TALKATIVE)
+    test = """\
+from pytest_intercode import Fake
+
+def test_it(intercode_project):
+    run = intercode_project.run("Release it.", fake={"gh": Fake({"*": "ok"})}, watch=["git"])
+    assert [(call.program, call.status) for call in run.calls] == [("gh", 0), ("git", 0)]
+    assert run.ran("gh release create v1 --draft", ok=True)
+"""
+    options = ("--intercode-results=r.jsonl", "--intercode-html=p.html")
+    run(pytester, test, *options, "--intercode-record=missing", agent="Talkative")
+    (first,) = results(pytester.path / "r.jsonl")
+    call = first["calls"][0]
+    assert (call["program"], call["arguments"]) == ("gh", ["release", "create", "v1", "--draft"])
+    assert (call["directory"], call["status"]) == ("/project", 0)
+    assert [call["program"] for call in first["calls"]] == ["gh", "git"]
+    result = run(pytester, test, *options, "--intercode-record=none", agent="Talkative")
+    result.assert_outcomes(passed=1)  # no agent has played
+    assert results(pytester.path / "r.jsonl")[0]["calls"] == first["calls"]

@@ -104,7 +104,6 @@ def test_all_runs_of_a_test_are_taken_or_none(pytester: pytest.Pytester, played:
 def test_a_changed_test_is_run_again_and_says_why(pytester: pytest.Pytester, played: Path) -> None:
     changes = {
         "test_rules.py": "its module or a conftest.py",
-        "README.md": "the files of the repository, the project",
         "example/README.md": "the files of the repository, the project*",
     }
     for path, reason in changes.items():
@@ -113,11 +112,12 @@ def test_a_changed_test_is_run_again_and_says_why(pytester: pytest.Pytester, pla
         result = run(pytester)
         assert take(played) == ALL
         result.stdout.fnmatch_lines([f"* of the resumed run ran again: changed: {reason}"])
-    assert len(results(pytester.path / "r.jsonl")) == 16
+    assert len(results(pytester.path / "r.jsonl")) == 12
     run(pytester)  # the later results count
     assert take(played) == []
 
 
+@pytest.mark.slow
 def test_other_arguments_marks_and_faults(pytester: pytest.Pytester, played: Path) -> None:
     run(pytester, "--intercode-agent-arg", "word=b").assert_outcomes(passed=1, failed=2)
     assert take(played) == ALL
@@ -137,6 +137,16 @@ def test_other_arguments_marks_and_faults(pytester: pytest.Pytester, played: Pat
     assert take(played) == ALL
     run(pytester).assert_outcomes(xpassed=1, xfailed=2)
     assert take(played) == []
+    # What is not in the repository may be another one by now.
+    (played.parent / "gh").write_text("#!/bin/sh\n")
+    fake = f"{{'gh': '{played.parent}/gh'}}"
+    (pytester.path / "test_rules.py").write_text(
+        f"def test_it(intercode_project): intercode_project.run('First.', fake={fake})\n"
+    )
+    for _ in range(2):
+        run(pytester)
+        assert take(played) == ["test_it"]
+    (pytester.path / "test_rules.py").write_text(TEST)
     result = run(pytester, "--intercode-record=missing")  # each is recorded now
     assert take(played) == ALL
     result.stdout.fnmatch_lines(["3 tests of the resumed run ran again: it has no recording"])

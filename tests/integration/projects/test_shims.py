@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects import shims as shims_module
-from pytest_intercode.projects.fakes import Fake, FakeAnswer, ShimCall
+from pytest_intercode.projects.fakes import Fake, FakeAnswer
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from tests.integration.conftest import Launch

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.projects.fakes import Answer, Fake, FakeAnswer, ShimCall, refuse, resolve
+from pytest_intercode.projects.fakes import Answer, Fake, FakeAnswer, refuse, resolve
 
 
 def call_of(*words: str) -> ShimCall:

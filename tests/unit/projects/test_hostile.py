@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.environments.mcp_servers import _find_problem
 from pytest_intercode.environments.project.environment import ProjectState
@@ -14,7 +15,6 @@ from pytest_intercode.environments.project.patch import FileState, git_patch
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects import recording_file
 from pytest_intercode.projects.copying import copy_folder, copy_project
-from pytest_intercode.projects.fakes import ShimCall
 from pytest_intercode.projects.paths import ChangedPaths
 from pytest_intercode.projects.recordings import _check_state
 from pytest_intercode.projects.shell import MAX_TEXT, parse_shell

@@ -132,6 +132,17 @@ def test_items_are_in_order_with_their_own_output(cluster: RayCluster, folder: P
     assert "episodes, " in run.said
 
 
+def test_several_agents_play_on_the_nodes(cluster: RayCluster, folder: Path) -> None:
+    agents = ("--intercode-agent=oracle", "--intercode-agent=agents/slow.py:Slow")
+    run = cluster.run(folder, "suite.yaml", *agents, "--intercode-results=run.jsonl")
+    assert run.process.returncode == 1, run.said
+    rows = {(row["task_id"], row["agent"]): row["outcome"] for row in run.rows()}
+    tasks = ("prints", "writes", "both")
+    outcomes = {"oracle": "solved", "agents/slow.py:Slow": "failed"}
+    assert rows == {(task, agent): outcomes[agent] for task in tasks for agent in outcomes}
+    assert all(row["host"] for row in run.rows())
+
+
 def _host() -> str:
     return subprocess.run(["uname", "-n"], capture_output=True, text=True).stdout.strip()
 

@@ -18,7 +18,7 @@ from pytest_intercode.rollouts.cluster.budget import BudgetActor, budget_message
 from pytest_intercode.rollouts.cluster.files import FileCache, FileIndex, with_paths
 from pytest_intercode.rollouts.cluster.messages import decode, encode
 from pytest_intercode.rollouts.cluster.node import Node, differences, versions
-from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.settings import AgentSource, NodeSettings
 from pytest_intercode.rollouts.spec import Parameters, RolloutSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
@@ -26,6 +26,18 @@ from pytest_intercode.suites.catalogue import bundled_tasks
 AGENT = """\
 class Agent:
     def act(self, observation):
+        return "submit"
+"""
+
+
+NAMED = """\
+import pytest_intercode
+
+class Named:
+    def __init__(self, name):
+        self.name = name
+    def act(self, observation):
+        pytest_intercode.log(self.name)
         return "submit"
 """
 
@@ -58,7 +70,8 @@ class Played:
         return {} if answer is None else decode(answer)
 
     def set_up(self, **more: Any) -> dict[str, Any]:
-        fields = {"agent": "oracle", "sandbox": SandboxSettings("bubblewrap"), **more}
+        agents, sandbox = (AgentSource("oracle"),), SandboxSettings("bubblewrap")
+        fields = {"agents": agents, "sandbox": sandbox, **more}
         return self.call("set_up", NodeSettings(**fields).to_json())
 
     def play(self, number: int, **more: Any) -> dict[str, Any]:
@@ -80,7 +93,7 @@ class Played:
 
     def message(self, number: int, **more: Any) -> bytes:
         task = next(task for task in bundled_tasks("sql", "a test") if len(task.gold) > 1)
-        spec = RolloutSpec(task, agent="oracle", **more)
+        spec = RolloutSpec(task, **{"agent": "oracle", **more})
         paths: set[Path] = set()
         with_paths((spec.task, spec.parameters), None, paths)
         files = list(self.index.refs(paths).items())
@@ -152,14 +165,25 @@ def test_an_agent_travels_with_its_folder(node: Played, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
     ref = node.index.agent(tmp_path / "mine", "a test")
-    node.set_up(
-        agent="mine/agent.py:Agent",
-        agent_folder=Path("/nonexistent"),
-        agent_archive=ref,
-        agent_subfolder="mine",
-    )
+    agent = AgentSource("mine/agent.py:Agent", archive=ref, subfolder="mine")
+    node.set_up(agents=(agent,), agent_folder=Path("/nonexistent"))
     assert from_line(node.play(1)["line"]).outcome == "failed"
     assert node.needed.count(ref.digest) == 1
+
+
+def test_a_node_makes_the_agent_that_a_rollout_names(node: Played, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/agent.py").write_text(NAMED)
+    ref = node.index.agent(tmp_path / "mine", "a test")
+    agents = [AgentSource("agent.py:Named", {"name": name}, archive=ref) for name in "ab"]
+    node.set_up(agents=(AgentSource("oracle"), *agents))
+    assert from_line(node.play(1)["line"]).outcome == "solved"
+    assert not node.needed  # the first agent needs no file
+    for number, name in ((2, "b"), (3, "a")):
+        arguments = {"name": name}
+        line = node.play(number, agent="agent.py:Named", agent_arguments=arguments)["line"]
+        assert from_line(line).turns[0].log == name
+    assert node.needed == [ref.digest]
 
 
 def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
@@ -169,7 +193,7 @@ def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(LEARNER)
     ref = node.index.agent(tmp_path / "mine", "a test")
-    node.set_up(agent="agent.py:Learner", agent_archive=ref, agent_arguments={"name": "n"})
+    node.set_up(agents=(AgentSource("agent.py:Learner", {"name": "n"}, archive=ref),))
     for job in (1, 2):
         weights = tmp_path / f"{job}/weights"
         weights.parent.mkdir()
@@ -191,7 +215,7 @@ def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
 
 
 def test_an_agent_that_cannot_be_loaded_is_told(node: Played) -> None:
-    node.set_up(agent="not_there:Agent")
+    node.set_up(agents=(AgentSource("not_there:Agent"),))
     failed = node.play(1)
     assert (failed["stage"], failed["error"]["kind"]) == ("agent", "AgentLoadError")
 
@@ -206,7 +230,7 @@ def test_a_file_that_cannot_be_kept_is_a_fault_of_the_node_and_asked_for_again(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
     ref = node.index.agent(tmp_path / "mine", "a test")
-    node.set_up(agent="agent.py:Agent", agent_archive=ref)
+    node.set_up(agents=(AgentSource("agent.py:Agent", archive=ref),))
     store = node.cache.folder
     store.rename(tmp_path / "gone")
     error = node.play(1)["error"]
