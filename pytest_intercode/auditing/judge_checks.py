@@ -18,7 +18,8 @@ from pytest_intercode.core.judge import PASSING_SCORE, Verdict
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.judging.judges import Hearing, Judges
+from pytest_intercode.judging.hearing import Hearing
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.judging.question import NOTHING_DONE, Material, describe_episode
 from pytest_intercode.statistics.agreement import Agreement, cohen_kappa
 
