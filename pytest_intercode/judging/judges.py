@@ -63,6 +63,11 @@ class Judges:
             if not has_extra(extra):
                 raise ConfigurationError(need(extra, subject))
         settings = self._settings
+        if settings.replay is None and settings.offline:
+            raise ConfigurationError(
+                f"{subject}: --intercode-record=none calls no model; replay its votes with "
+                "--intercode-gateway-replay"
+            )
         if settings.replay is None and not settings.reaches_models:
             raise ConfigurationError(
                 f"{subject}: no model is within reach: set OPENAI_API_KEY, or OPENAI_BASE_URL for "

@@ -278,6 +278,9 @@ def test_what_is_missing_is_one_line() -> None:
         play(rollout(None, "5", "submit"))
     with pytest.raises(ConfigurationError, match="task 't': judge: no model is within reach: set"):
         play(rollout(Judges(GatewaySettings()), "5", "submit"))
+    offline = GatewaySettings(keys={"openai": KEY}, offline=True)
+    with pytest.raises(ConfigurationError, match="--intercode-record=none calls no model; replay"):
+        play(rollout(Judges(offline), "5", "submit"))
     blank = replace(TASK, judge=Judge(" ", "judge-1", weight=0.5))
     with pytest.raises(ConfigurationError, match="task 't': judge: rubric: a text is needed"):
         play(rollout(Judges(GatewaySettings()), "5", "submit", task=blank))
