@@ -576,8 +576,8 @@ def test_votes_are_on_the_rubric_of_today() -> None:
     assert record.reward == 0.25
     [record] = rescore([judged(0.0)], tasks=[replace(task, judge=None)], todays=True).records
     assert (record.reward, record.judge) == (1.0, None)
-    for change in ({"rubric": "Is it long?"}, {"model": "m-2"}):
-        changed = replace(task, judge=replace(JUDGE, **change))
+    for judge in (replace(JUDGE, rubric="Is it long?"), replace(JUDGE, model="m-2")):
+        changed = replace(task, judge=judge)
         [problem] = rescore([judged(0.0)], tasks=[changed], todays=True).problems
         assert "so the recorded votes are stale" in problem
     [problem] = rescore([row()], tasks=[task], todays=True).problems
