@@ -16,6 +16,8 @@ from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
 from pytest_intercode.core.call import ShimCall as ShimCall
 from pytest_intercode.core.facts import Fact as Fact
+from pytest_intercode.core.judge import Judge as Judge
+from pytest_intercode.core.judge import JudgeRecord as JudgeRecord
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord

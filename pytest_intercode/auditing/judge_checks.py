@@ -18,7 +18,8 @@ from pytest_intercode.core.judge import PASSING_SCORE, Verdict
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.judging.judges import Hearing, Judges
+from pytest_intercode.judging.hearing import Hearing
+from pytest_intercode.judging.judges import Judges
 from pytest_intercode.judging.question import NOTHING_DONE, Material, describe_episode
 from pytest_intercode.statistics.agreement import Agreement, cohen_kappa
 
@@ -40,12 +41,14 @@ class _State:
         material: it, as judges are shown it.
         scores: the votes.
         label: what people say of it; None where nobody did.
+        unusable: how many further answers were not a verdict.
     """
 
     name: str
     material: Material
     scores: list[float] = field(default_factory=list)
     label: bool | None = None
+    unusable: int = 0
 
     @property
     def passes(self) -> bool:
@@ -121,7 +124,9 @@ class JudgeAuditor:
         hearing = self._judges.open(task, "audit")
         with hearing:
             for state in states:
+                earlier = len(hearing.unusable)
                 state.scores += [hearing.vote(state.material).score for _ in range(self._votes)]
+                state.unusable += len(hearing.unusable) - earlier
             findings = list(self._find_persuasions(task, states, hearing))
         return self._result(task, states, findings, hearing.usage)
 
@@ -144,17 +149,22 @@ class JudgeAuditor:
         """Yield what can be judged: recorded and labelled work, and an agent that did nothing."""
         assert task.judge is not None
         labels = {label.evidence: label for label in self._labels[task.id] if label.evidence}
+        episodes: dict[str, _State] = {}
         for record in self._records[task.id]:
             votes = record.judge
             if votes is None or votes.digest != task.judge.digest:
                 continue  # on another rubric, or by another model
-            label = labels.get(votes.evidence)
-            yield _State(
-                f"the episode {votes.evidence}",
-                describe_episode(record),
-                list(votes.scores),
-                None if label is None else label.passes,
-            )
+            evidence = votes.evidence
+            if evidence not in episodes:
+                label = labels.get(evidence)
+                episodes[evidence] = _State(
+                    f"the episode {evidence}",
+                    describe_episode(record),
+                    label=None if label is None else label.passes,
+                )
+            episodes[evidence].scores += votes.scores
+            episodes[evidence].unusable += len(votes.unusable)
+        yield from episodes.values()
         if self._judges is None:
             return
         for label in self._labels[task.id]:
@@ -186,7 +196,10 @@ class JudgeAuditor:
         )
 
     def _find_inconsistent(self, task: Task, states: Sequence[_State]) -> Iterator[Finding]:
-        """Yield a finding for work that is passed by one vote and failed by another."""
+        """Yield a finding for work that is passed by one vote and failed by another.
+
+        A note says how often its answers were not a verdict.
+        """
         several = [state for state in states if len(state.scores) > 1]
         differing = [state for state in several if len(set(state.scores)) > 1]
         split = [
@@ -198,6 +211,11 @@ class JudgeAuditor:
             message = f"its votes {verb} the same work: {count} that were judged several times"
             evidence = "\n".join(f"{state.name}: {state.votes}" for state in split or differing)
             yield Finding(task.id, _CONSISTENT, message, evidence, note=not split)
+        slips = sum(state.unusable for state in states)
+        if _CONSISTENT in self._checks and slips:
+            answers = slips + sum(len(state.scores) for state in states)
+            message = f"{slips} of its {answers} answers were not a verdict"
+            yield Finding(task.id, _CONSISTENT, message, note=True)
 
     def _find_persuasions(
         self, task: Task, states: Sequence[_State], hearing: Hearing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from pytest_intercode.core.line import in_line
 from pytest_intercode.core.usage import UNSPENT, Usage
@@ -106,8 +105,8 @@ class JudgeRecord:
 
     @property
     def score(self) -> float:
-        """The median of the votes; 0 without any."""
-        return median(self.scores) if self.scores else 0.0
+        """The median of the votes, of which there is an odd number; 0 without any."""
+        return sorted(self.scores)[len(self.scores) // 2] if self.scores else 0.0
 
     @property
     def reason(self) -> str:

@@ -162,8 +162,11 @@ def _turn_texts(record: EpisodeRecord) -> Iterator[tuple[str, str, int]]:
 
 
 def _describe_state(record: EpisodeRecord) -> str:
-    state = kind_of(record.task.env).judged_state(record.state)
-    return "\n".join(_describe_parts(state))
+    try:
+        state = kind_of(record.task.env).judged_state(record.state)
+        return "\n".join(_describe_parts(state))
+    except (AttributeError, KeyError, TypeError, ValueError):  # of another version, or anybody's
+        return ""
 
 
 def _describe_parts(state: Mapping[str, Any]) -> Iterable[str]:

@@ -159,6 +159,8 @@ def _reward(
     votes = _todays_votes(record, task) if todays and task is not None else record.judge
     if votes is None:
         return own_reward, None
+    if not all(0.0 <= vote <= 1.0 for vote in votes.scores):
+        raise NotRecorded(f"{env}: a recorded vote of the judge is not a number from 0 to 1")
     votes = replace(votes, reward=own_reward.value)
     return judged_reward(own_reward, votes), votes
 

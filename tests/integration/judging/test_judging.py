@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode import run_rollouts
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.record import EpisodeRecord
@@ -24,6 +25,7 @@ from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.rollout import Rollout
 from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.suites.catalogue import bundled_tasks
 from tests.support.judge_model import Gullible, Sober, evidence_of, verdict
 from tests.support.model_server import ModelServer, Request, Step
 from tests.support.rollouts import play
@@ -133,6 +135,30 @@ def test_an_agent_that_ends_in_an_error_is_not_judged() -> None:
     assert record.reward == pytest.approx(0.6)
     assert record.judge is not None
     assert record.judge.scores == ()
+
+
+def test_rollouts_for_a_trainer_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = replace(bundled_tasks("sql", "sql")[0], judge=Judge("Is it short?", "judge-1", 1, 0.5))
+    with ModelServer(lambda _: verdict(0.5)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        with run_rollouts([task], "oracle") as stream:
+            [record] = stream
+    assert record.reward == pytest.approx(0.75)
+    assert record.judge is not None
+    assert record.judge.scores == (0.5,)
+
+
+def test_gymnasium_refuses_a_task_with_a_judge() -> None:
+    pytest.importorskip("gymnasium")
+    from pytest_intercode.gym import IntercodeEnv
+
+    task = replace(bundled_tasks("sql", "sql")[0], judge=Judge("Is it short?", "judge-1", 1, 0.5))
+    environment = IntercodeEnv("sql")
+    try:
+        with pytest.raises(ConfigurationError, match="it has a judge, which is asked where a whol"):
+            environment.reset(options={"task": task})
+    finally:
+        environment.close()
 
 
 # -- answers that are not a verdict
@@ -252,6 +278,9 @@ def test_what_is_missing_is_one_line() -> None:
         play(rollout(None, "5", "submit"))
     with pytest.raises(ConfigurationError, match="task 't': judge: no model is within reach: set"):
         play(rollout(Judges(GatewaySettings()), "5", "submit"))
+    offline = GatewaySettings(keys={"openai": KEY}, offline=True)
+    with pytest.raises(ConfigurationError, match="--intercode-record=none calls no model; replay"):
+        play(rollout(Judges(offline), "5", "submit"))
     blank = replace(TASK, judge=Judge(" ", "judge-1", weight=0.5))
     with pytest.raises(ConfigurationError, match="task 't': judge: rubric: a text is needed"):
         play(rollout(Judges(GatewaySettings()), "5", "submit", task=blank))

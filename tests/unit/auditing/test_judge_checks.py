@@ -59,6 +59,21 @@ def test_votes_that_pass_and_fail_the_same_work() -> None:
     assert "differ on the same work" in note.said
 
 
+def test_the_same_work_in_two_runs_is_the_same_work() -> None:
+    [finding] = findings([episode("echo hm", 1), episode("echo hm", 0), episode("ls", 0)])
+    assert finding.fault
+    assert finding.said.endswith("1 of 1 that were judged several times")
+
+
+def test_answers_that_were_not_a_verdict_are_counted() -> None:
+    record = episode("echo hi", 1, 1, 1)
+    assert record.judge is not None
+    slipped = replace(record, judge=replace(record.judge, unusable=("Sure!",)))
+    [note] = findings([slipped, episode("ls", 0)])
+    assert note.note
+    assert note.said == "1 of its 5 answers were not a verdict"
+
+
 def test_it_can_be_acknowledged() -> None:
     task = replace(TASK, audit={"judge-consistent": "taste differs"})
     [finding] = findings([episode("echo hm", 1, 0, 0)], task=task)

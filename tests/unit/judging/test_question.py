@@ -100,5 +100,11 @@ def test_a_huge_line_of_control_characters_stays_small_enough() -> None:
     assert len(user["content"]) < 50_000
 
 
+@pytest.mark.parametrize("state", [{"diffs": []}, {"diffs": {"a": 1}}, {"diffs": {"a": [1]}}])
+def test_the_state_of_somebody_elses_record_is_left_out(state: dict[str, Any]) -> None:
+    text = describe_episode(episode(Turn("ls", "", True), state={"agent": "x", **state})).text
+    assert text == "1. the agent does:\nls"
+
+
 def test_an_agent_that_did_nothing() -> None:
     assert describe_episode(episode()).text == "(the agent did nothing)"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions, Task
 from pytest_intercode.errors import ConfigurationError
@@ -535,3 +536,49 @@ def test_a_row_has_its_form(tmp_path: Path, more: dict[str, Any], said: str) -> 
     write(tmp_path / "run.jsonl", {**row(), **more})
     with pytest.raises(ConfigurationError, match=r"run\.jsonl, row 0: not a recorded .*" + said):
         read_results(tmp_path / "run.jsonl")
+
+
+# -- the votes of a judge
+
+
+JUDGE = Judge("Is it short?", "m-1", weight=0.5)
+
+
+def judged(*scores: float, **more: Any) -> dict[str, Any]:
+    votes = {"model": "m-1", "digest": JUDGE.digest, "share": 0.5, "reward": 1.0}
+    reasons = ["so" for _ in scores]
+    return row(judge={**votes, "scores": list(scores), "reasons": reasons}, **more)
+
+
+def test_recorded_votes_have_their_share() -> None:
+    done = rescore([judged(0.0, 0.5, 1.0), judged(1.0, 1.0, 0.0), judged(outcome="agent-error")])
+    assert [(each.reward, each.outcome) for each in done.records] == [
+        *((0.75, "failed"), (1.0, "solved"), (0.5, "agent-error")),
+    ]
+    assert done.records[0].reason == "the judge gives 0.50: so"
+    assert done.records[0].parts["judge"] == 0.5
+    assert done.records[0].turns[-1].reward == 0.75
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1.0, 1.5])
+def test_a_vote_that_cannot_be_one(score: float) -> None:
+    done = rescore([judged(score)])
+    assert not done.records
+    assert list(done.problems) == ["ctf: a recorded vote of the judge is not a number from 0 to 1"]
+
+
+def test_votes_are_on_the_rubric_of_today() -> None:
+    task = Task("t-1", "Find it.", (FLAG,), "ctf", "mine", "ctf", judge=JUDGE)
+    [record] = rescore([judged(0.0)], tasks=[task], todays=True).records
+    assert record.reward == 0.5
+    heavier = replace(task, judge=replace(JUDGE, weight=0.75))
+    [record] = rescore([judged(0.0)], tasks=[heavier], todays=True).records
+    assert record.reward == 0.25
+    [record] = rescore([judged(0.0)], tasks=[replace(task, judge=None)], todays=True).records
+    assert (record.reward, record.judge) == (1.0, None)
+    for judge in (replace(JUDGE, rubric="Is it long?"), replace(JUDGE, model="m-2")):
+        changed = replace(task, judge=judge)
+        [problem] = rescore([judged(0.0)], tasks=[changed], todays=True).problems
+        assert "so the recorded votes are stale" in problem
+    [problem] = rescore([row()], tasks=[task], todays=True).problems
+    assert problem.startswith("ctf: the task has a judge now, and no votes are recorded: ")

@@ -1,0 +1,159 @@
+"""The judge of one episode, asked through a gateway in a session of its own.
+
+So no key is in sight, answers are recorded and replayed as an agent's are, and the tokens are the
+judge's own, which no budget of the agent's counts.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from pytest_intercode.agents.chat.arguments import ChatArguments
+from pytest_intercode.agents.chat.client import Caller, ChatClient
+from pytest_intercode.agents.program.episode import episode_key
+from pytest_intercode.core.judge import JudgeRecord, Verdict
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import one_line
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.errors import AgentError, BudgetExhausted, JudgeError
+from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.judging.answer import read_verdict
+from pytest_intercode.judging.question import NOTHING_DONE, Material, make_messages
+
+__all__ = ["Hearing"]
+
+_MARK_SIZE = 16  # bytes of a mark: nobody guesses it
+_MAX_LINE = 300  # characters of what a server says
+
+
+class Hearing:
+    """Asks the judge of one episode.
+
+    Args:
+        task: the task, which has a judge.
+        gateway: leads to the model.
+        purpose: what it is asked for.
+
+    Attributes:
+        usage: what was used up so far.
+        unusable: the answers so far that were not a verdict, each in one line.
+    """
+
+    def __init__(self, task: Task, gateway: Gateway, purpose: str) -> None:
+        assert task.judge is not None
+        self._task = task
+        self._judge = task.judge
+        self.usage = UNSPENT
+        self.unusable: list[str] = []
+        self._lock = threading.Lock()
+        self._session = gateway.open(f"{episode_key(task)}-{purpose}", spend=self._spend)
+        arguments = ChatArguments(
+            self._judge.model, base_url=self._session.url("openai"), api_key=self._session.token
+        )
+        self._client = ChatClient(arguments)
+        self._caller = Caller(self._client)
+
+    def __enter__(self) -> Hearing:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def record(self, verdicts: Sequence[Verdict], reward: float, material: Material) -> JudgeRecord:
+        """Return the record of what was asked; once it is closed, with all that was used up.
+
+        Args:
+            verdicts: the votes.
+            reward: the environment's own reward.
+            material: what the judge was shown.
+        """
+        judge = self._judge
+        return JudgeRecord(
+            *(judge.model, judge.digest, judge.share, reward),
+            scores=tuple(verdict.score for verdict in verdicts),
+            reasons=tuple(verdict.reason for verdict in verdicts),
+            unusable=tuple(self.unusable),
+            omitted=material.omitted,
+            evidence=material.digest,
+            usage=self.usage,
+        )
+
+    def votes(self, material: Material) -> list[Verdict]:
+        """Return all votes on what an agent did.
+
+        Raises:
+            JudgeError: the model gives no verdict.
+        """
+        return [self.vote(material) for _ in range(self._judge.votes)]
+
+    def vote(self, material: Material) -> Verdict:
+        """Return one vote.
+
+        Where an answer is not a verdict, it is asked once more, and then about an agent that did
+        nothing. If that brings a verdict, it is this agent's texts that keep the judge from one,
+        and the vote is 0; else the judge is at fault.
+
+        Raises:
+            JudgeError: the model cannot be reached, or gives no verdict whatever it is shown.
+        """
+        for _ in range(2):
+            if (verdict := self._ask(material)) is not None:
+                return verdict
+        if self._ask(NOTHING_DONE) is None:
+            raise JudgeError(
+                f"judge: the model {self._judge.model!r:.60} gives no verdict, also on an agent "
+                f"that did nothing: {self.unusable[-1]}"
+            )
+        return Verdict(
+            0.0, f"the judge gives a verdict on others, and none on this: {self.unusable[-1]}"
+        )
+
+    def stop(self, reason: str = "") -> None:
+        """End a request that runs, from any thread, and begin no other."""
+        self._caller.abort()
+
+    def close(self) -> None:
+        """End the session; may be called twice."""
+        self.stop()
+        self._client.close()
+        self._session.close()
+
+    def _ask(self, material: Material) -> Verdict | None:
+        """Ask once; return None for an answer that is not a verdict, and keep a line about it."""
+        mark = secrets.token_hex(_MARK_SIZE)
+        request: Mapping[str, Any] = {"messages": make_messages(self._task, material, mark)}
+        try:
+            return read_verdict(self._caller.ask(request).text)
+        except BudgetExhausted:
+            raise JudgeError("judge: it was stopped") from None
+        except AgentError as error:
+            self._check_reached()
+            self.unusable.append(one_line(str(error))[:_MAX_LINE])
+        except ValueError as error:
+            self.unusable.append(f"the answer: {error}")
+        return None
+
+    def _check_reached(self) -> None:
+        """See that it was the model that has refused.
+
+        Raises:
+            JudgeError: no model was reached, or the recording lacks the request.
+        """
+        session = self._session
+        if session.failure:
+            raise JudgeError(f"judge: {session.failure}")
+        if outage := session.outage():
+            raise JudgeError(f"judge: no model could be reached: {outage}")
+
+    def _spend(self, **usage: Any) -> None:
+        with self._lock:
+            self.usage += Usage(**usage)
