@@ -27,7 +27,9 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
     ConfigurationError,
+    EpisodeStopped,
     InfrastructureError,
+    RolloutCancelled,
     SandboxError,
 )
 from pytest_intercode.rollouts.agent_thread import SharedLoop
@@ -104,6 +106,7 @@ class Rollout:
         self._environments: list[Environment] = []
         self._attempts: list[str] = []
         self._ledger: Ledger | None = None
+        self._is_stopped = False
 
     @property
     def cancelled(self) -> str:
@@ -114,14 +117,21 @@ class Rollout:
         """End it in whatever phase it is, ungraded; does nothing to one that is over."""
         self._cancellation.cancel(reason)
 
+    def stop(self, reason: str) -> None:
+        """End it as :meth:`cancel` does, as the user wants it: it has a record nevertheless."""
+        self._is_stopped = True
+        self.cancel(reason)
+
     def make_agent(self) -> Agent:
         """Return a fresh agent.
 
         Raises:
             AgentLoadError: there is none of this name.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
-        self._cancellation.check()
+        with self._stoppable():
+            self._cancellation.check()
         return self._services.make_agent(self.spec)
 
     def make_environment(self) -> Environment:
@@ -130,8 +140,10 @@ class Rollout:
         Raises:
             ConfigurationError: there is none for the task.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
-        self._cancellation.check()
+        with self._stoppable():
+            self._cancellation.check()
         services = self._services
         if services.make_environment is not None:
             environment = services.make_environment(self.spec)
@@ -148,10 +160,12 @@ class Rollout:
             TaskError: the task could not be set up.
             ConfigurationError: the task is not what the environment needs.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
         environment.turns_spent = 0
         environment.phases = Phases()
-        self._twice(lambda _: self._reset(environment))
+        with self._stoppable(environment):
+            self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Let the agent act in the prepared environment, and grade what it leaves.
@@ -162,6 +176,7 @@ class Rollout:
             ConfigurationError: the agent cannot do what the task has for it.
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
         spec, services = self.spec, self._services
         _check_abilities(agent, environment, spec.agent)
@@ -187,7 +202,7 @@ class Rollout:
                 show(record.headline)
             return record
 
-        with services.isolate() as leftovers:
+        with self._stoppable(environment), services.isolate() as leftovers:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
         return self._records.complete(
             record,
@@ -221,6 +236,18 @@ class Rollout:
         """End the sandboxes of the environments that it made; may be called twice."""
         while self._environments:
             self._environments.pop().close()
+
+    @contextlib.contextmanager
+    def _stoppable(self, environment: Environment | None = None) -> Iterator[None]:
+        """Give an end by the user its record."""
+        try:
+            yield
+        except RolloutCancelled as cancelled:
+            if not self._is_stopped:
+                raise
+            usage = self._ledger.usage if self._ledger is not None else UNSPENT
+            record = self._records.stopped(cancelled, environment, usage)
+            raise EpisodeStopped(str(cancelled), record) from None
 
     def _keep_ledger(self, ledger: Ledger) -> None:
         self._ledger = ledger

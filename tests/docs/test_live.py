@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -43,6 +44,7 @@ def playing(
     gated = GatedRun(
         tmp_path,
         "--intercode-run-name=nightly",
+        "--intercode-results=r.jsonl",
         "--intercode-concurrency=2",
         f"--intercode-sandbox={request.param}",
     )
@@ -52,19 +54,23 @@ def playing(
 
 
 def test_the_commands_of_the_page(playing: GatedRun, tmp_path: Path, temporary: str) -> None:
-    assert len(COMMANDS) >= 3
+    assert len(COMMANDS) == 5
     for command in COMMANDS:
-        done = run(
-            command.replace("4711", str(playing.process.pid)), tmp_path, "", TMPDIR=temporary
-        )
+        command = command.replace("tools-executable", "one")
+        done = run(command, tmp_path, "", TMPDIR=temporary)
         assert done.returncode == 0, done.stderr
         if "--json" in command:
             for name in re.findall(r'"(\w+)":', done.stdout):
                 assert f"`{name}`" in PAGE
-        else:
+        elif "--stop" not in command:
             assert _shape(done.stdout) == _shape(PAGE.split("```")[1].strip())
     playing.let_go()
-    assert "3 passed" in playing.finish()
+    output = playing.finish()
+    assert playing.process.returncode == pytest.ExitCode.INTERRUPTED, output
+    rows = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    outcomes = {row["task_id"]: row["outcome"] for row in rows}
+    assert outcomes.get("one", "stopped") == "stopped", outcomes
+    assert "Interrupt" in output
 
 
 def _shape(table: str) -> list[str]:
