@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
 from tests.docs.test_commands import COMMAND, ROOT
@@ -71,6 +72,21 @@ def test_the_commands_of_the_page(playing: GatedRun, tmp_path: Path, temporary: 
     outcomes = {row["task_id"]: row["outcome"] for row in rows}
     assert outcomes.get("one", "stopped") == "stopped", outcomes
     assert "Interrupt" in output
+
+
+def test_the_line_of_a_log() -> None:
+    episodes = (EpisodeStatus(item="a", task="a"),) * 4
+    status = RunStatus(
+        pid=1,
+        seconds=60 * 12 / 3.1,
+        total=40,
+        done=12,
+        solved=10,
+        tokens=1_200_000,
+        cost=0.84,
+        episodes=episodes,
+    )
+    assert f"\nintercode: {status.describe()}\n" in PAGE
 
 
 def _shape(table: str) -> list[str]:
