@@ -25,6 +25,7 @@
     ├── PatternTooSlow           a pattern of ``normalise`` takes too long on an output
     ├── UngradableState          what was left is more than grading reads: the fault of who left it
     ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
+    ├── EpisodeStopped           the user stopped an episode, which says nothing about the agent
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
 Messages of the first three are one line that says what, where, what is allowed and how to fix it.
@@ -43,6 +44,7 @@ __all__ = [
     "CommandFailed",
     "ConfigurationError",
     "EngineUnavailable",
+    "EpisodeStopped",
     "FetchError",
     "GoldError",
     "GoldRefused",
@@ -200,6 +202,18 @@ class BudgetExhausted(IntercodeError):
 
 class RolloutCancelled(IntercodeError):
     """A rollout was cancelled from another thread, and says nothing about the agent."""
+
+
+class EpisodeStopped(IntercodeError):
+    """The user stopped an episode while it ran; it says nothing about the agent.
+
+    Attributes:
+        record: its :class:`~pytest_intercode.core.record.EpisodeRecord`, as far as it came.
+    """
+
+    def __init__(self, message: str, record: object) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class LeftBehindWarning(UserWarning):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pytest_intercode.core.status import EpisodeStatus, RunStatus, short_count
 from pytest_intercode.core.text import one_line
 
-__all__ = ["lines_of"]
+__all__ = ["clock", "lines_of"]
 
 _GAP = 2  # columns between two cells
 _MIN_NAME, _MIN_ACTION = 12, 12  # columns of an episode's name, and of its action
@@ -106,11 +106,12 @@ def _number_columns(episodes: Sequence[EpisodeStatus]) -> Iterable[_Column]:
 
 def _time(status: EpisodeStatus) -> str:
     """Return how long an episode has run, of how long it may."""
-    limit = f"/{_clock(status.timeout)}" if status.timeout is not None else ""
-    return f"{_clock(status.seconds)}{limit}"
+    limit = f"/{clock(status.timeout)}" if status.timeout is not None else ""
+    return f"{clock(status.seconds)}{limit}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return a time as a clock shows it: ``1:23``, ``1:02:03``."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -44,9 +44,10 @@ Outcome: TypeAlias = Literal[
     "agent-error",
     "task-error",
     "infrastructure-error",
+    "stopped",
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error"))
+UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error", "stopped"))
 """Outcomes that say nothing about the agent, so that no rate counts them."""
 
 _NEXT_LINE = re.compile(r"\n(?=\S)")
@@ -294,6 +295,8 @@ class EpisodeRecord:
             return f"reward {self.reward:.2f} {turns}"
         if self.outcome == "agent-error":
             return f"agent error {turns}{reason}"
+        if self.outcome == "stopped":
+            return f"stopped {turns}{reason}"
         if not self.graded:
             return f"{self.outcome.replace('-', ' ')}{reason}"
         limit = {

@@ -212,7 +212,7 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
         message = f"{record.outcome}: {record.reason}"
         trace = record.detail or message
         sample["error"] = {"message": message, "traceback": trace, "traceback_ansi": trace}
-    if record.outcome in ("out-of-budget", "timed-out"):
+    if record.outcome in ("out-of-budget", "timed-out", "stopped"):
         sample["limit"] = _limit(record)
     sample["events"] = _events(sample, record, _began(record, source))
     sample["events_data"] = {"messages": messages, "calls": []}
@@ -222,6 +222,8 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
 def _limit(record: EpisodeRecord) -> dict[str, Any]:
     if record.outcome == "timed-out":
         kind, limit = "time", record.seconds
+    elif record.outcome == "stopped":
+        kind, limit = "operator", 1.0
     elif record.max_turns and len(record.turns) >= record.max_turns:
         kind, limit = "turn", float(record.max_turns)
     else:

@@ -64,7 +64,7 @@ function verdictOf(attempt) {
 // What a task's tries came to in one run; ungraded ones do not count, unless there is nothing else.
 function summed(tries) {
   if (!tries.length) return null;
-  const graded = tries.filter((each) => !["task-error", "infrastructure-error"].includes(each.outcome));
+  const graded = tries.filter((each) => !["task-error", "infrastructure-error", "stopped"].includes(each.outcome));
   const counted = graded.length ? graded : tries;
   // A test of the user's own decides by its verdict.
   const solved = graded.filter((each) => each.passed ?? each.outcome === "solved").length;

@@ -23,7 +23,6 @@ from typing import TypeVar
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
@@ -279,12 +278,11 @@ class ConcurrentExecution(Observer):
                 running.handle.cancel("the run is over")
         self._executor.join(_CLOSE_TIMEOUT)
 
-    def under_way(self) -> list[EpisodeStatus]:
+    def running(self) -> list[Handle]:
         """Return what runs now; from any thread."""
         with self._executor.lock:
             handles = [running.handle for running in self._running.values()]
-        statuses = [handle.status() for handle in handles if handle.running]
-        return [*statuses, *self._inline.under_way()]
+        return [*(handle for handle in handles if handle.running), *self._inline.running()]
 
     # -- which rollouts begin, and when
 

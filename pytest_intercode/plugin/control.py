@@ -7,6 +7,8 @@ Nothing is written, and no status is made, while nobody asks.
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -31,6 +33,8 @@ _WORKER_SOCKETS = "worker-*.sock"
 _WORKER_TIMEOUT = 1.0  # seconds for a worker's answer
 _MAX_MASKED = 32 * 1024  # characters of an action that are searched for keys; more are not shown
 _MAX_SHOWN = 300  # characters of an action that are shown
+_NOT_RUNNING = "it does not run any more"
+_STOP_REASON = "by the user"
 
 
 class Control:
@@ -82,11 +86,37 @@ class Control:
     # -- on the socket's thread
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if request.get("request") == "episodes":
+        kind = request.get("request")
+        if kind == "episodes":
             return {"episodes": [asdict(status) for status in self._episodes()]}
-        if request.get("request") == "status":
+        if kind == "status":
             return {"run": self._status().to_json()}
+        if kind == "stop":
+            return {"problem": self._stop(str(request.get("episode")))}
+        if kind == "stop run":
+            return {"problem": self._interrupt()}
         return {"problem": "this release of pytest-intercode does not know this request"}
+
+    def _stop(self, item: str) -> str:
+        """Stop the episode of an item, here or in a worker; return why not, or nothing."""
+        if self._is_controller:
+            return self._have_stopped(item)
+        for handle in self._progress.handles():
+            if handle.spec.node_id == item:
+                stopped = handle.stop(_STOP_REASON)
+                return "" if stopped else "it runs on a node of a cluster; stop the run instead"
+        return _NOT_RUNNING
+
+    @staticmethod
+    def _interrupt() -> str:
+        """End the run as Ctrl-C does; return why not, or nothing."""
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL, None):
+            return (
+                "it ignores interrupts, as what a script starts in the background does; end its "
+                "process instead"
+            )
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return ""
 
     def _status(self) -> RunStatus:
         status = self._progress.status()
@@ -129,3 +159,12 @@ class Control:
                 silent += path.exists()  # one that has ended takes its socket along
         self._silent = silent
         return episodes
+
+    def _have_stopped(self, item: str) -> str:
+        """Have the worker that plays an item's episode stop it; return why not, or nothing."""
+        for path in self._worker_sockets():
+            with contextlib.suppress(NoAnswer):
+                answer = ask(path, {"request": "stop", "episode": item}, _WORKER_TIMEOUT)
+                if answer.get("problem") != _NOT_RUNNING:
+                    return str(answer.get("problem"))
+        return _NOT_RUNNING

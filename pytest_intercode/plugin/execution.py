@@ -16,7 +16,6 @@ import pytest
 
 from pytest_intercode.agents.protocol import QuitRun
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
@@ -60,14 +59,14 @@ class Execution(Protocol):
             equip: is given the environment before its reset; then the rollout runs inline.
         """
 
-    def under_way(self) -> list[EpisodeStatus]:
+    def running(self) -> list[Handle]:
         """Return what runs now; from any thread."""
 
 
 def set_execution(config: pytest.Config, execution: Execution) -> None:
     """Let an execution give out the handles of this process; once, before the first item."""
     config.stash[_EXECUTION] = execution
-    run_of(config).progress.under_way = execution.under_way
+    run_of(config).progress.handles = execution.running
     config.pluginmanager.register(execution, "intercode-execution")
 
 
@@ -186,9 +185,9 @@ class InlineExecution(Observer):
         """Know whose turn it is."""
         self._order.begin_turn(item, nextitem)
 
-    def under_way(self) -> list[EpisodeStatus]:
+    def running(self) -> list[Handle]:
         """Return what runs now; from any thread."""
-        return [handle.status() for handle in list(self._running)]
+        return list(self._running)
 
     # -- what the executor notifies of
 

@@ -19,6 +19,7 @@ from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.output import LiveLine, PlainLines
 from pytest_intercode.plugin.xdist import call_in_loop, is_distributed, is_worker
+from pytest_intercode.rollouts.executor import Handle
 
 __all__ = ["Progress"]
 
@@ -33,7 +34,8 @@ class Progress:
         interval: seconds between two lines where none can be replaced; 0 for none.
 
     Attributes:
-        under_way: returns the episodes that run now.
+        handles: returns the rollouts that run now in this process.
+        under_way: returns the episodes that run now; by default, those of this process.
         concurrent: several episodes run at a time, so that only the main thread may print.
         lines: further lines, which wait for it; see :meth:`show_lines`.
     """
@@ -41,7 +43,8 @@ class Progress:
     def __init__(self, config: pytest.Config, interval: float = 0.0) -> None:
         self.concurrent = False
         self.lines: deque[str] = deque()
-        self.under_way: Callable[[], Sequence[EpisodeStatus]] = tuple
+        self.handles: Callable[[], Sequence[Handle]] = tuple
+        self.under_way: Callable[[], Sequence[EpisodeStatus]] = self._own_episodes
         self._config = config
         self._interval = interval
         self._live = LiveLine()
@@ -96,6 +99,9 @@ class Progress:
             self._items.discard(nodeid)
             self._total -= 1
         self.show_now_and_then()
+
+    def _own_episodes(self) -> list[EpisodeStatus]:
+        return [handle.status() for handle in self.handles()]
 
     def status(self) -> RunStatus:
         """Return how far the run is; from any thread."""

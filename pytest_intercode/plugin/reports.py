@@ -19,7 +19,13 @@ import pytest
 from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
-from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
+from pytest_intercode.errors import (
+    EngineUnavailable,
+    EpisodeStopped,
+    ImageError,
+    InfrastructureError,
+    TaskError,
+)
 from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.plugin.errors import MistakeFailure
 from pytest_intercode.plugin.masking import key_masks_of
@@ -133,7 +139,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
     cause = error.__cause__ if isinstance(error, pytest.skip.Exception) else error
     if isinstance(cause, ImageError) and cause.image:
         vars(report)["intercode_missing_image"] = cause.image
-    if isinstance(error, (InfrastructureError, TaskError)):
+    if isinstance(error, (InfrastructureError, TaskError, EpisodeStopped)):
         _attach_failure(report, item, error)
         return
     if isinstance(error, MistakeFailure) and hasattr(report, "wasxfail"):
@@ -199,13 +205,20 @@ def _join_diffs(episode: EpisodeRecord) -> str:
 
 
 def _attach_failure(
-    report: pytest.TestReport, item: pytest.Item, error: InfrastructureError | TaskError
+    report: pytest.TestReport,
+    item: pytest.Item,
+    error: InfrastructureError | TaskError | EpisodeStopped,
 ) -> None:
-    """Report a fault of the infrastructure or the task as an ERROR, not as a failing agent."""
+    """Report what says nothing about the agent, such as a fault of the task, as an ERROR."""
     task = task_of(item)
     if task is None:
         return
-    episode = RecordBuilder(spec_of(item, task)).failure(error)
+    if isinstance(error, EpisodeStopped) and isinstance(error.record, EpisodeRecord):
+        episode = error.record
+        results = run_of(item.config).settings.results
+        report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
+    else:
+        episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
     _attach_episodes(report, [*item.stash.get(_EPISODES, []), episode])
     item.stash[_EPISODES] = []

@@ -151,11 +151,15 @@ def _describe_miss(rule: PassRule, group: Sequence[EpisodeRecord]) -> str:
     return f"{key_of(group[0])}: {rule.describe_missed(len(group) - solved, solved)}"
 
 
-def _judge_infrastructure(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
+def _judge_infrastructure(tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
     failures = sum(record.outcome == "infrastructure-error" for record in tries)
     if failures:
         subject = "episodes were" if failures > 1 else "episode was"
         yield Judgement(False, f"inconclusive: {failures} {subject} lost to infrastructure errors")
+    stopped = sum(record.outcome == "stopped" for record in tries)
+    if stopped:
+        subject = "episodes were" if stopped > 1 else "episode was"
+        yield Judgement(False, f"inconclusive: {stopped} {subject} stopped by the user")
 
 
 def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:

@@ -170,6 +170,12 @@ class Handle:
         """End it, ungraded; does nothing to one that is over."""
         self._executor.cancel(self, reason)
 
+    def stop(self, reason: str) -> bool:
+        """End it as the user wants it, with a record; False where it cannot be, on a node."""
+        if self.rollout is not None:
+            self.rollout.stop(reason)
+        return self.rollout is not None
+
     # -- how far it is, without waiting
 
     @property

@@ -1,7 +1,8 @@
 """Fills records in. Who owns a field of a record is visible here, and nowhere else.
 
 - The episode (:func:`played_record`): what the agent did, and how it was graded.
-- The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind.
+- The rollout (:meth:`RecordBuilder.complete`): where it ran, how often, what was left behind. One
+  that the user stops fills in what there is (:meth:`RecordBuilder.stopped`).
 - The spec (:class:`RecordBuilder`): the task, the agent and the item, by every executor. On a
   cluster the driver's own spec counts, so a node cannot return a record of another task.
 - A file's line has what the run adds to it (the item's place, the shard): ``results/format.py``.
@@ -19,7 +20,13 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.errors import AgentError, IntercodeError, JudgeError, TaskError
+from pytest_intercode.errors import (
+    AgentError,
+    IntercodeError,
+    JudgeError,
+    RolloutCancelled,
+    TaskError,
+)
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.digest import digest
@@ -153,6 +160,28 @@ class RecordBuilder:
             reason=str(error),
             test_output=error.test_output,
             node_id=spec.node_id,
+        )
+
+    def stopped(
+        self, reason: RolloutCancelled, environment: Environment | None, usage: Usage
+    ) -> EpisodeRecord:
+        """Return the record of a rollout that the user stopped, as far as it came.
+
+        Args:
+            reason: why it ended.
+            environment: its environment, where there is one.
+            usage: what its agent used up.
+        """
+        record = replace(self.failure(reason), outcome="stopped", usage=usage)
+        if environment is None:
+            return record
+        phases = environment.phases.recorded()
+        return replace(
+            record,
+            turns=tuple(environment.turns),
+            max_turns=environment.max_turns or record.max_turns,
+            seconds=phases.get("agent", (0.0, 0.0))[1],
+            phases=phases,
         )
 
     def received(self, record: EpisodeRecord, host: str, losses: Sequence[str]) -> EpisodeRecord:

@@ -29,7 +29,9 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
     ConfigurationError,
+    EpisodeStopped,
     InfrastructureError,
+    RolloutCancelled,
     SandboxError,
 )
 from pytest_intercode.judging.judges import Judges
@@ -112,6 +114,7 @@ class Rollout:
         self._users: list[Answers] = []
         self._attempts: list[str] = []
         self._ledger: Ledger | None = None
+        self._is_stopped = False
 
     @property
     def cancelled(self) -> str:
@@ -122,14 +125,21 @@ class Rollout:
         """End it in whatever phase it is, ungraded; does nothing to one that is over."""
         self._cancellation.cancel(reason)
 
+    def stop(self, reason: str) -> None:
+        """End it as :meth:`cancel` does, as the user wants it: it has a record nevertheless."""
+        self._is_stopped = True
+        self.cancel(reason)
+
     def make_agent(self) -> Agent:
         """Return a fresh agent.
 
         Raises:
             AgentLoadError: there is none of this name.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
-        self._cancellation.check()
+        with self._stoppable():
+            self._cancellation.check()
         return self._services.make_agent(self.spec)
 
     def make_environment(self) -> Environment:
@@ -138,8 +148,10 @@ class Rollout:
         Raises:
             ConfigurationError: there is none for the task.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
-        self._cancellation.check()
+        with self._stoppable():
+            self._cancellation.check()
         services = self._services
         if services.make_environment is not None:
             environment = services.make_environment(self.spec)
@@ -157,11 +169,13 @@ class Rollout:
             ConfigurationError: the task is not what the environment needs, or its judge cannot be
                 asked.
             RolloutCancelled: it was cancelled.
+            EpisodeStopped: the user stopped it.
         """
         self._check_judge()
         environment.turns_spent = 0
         environment.phases = Phases()
-        self._twice(lambda _: self._reset(environment))
+        with self._stoppable(environment):
+            self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Let the agent act in the prepared environment, and grade what it leaves.
@@ -173,6 +187,7 @@ class Rollout:
             QuitRun: the user, who is the agent, wants to end the run.
             RolloutCancelled: it was cancelled.
             JudgeError: the task's judge gives no verdict.
+            EpisodeStopped: the user stopped it.
         """
         spec, services = self.spec, self._services
         self._give_user(agent, environment)
@@ -199,19 +214,20 @@ class Rollout:
                 show(record.headline)
             return record
 
-        with services.isolate() as leftovers:
-            record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
-        return self._judged(
-            self._records.complete(
+        with self._stoppable(environment):
+            with services.isolate() as leftovers:
+                record = self._twice(
+                    attempt, lambda: len(environment.turns) < environment.max_turns
+                )
+            record = self._records.complete(
                 record,
                 agent,
                 environment,
                 services.sandboxes,
                 attempts=self._attempts,
                 leftovers=leftovers,
-            ),
-            environment,
-        )
+            )
+            return self._judged(record, environment)
 
     def status(self) -> EpisodeStatus:
         """Return how far it is; from any thread. Its time is left to who runs it."""
@@ -266,6 +282,18 @@ class Rollout:
         with environment.phases.timed("tests"):
             record = judges.judge(self.spec.task, record, self._cancellation.reaching)
         return replace(record, phases=environment.phases.recorded())
+
+    @contextlib.contextmanager
+    def _stoppable(self, environment: Environment | None = None) -> Iterator[None]:
+        """Give an end by the user its record."""
+        try:
+            yield
+        except RolloutCancelled as cancelled:
+            if not self._is_stopped:
+                raise
+            usage = self._ledger.usage if self._ledger is not None else UNSPENT
+            record = self._records.stopped(cancelled, environment, usage)
+            raise EpisodeStopped(str(cancelled), record) from None
 
     def _keep_ledger(self, ledger: Ledger) -> None:
         self._ledger = ledger

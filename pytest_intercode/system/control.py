@@ -78,7 +78,8 @@ class ControlSocket:
             waker.settimeout(_CLOSE_TIMEOUT)
             waker.connect(str(self._path))  # the thread waits for somebody to connect
         self._thread.join(_CLOSE_TIMEOUT)
-        self._listener.close()
+        with contextlib.suppress(OSError):  # an agent may have closed it
+            self._listener.close()
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:

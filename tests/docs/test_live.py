@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
 from tests.docs.test_commands import COMMAND, ROOT
@@ -43,6 +45,7 @@ def playing(
     gated = GatedRun(
         tmp_path,
         "--intercode-run-name=nightly",
+        "--intercode-results=r.jsonl",
         "--intercode-concurrency=2",
         f"--intercode-sandbox={request.param}",
     )
@@ -52,19 +55,38 @@ def playing(
 
 
 def test_the_commands_of_the_page(playing: GatedRun, tmp_path: Path, temporary: str) -> None:
-    assert len(COMMANDS) >= 3
+    assert len(COMMANDS) == 5
     for command in COMMANDS:
-        done = run(
-            command.replace("4711", str(playing.process.pid)), tmp_path, "", TMPDIR=temporary
-        )
+        command = command.replace("tools-executable", "one")
+        done = run(command, tmp_path, "", TMPDIR=temporary)
         assert done.returncode == 0, done.stderr
         if "--json" in command:
             for name in re.findall(r'"(\w+)":', done.stdout):
                 assert f"`{name}`" in PAGE
-        else:
+        elif "--stop" not in command:
             assert _shape(done.stdout) == _shape(PAGE.split("```")[1].strip())
     playing.let_go()
-    assert "3 passed" in playing.finish()
+    output = playing.finish()
+    assert playing.process.returncode == pytest.ExitCode.INTERRUPTED, output
+    rows = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    outcomes = {row["task_id"]: row["outcome"] for row in rows}
+    assert outcomes.get("one", "stopped") == "stopped", outcomes
+    assert "Interrupt" in output
+
+
+def test_the_line_of_a_log() -> None:
+    episodes = (EpisodeStatus(item="a", task="a"),) * 4
+    status = RunStatus(
+        pid=1,
+        seconds=60 * 12 / 3.1,
+        total=40,
+        done=12,
+        solved=10,
+        tokens=1_200_000,
+        cost=0.84,
+        episodes=episodes,
+    )
+    assert f"\nintercode: {status.describe()}\n" in PAGE
 
 
 def _shape(table: str) -> list[str]:

@@ -131,13 +131,20 @@ class World:
         self.script = script
         return self._play(task, make_talking(self.provider, answers))
 
+    def watch(self, script: Callable[[Request], Any]) -> EpisodeRecord:
+        """Play one small task of bash with a model that answers as a function says."""
+        self.script = script
+        task = Task("t", "Write hi to x.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
+        return self._play(task, lambda spec: default_environment(spec, self.provider))
+
     def _play(
         self, task: Task, make: Callable[[RolloutSpec], Environment], **spec: Any
     ) -> EpisodeRecord:
         services = Services(
             self.provider, lambda spec: self.factory.make(spec.task), make, users=self.users
         )
-        return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))
+        self.rollout = Rollout(RolloutSpec(task, agent=self.agent, **spec), services)
+        return rollouts.play(self.rollout)
 
     def close(self) -> None:
         self.provider.close()

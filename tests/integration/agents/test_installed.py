@@ -79,6 +79,23 @@ def test_it_solves_a_task_with_its_own_tools(world: World) -> None:
     assert "/opt/intercode/home/answer" in prompt
 
 
+def test_what_it_does_is_seen_before_it_ends(world: World) -> None:
+    steps = [Command("echo hi >x"), Command("cat x"), "All done."]
+    statuses: list[tuple[int, str, bool]] = []
+
+    def answer(request: Request) -> Any:
+        status = world.rollout.status()
+        statuses.append((status.turns, status.action, status.tokens > 0))
+        return steps.pop(0)
+
+    record = world.watch(answer)
+    assert record.outcome == "solved"
+    (_, start, _), *others = statuses
+    assert "echo hi" not in start  # the command that starts it
+    assert others == [(1, "echo hi >x", True), (2, "cat x", True)]
+    assert len(record.turns) == 3
+
+
 def test_the_answer_is_what_it_wrote_down(world: World) -> None:
     steps = (Command("echo hi >x; echo 42 >/opt/intercode/home/answer"), "I wrote 42 down.")
     record = world.play(*steps, gold=("echo hi >x; echo 42",))

@@ -18,11 +18,32 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.system.private_folder import PrivateFolder
-from tests.conftest import ADDOPTS
+from tests.conftest import ADDOPTS, results
 from tests.support.gated_run import GatedRun
 
 pytestmark = pytest.mark.timeout(120)
 
+# Appended to a conftest: a sandbox that never starts, until its start is cancelled.
+SLOW_START = """
+import threading
+from pytest_intercode.errors import SandboxError
+
+
+class Slow(Pretend):
+    def start(self, task):
+        self.gone = threading.Event()
+        with open("acted", "w") as file:
+            print(task.id, file=file)
+        self.gone.wait()
+        raise SandboxError("it was ended")
+
+    def abandon(self):
+        self.gone.set()
+
+
+def pytest_intercode_make_environment(task):
+    return Slow(None)
+"""
 KEY = "my-own-secret-key-0123456789"
 
 Start = Callable[..., GatedRun]
@@ -175,12 +196,99 @@ def test_people_watch_a_run(start: Start, top: Top, temporary: Path) -> None:
     assert top() == "no run of yours on this machine\n"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--intercode-concurrency=3",),
+        pytest.param(("-n3",), marks=pytest.mark.slow),
+        pytest.param(("-n2", "--intercode-concurrency=4"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_an_episode_is_stopped_and_the_run_goes_on(
+    start: Start, top: Top, options: tuple[str, ...]
+) -> None:
+    run = start("--intercode-results=r.jsonl", *options)
+    run.wait_for_turns(3 if options else 1)
+    for name in ("nothing", ""):
+        assert re.fullmatch(
+            rf"pytest-intercode: --stop={name}: no episode that runs is called so; there are: .+\n",
+            top("--stop", name, status=1),
+        )
+    output = top("--stop", "one")
+    assert re.fullmatch(
+        r"gated.yaml::test_solves\[one\]: stopped after 1/10 turns and \d:\d\d\n", output
+    )
+    run.let_go(3)  # the agent's thread waits, too, and is left behind
+    printed = run.finish()
+    assert run.process.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "2 passed, 1 error" in printed
+    reason = "stopped after 1/10 turns: by the user"
+    assert f"ERROR gated.yaml::test_solves[one] - {reason}" in printed
+    assert "outcomes: 2 solved, 1 stopped" in printed
+    rows = {row["task_id"]: row for row in results(Path("r.jsonl"))}
+    row = rows["one"]
+    assert (row["outcome"], row["reason"]) == ("stopped", "by the user")
+    assert len(row["turn_history"]["actions"]) == 1
+    assert (row["usage"]["input_tokens"], row["usage"]["cost"]) == (600, 0.125)
+    assert {name: rows[name]["outcome"] for name in ("two", "three")} == {
+        "two": "solved",
+        "three": "solved",
+    }
+
+
+def test_an_episode_is_stopped_while_its_sandbox_starts(
+    start: Start, top: Top, pretend: Path
+) -> None:
+    with (pretend.parent / "conftest.py").open("a") as file:
+        file.write(SLOW_START)
+    run = start("--intercode-results=r.jsonl", "-x")
+    run.wait_for_turns(1)  # the sandbox says so
+    (status,) = top.statuses()
+    (episode,) = status["episodes"]
+    assert (episode["phase"], episode["turns"], episode["action"]) == ("start", 0, "")
+    assert "stopped after 0/10 turns" in top("--stop", episode["item"])
+    printed = run.finish()
+    assert "ERROR gated.yaml::test_solves[one] - stopped after 0/10 turns: by the user" in printed
+    (row,) = results(Path("r.jsonl"))
+    assert (row["outcome"], row["turn_history"]["actions"]) == ("stopped", [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--intercode-concurrency=2",), marks=pytest.mark.slow), ("-n1",)],
+    ids=" ".join,
+)
+def test_a_run_is_stopped_as_by_ctrl_c(start: Start, top: Top, options: tuple[str, ...]) -> None:
+    run = start(*options)
+    run.wait_for_turns(1)
+    pid = run.process.pid
+    assert top("--stop", "run") == f"run {pid}: interrupted, as by Ctrl-C\n"
+    run.let_go()
+    printed = run.finish()
+    assert run.process.returncode == pytest.ExitCode.INTERRUPTED, printed
+    assert "KeyboardInterrupt" in printed
+    assert top("--stop", "run", status=1) == (
+        "pytest-intercode: --stop=run: there is no run of yours on this machine\n"
+    )
+
+
 def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
     runs = []
     for _ in range(2):
         runs.append(start())
         runs[-1].wait_for_turns(1)
     assert {status["pid"] for status in top.statuses()} == {run.process.pid for run in runs}
+    assert re.fullmatch(
+        r"pytest-intercode: --stop=run: there are \d+, \d+; give the number of one as PID\n",
+        top("--stop", "run", status=1),
+    )
+    assert re.fullmatch(
+        r"pytest-intercode: --stop=one: names several; there are: (gated.yaml::test_solves\[one\]"
+        r"(, )?){2}\n",
+        top("--stop", "one", status=1),
+    )
     (status,) = top.statuses(str(runs[1].process.pid))
     assert status["pid"] == runs[1].process.pid
     assert re.fullmatch(

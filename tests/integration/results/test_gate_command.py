@@ -75,6 +75,11 @@ def _tries(task: str, solved: str, tries: int = 5, rate: float = 0.8, **fields: 
             ["gate: inconclusive: 1 episode was lost to infrastructure errors"],
         ),
         (
+            [_row("a"), _row("b", outcome="stopped"), _row("c", outcome="stopped")],
+            1,
+            ["gate: inconclusive: 2 episodes were stopped by the user"],
+        ),
+        (
             [_row("a"), _row("b", outcome="task-error")],
             1,
             ["gate: failed: 1 task has an error of its own (suite/b)", "gate: not counted: *"],

@@ -55,7 +55,7 @@ def test_a_narrow_terminal_has_what_matters_most() -> None:
 
 def test_a_long_folder_is_clipped_and_the_name_of_the_run_is_not() -> None:
     status = RunStatus(pid=1, name="nightly", folder="/a/folder/whose/name/is/long/project")
-    assert lines_of([status], 40)[0] == "nightly in ...hose/name/is/long/project"
+    assert lines_of([status], 40)[0] == "nightly in ...whose/name/is/long/project"
 
 
 @pytest.mark.parametrize("columns", [1, 10, 25, 40, 79, 80, 200])

@@ -79,6 +79,7 @@ KINDS = {
     "agent error": row(outcome="agent-error", reason="ValueError: x", detail="Traceback ..."),
     "task error": row(outcome="task-error", reason="gold"),
     "infrastructure error": row(outcome="infrastructure-error", reason="no sandbox"),
+    "stopped": row(outcome="stopped", reason="by the user"),
     "out of budget": row(outcome="out-of-budget"),
     "timed out": row(outcome="timed-out"),
     "binary": with_turns(actions=BINARY, observations=BINARY, thoughts=BINARY)
@@ -321,7 +322,11 @@ def test_inspect_ai_reads_its_log(name: str, inspect_python: str, tmp_path: Path
         else:
             assert sample["scores"] == {}
         assert (sample["error"] is not None) == record.outcome.endswith("-error")
-        limits = {"timed-out": {"time"}, "out-of-budget": {"turn", "custom"}}
+        limits = {
+            "timed-out": {"time"},
+            "out-of-budget": {"turn", "custom"},
+            "stopped": {"operator"},
+        }
         assert sample["limit"] in limits.get(record.outcome, {None})
         assert sample["turns"] == len(record.turns) == sample["roles"].count("assistant")
         model = record.agent_arguments.get("model", "none/none")

@@ -11,11 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from pytest_intercode.agents.ledger import spend
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.errors import (
+    EpisodeStopped,
     GoldError,
     InfrastructureError,
     RolloutCancelled,
@@ -212,6 +215,61 @@ def test_cancelling_reaches_every_phase(phase: str) -> None:
     thread.join(20)
     assert [str(error) for error in seen] == ["not wanted"]
     assert environment.stops >= 1
+
+
+@pytest.mark.parametrize(("phase", "turns"), [("reset", 0), ("action", 0), ("grading", 2)])
+def test_a_rollout_that_the_user_stops_has_a_record(phase: str, turns: int) -> None:
+    environment = Breaking(phase)
+    rollout = Rollout(SPEC, services(environment))
+
+    def stop() -> None:
+        assert environment.reached.wait(20)
+        rollout.stop("by the user")
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(EpisodeStopped, match="by the user") as stopped:
+        play(rollout)
+    thread.join(20)
+    record = stopped.value.record
+    assert isinstance(record, EpisodeRecord)
+    assert (record.outcome, record.graded, record.reward) == ("stopped", False, 0.0)
+    assert len(record.turns) == turns
+    assert record.headline == f"stopped after {turns}/{record.max_turns} turns: by the user"
+    with pytest.raises(EpisodeStopped, match="by the user"):
+        rollout.make_agent()
+
+
+def test_the_status_of_a_rollout() -> None:
+    begun = threading.Event()
+    goes_on = threading.Event()
+    actions = acts("4", "5", "submit")
+
+    def act(observation: str) -> str:
+        if observation != TASK.query and not begun.is_set():
+            spend(input_tokens=70, output_tokens=7, cost=0.5)
+            begun.set()
+            goes_on.wait(20)
+        return actions(observation)
+
+    def fail() -> list[str]:
+        raise ValueError("this is an agent's function")
+
+    environment = Counter()
+    rollout = Rollout(SPEC, services(environment, lambda: Agent("step", act=act)))
+    assert (rollout.status().phase, rollout.status().task) == ("start", TASK.id)
+    thread = threading.Thread(target=lambda: play(rollout))
+    thread.start()
+    assert begun.wait(20)
+    status = rollout.status()
+    assert (status.phase, status.turns, status.max_turns) == ("agent", 1, environment.max_turns)
+    assert (status.tokens, status.cost, status.action) == (77, 0.5, "4")
+    environment.episode.pending = lambda: ["seen by the gateway"]
+    assert (rollout.status().turns, rollout.status().action) == (2, "seen by the gateway")
+    environment.episode.pending = fail
+    assert rollout.status() == status
+    goes_on.set()
+    thread.join(20)
 
 
 def test_cancelling_an_agent_that_does_not_answer() -> None:
