@@ -14,6 +14,9 @@ from pytest_intercode.agents.protocol import Agent as Agent
 from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
+from pytest_intercode.core.conversation import Conversation as Conversation
+from pytest_intercode.core.conversation import Exchange as Exchange
+from pytest_intercode.core.conversation import Reply as Reply
 from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
@@ -49,6 +52,7 @@ from pytest_intercode.core.turn import StepResult as StepResult
 from pytest_intercode.core.turn import Turn as Turn
 from pytest_intercode.core.usage import Budget as Budget
 from pytest_intercode.core.usage import Usage as Usage
+from pytest_intercode.environments.action_space import User as User
 from pytest_intercode.environments.answer import Answer as Answer
 from pytest_intercode.environments.base import Environment as Environment
 from pytest_intercode.environments.fields import InterpreterFields as InterpreterFields
@@ -63,7 +67,6 @@ from pytest_intercode.environments.project.environment import ProgramRecorder as
 from pytest_intercode.environments.project.environment import (
     ProjectEnvironment as ProjectEnvironment,
 )
-from pytest_intercode.environments.project.environment import User as User
 from pytest_intercode.environments.recorded import NotRecorded as NotRecorded
 from pytest_intercode.environments.recorded import RecordedEpisode as RecordedEpisode
 from pytest_intercode.environments.registry import register_environment as register_environment
