@@ -15,6 +15,9 @@ from pytest_intercode.agents.protocol import AgentLike as AgentLike
 from pytest_intercode.agents.protocol import LoopAgent as LoopAgent
 from pytest_intercode.agents.protocol import StepAgent as StepAgent
 from pytest_intercode.core.call import ShimCall as ShimCall
+from pytest_intercode.core.conversation import Conversation as Conversation
+from pytest_intercode.core.conversation import Exchange as Exchange
+from pytest_intercode.core.conversation import Reply as Reply
 from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.judge import Judge as Judge
 from pytest_intercode.core.judge import JudgeRecord as JudgeRecord

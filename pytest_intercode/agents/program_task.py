@@ -26,8 +26,10 @@ def describe_program_task(task: TaskView, has_user: bool) -> str:
     if kind.prompts_alone:
         return task.query
     instructions = kind.answer_file_instruction.replace("{answer}", ANSWER_FILE) or kind.graded
-    words = [] if has_user else ["Nobody answers questions."]
-    words += [f"You have {task.max_turns} calls of tools."]
+    answered = "Nobody answers questions."
+    if has_user:
+        answered = "A user reads what you say when you stop, and may answer."
+    words = [answered, f"You have {task.max_turns} calls of tools."]
     return f"{task.query}\n\n{' '.join([instructions, *words])}"
 
 

@@ -40,7 +40,8 @@ What you read from now on is what the agent says to you. Reply as that user does
 and with nothing around your words. When the agent has done what you want, or when you have nothing
 more to say, end your reply with {stop}"""
 _MAX_MESSAGE_CHARACTERS = 20_000  # of the agent's message that the user reads
-_CONTENT_STATUSES = (400, 413, 422)  # by which a server refuses what it is sent
+# By which a server refuses what it is sent, or does not come to an end with it.
+_CONTENT_STATUSES = (400, 408, 413, 422)
 _PROBE = "Hello."  # a message that no server has a reason to refuse
 
 

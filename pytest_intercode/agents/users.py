@@ -46,8 +46,12 @@ class Users:
         if not has_model(task):
             return Answers(conversation.replies)
         self.check(task)
-        prompt, model = _describe_user(conversation), self._model or conversation.model
-        return Answers(user=self.simulate(prompt, model, task, conversation.stop))
+        prompt = _describe_user(conversation)
+        return Answers(user=self.simulate(prompt, self.model_of(task), task, conversation.stop))
+
+    def model_of(self, task: Task) -> str:
+        """Return the model that plays the user of a task; empty where none is named."""
+        return self._model or (task.conversation.model if task.conversation is not None else "")
 
     def check(self, task: Task) -> None:
         """See that a task can have its user, before anything is started.
@@ -57,8 +61,7 @@ class Users:
         """
         if not has_model(task):
             return
-        assert task.conversation is not None
-        if not (self._model or task.conversation.model):
+        if not self.model_of(task):
             raise ConfigurationError(
                 f"{task.source or 'a task of your own'}: task {task.id!r}: user: which model plays "
                 "the user? Name it by --intercode-user-model=NAME, or by `model` in the suite"

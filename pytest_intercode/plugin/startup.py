@@ -141,7 +141,7 @@ class Startup:
             return lines
         # Nothing else is collected here.
         tasks = [task for suite in run.tasks.bundled().values() for task in suite]
-        lines += self._describe_hosts(tasks)
+        lines += [*self._describe_hosts(tasks), *self._describe_users(tasks)]
         if self._suites_in_order():
             requirement = "run in one worker, in order"
             dist = run.config.getvalue("dist")
@@ -202,7 +202,7 @@ class Startup:
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
         tasks = [task for task in map(task_of, items) if task is not None]
-        lines = self._describe_hosts(tasks)
+        lines = [*self._describe_hosts(tasks), *self._describe_users(tasks)]
         if self._run.settings.concurrency > 1 and any(map(in_order, items)):
             lines.append(f"intercode: {_IN_ORDER} run one at a time, in order")
         return lines
@@ -218,6 +218,18 @@ class Startup:
         if len(counts) > len(names):
             names.append(f"{len(counts) - len(names)} more")
         return [one_line(f"intercode: suites let sandboxes reach {', '.join(names)}")]
+
+    def _describe_users(self, tasks: Iterable[Task]) -> list[str]:
+        """Return a line with the models that play users, as they cost money; or none."""
+        run = self._run
+        if _runs_nothing(run) or not any(
+            run.composition.factory(agent).continues for agent in run.settings.agents
+        ):
+            return []
+        models = map(run.composition.users.model_of, filter(has_model, tasks))
+        counts = Counter(filter(None, models))
+        names = [f"{model} ({pluralize(n, 'task')})" for model, n in counts.most_common(_MAX_HOSTS)]
+        return [one_line(f"intercode: models play users: {', '.join(names)}")] if names else []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

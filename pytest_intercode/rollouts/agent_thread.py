@@ -169,7 +169,7 @@ class AgentActions:
         self._replies += reply is not None
         exchange = Exchange(
             len(self.environment.turns),
-            clipped(message, _MAX_SAID),
+            str(clipped(message, _MAX_SAID)),
             None if reply is None else str(clipped(reply, _MAX_SAID)),
             is_last=isinstance(reply, Reply) and reply.is_last,
         )

@@ -36,10 +36,10 @@ _MAX_MESSAGE_CHARACTERS = 500  # characters of a server's message
 
 
 class RequestRefused(AgentError):
-    """The server answered with an error.
+    """The server answered with an error, or was silent for too long.
 
     Attributes:
-        status: the HTTP status.
+        status: the HTTP status; 408 (request timeout) for a server that was silent.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -198,7 +198,7 @@ class ChatClient:
             return RequestRefused(text, error.status_code)
         if isinstance(error, openai.APITimeoutError):
             seconds = self._arguments.timeout
-            return AgentError(f"{server} was silent for {seconds:g} s{attempts}")
+            return RequestRefused(f"{server} was silent for {seconds:g} s{attempts}", 408)
         if isinstance(error, openai.APIConnectionError):
             self._unreachable = True
             return AgentError(f"{server} cannot be reached{attempts}: {_describe_cause(error)}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.agents.answers import Answers
+from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.simulated_user import SimulatedUser
 from pytest_intercode.core.conversation import STOP_WORD, Reply
@@ -145,6 +147,22 @@ def test_an_agent_whose_words_alone_are_refused_gains_nothing_by_it() -> None:
         assert answers.answer("May I?") == "Yes."
         with pytest.raises(AgentError, match="refuses what the agent said, and nothing else"):
             answers.answer("a secret word")
+
+
+def test_words_that_the_model_cannot_end_with_are_the_agents_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    impatient = partial(ChatArguments, timeout=0.5, retries=0)
+    monkeypatch.setattr("pytest_intercode.agents.simulated_user.ChatArguments", impatient)
+
+    def script(request: Request) -> Step:
+        return Step("Yes.", fault="silent" if "without an end" in request.text else "")
+
+    with (
+        opened(script, Ledger()) as (answers, _),
+        pytest.raises(AgentError, match=r"nothing else: .* was silent for 0\.5 s"),
+    ):
+        answers.answer("Write a text without an end.")
 
 
 @pytest.mark.parametrize(

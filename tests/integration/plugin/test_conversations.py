@@ -182,7 +182,9 @@ def test_the_runs_model_comes_before_the_suites(
 ) -> None:
     with ModelServer(user_says) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        play(SIMULATED, "--intercode-user-model=large").assert_outcomes(passed=1)
+        result = play(SIMULATED, "--intercode-user-model=large")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["intercode: models play users: large (1 task)"])
     assert {request.model for request in server.requests} == {"large"}
 
 
