@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import clipped, escape_for_terminal
+from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 
@@ -164,6 +165,8 @@ class EpisodeRecord:
         attempts: reasons of earlier attempts that failed because of the infrastructure.
         state: both end states, for grading again.
         usage: what the agent used up.
+        model_calls: the agent's requests to a model with their tokens, where these were asked for
+            (``--intercode-tokens``).
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
         refused_hosts: what of the network its sandbox was refused, a line each.
@@ -209,6 +212,9 @@ class EpisodeRecord:
     attempts: tuple[str, ...] = field(default=(), metadata=in_line(in_statistics=False))
     state: Mapping[str, Any] = field(default_factory=dict, metadata=in_line("end_state", long=True))
     usage: Usage = UNSPENT
+    model_calls: tuple[ModelCall, ...] = field(
+        default=(), metadata=in_line(optional=True, long=True)
+    )
     log: str = field(default="", metadata=in_line(printed=True, long=True))
     left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
     refused_hosts: tuple[str, ...] = field(

@@ -39,6 +39,7 @@ from pytest_intercode.options.parsers import (
 
 if TYPE_CHECKING:
     from pytest_intercode.core.turn import Feedback, Profile
+    from pytest_intercode.gateway.tokens import TokenServer
 
 __all__ = ["OPTIONS", "Options"]
 
@@ -424,6 +425,13 @@ class Options(_RunOptions):
         "ask with your own login of Claude Code or of Codex instead of a key: tokens without a "
         "price; read docs/logins.md on what the vendors allow first",
         str,
+    )
+    tokens: Option[TokenServer | None] = choices(
+        "tokens=vllm|sglang",
+        "keep the token ids and log-probabilities of each request in the records, for training: "
+        "the server of `OPENAI_BASE_URL` is asked for them, as this kind of server wants it; "
+        "programs are led through the gateway (docs/tokens.md); extra `gateway`",
+        fallback="none are asked for",
     )
     gateway_record = optional(
         "gateway-record=DIR", "write what the gateway is asked and what is answered", Path

@@ -125,7 +125,10 @@ class Settings(Options):
             record=self.gateway_record,
             replay=self.gateway_replay,
             offline=self.record == "none",
-            programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
+            programs=bool(
+                self.gateway_programs or self.gateway_record or self.gateway_replay or self.tokens
+            ),
+            tokens=self.tokens,
         )
 
     @property

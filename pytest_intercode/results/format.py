@@ -62,6 +62,7 @@ _ORDER = (
     *("format_version", "outcome", "reward", "reward_parts", "reason", "detail", "seconds"),
     *("turn_seconds", "turn_parts", "turn_agent_seconds", "turn_passed", "turn_answers"),
     *("turn_tools", "turn_status", "turn_logs", "turn_usage", "usage", "log", "left_behind"),
+    *("turn_model_calls", "model_calls"),
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
     *("image_digest", "parameters_version"),
@@ -415,6 +416,9 @@ def _contradiction(line: Any) -> str:
         return "it has an outcome and no reward"
     if any(line.turn_parts) and not line.turn_history.rewards:
         return "it has turn_parts and no turn_history.rewards"
+    for number, call in enumerate(line.model_calls):
+        if call.base is not None and not 0 <= call.base < number:
+            return f"model_calls[{number}].base is not an earlier call"
     return ""
 
 

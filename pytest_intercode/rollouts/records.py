@@ -16,6 +16,7 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import kind_of
@@ -39,6 +40,7 @@ def played_record(
     detail: str,
     seconds: float,
     usage: Usage,
+    model_calls: tuple[ModelCall, ...],
     log: str,
     left_behind: Sequence[str],
 ) -> EpisodeRecord:
@@ -52,6 +54,7 @@ def played_record(
         detail: why, at length.
         seconds: wall time of the agent's part.
         usage: what the agent used up.
+        model_calls: its requests whose tokens were kept.
         log: what it logged after its last action.
         left_behind: a line for each thing that it left in this process.
     """
@@ -71,6 +74,7 @@ def played_record(
         test_output="" if outcome == "solved" else graded.test_output,
         state=environment.recorded_state(),
         usage=usage,
+        model_calls=model_calls,
         log=log,
         refused_hosts=environment.refused_hosts(),
         left_behind=tuple(left_behind),

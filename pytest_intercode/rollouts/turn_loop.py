@@ -170,6 +170,7 @@ def run_episode(
         detail=detail,
         seconds=seconds,
         usage=ledger.usage,
+        model_calls=ledger.model_calls,
         log=run.trailing_notes(),
         left_behind=(*run.blocked(), *lingering),
     )
