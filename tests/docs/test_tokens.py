@@ -59,6 +59,6 @@ def test_rollouts(server: ModelServer, quick_sandbox: str, monkeypatch: pytest.M
     finally:
         sandboxes.close()
     causes = [line.partition("the prompt of call 2 begins with ")[2] for line in lines]
-    assert len(lines) >= 16
-    assert len([cause for cause in causes if cause.endswith("of call 1, and not with all")]) >= 7
+    assert len(lines) == 16
+    assert len([cause for cause in causes if cause.endswith("of call 1, and not with all")]) == 8
     assert len(PYTHON) == 2
