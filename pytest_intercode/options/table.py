@@ -243,6 +243,17 @@ class _RunOptions(Values):
         "`model_patch`), as it ends",
         Path,
     )
+    otel = optional(
+        "otel=URL|FILE|env",
+        "send spans of each episode, its turns, its requests to a model and its grading to a "
+        "collector of OpenTelemetry over HTTP, or write them to a file; `env` takes the address of "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT` (docs/opentelemetry.md); extra `otel`",
+        str,
+    )
+    otel_content = flag(
+        "otel-content",
+        "let spans of `--intercode-otel` have the texts of tasks, actions and observations",
+    )
     resume = flag(
         "resume",
         "continue the run that `--intercode-results` holds: episodes that are in it are not run "
