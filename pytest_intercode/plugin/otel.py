@@ -95,7 +95,7 @@ class SpanSender:
             self._start(child, set_span_in_context(live, context))
         live.end(_nanoseconds(max(span.start, span.end)))
         with self._lock:
-            self._span_count += live.is_recording() or live.get_span_context().trace_flags.sampled
+            self._span_count += live.get_span_context().trace_flags.sampled
 
     def close(self) -> str:
         """Send what waits, and end; return what was lost in one line, or nothing."""

@@ -181,7 +181,8 @@ def test_a_collector_that_takes_nothing_costs_nothing_but_a_line(
 def test_a_wrong_target_is_one_line(
     target: str, problem: str, pytester: pytest.Pytester, pretend: Path
 ) -> None:
-    done = play(pytester, "--intercode-agent=oracle", f"--intercode-otel={target}")
+    options = ("--intercode-agent=oracle", f"--intercode-otel={target}")
+    done = pytester.runpytest("suite.yaml", "-pno:cacheprovider", *options)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     [line] = [line for line in done.errlines if "--intercode-otel" in line]
     assert problem in line
