@@ -45,6 +45,11 @@ from pytest_intercode.core.task import Task as Task
 from pytest_intercode.core.task import TaskFields as TaskFields
 from pytest_intercode.core.task import Verification as Verification
 from pytest_intercode.core.task_view import TaskView as TaskView
+from pytest_intercode.core.tokens import ModelCall as ModelCall
+from pytest_intercode.core.tokens import TokenSequence as TokenSequence
+from pytest_intercode.core.tokens import full_prompt as full_prompt
+from pytest_intercode.core.tokens import full_request as full_request
+from pytest_intercode.core.tokens import token_sequences as token_sequences
 from pytest_intercode.core.turn import Command as Command
 from pytest_intercode.core.turn import CommandResult as CommandResult
 from pytest_intercode.core.turn import Feedback as Feedback
@@ -77,6 +82,7 @@ from pytest_intercode.environments.sections import Section as Section
 from pytest_intercode.environments.shell import ShellEnvironment as ShellEnvironment
 from pytest_intercode.errors import BudgetExhausted as BudgetExhausted
 from pytest_intercode.errors import IntercodeError as IntercodeError
+from pytest_intercode.gateway.tokens import TokenServer as TokenServer
 from pytest_intercode.plugin.fixtures import PendingEpisode as PendingEpisode
 from pytest_intercode.plugin.project_cells import ProjectCell as ProjectCell
 from pytest_intercode.plugin.project_cells import RunOptions as RunOptions

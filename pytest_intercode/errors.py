@@ -224,6 +224,10 @@ class TruncatedResultsWarning(UserWarning):
     """A results file ends with a line that is only begun, as its run was killed."""
 
 
+class MissingTokensWarning(UserWarning):
+    """A server gave no token ids or log-probabilities, though it was asked for them."""
+
+
 def suggestion(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
     near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)

@@ -6,12 +6,13 @@ the environments that have it: here ``exec``, and ``run_command`` of ``ShellEnvi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from pytest_intercode.agents.ledger import Ledger, ModelUsage
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.core.tokens import AnswerTokens
 from pytest_intercode.core.turn import Command, CommandResult, SandboxInfo, StepResult, Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted, CommandFailed
@@ -31,6 +32,7 @@ __all__ = [
     "describe_value",
     "exhaust",
     "forward_port",
+    "keep_tokens",
     "recording_of",
     "sandbox_variables",
     "show_pending",
@@ -185,6 +187,7 @@ class AgentEnvironment:
         usage: Usage = UNSPENT,
         tool: str = "",
         status: int | None = None,
+        model_calls: tuple[int, ...] = (),
     ) -> None:
         """Add a turn to the trajectory that was taken in the sandbox past :meth:`step`.
 
@@ -198,9 +201,17 @@ class AgentEnvironment:
             tool: the agent's own tool that did it, by its name; :class:`Turn` says what the action
                 is then.
             status: the exit status of a command; None where that is not known.
+            model_calls: the numbers of the requests that led to it, where tokens are kept.
         """
         turn = Turn(
-            action, observation, None, thought=thought, usage=usage, tool=tool, status=status
+            action,
+            observation,
+            None,
+            thought=thought,
+            usage=usage,
+            tool=tool,
+            status=status,
+            model_calls=model_calls,
         )
         self._episode.record_turn(turn)
 
@@ -387,6 +398,13 @@ def forward_port(env: AgentEnvironment, port: int, outside: Path) -> Callable[[]
 def recording_of(env: AgentEnvironment) -> EpisodeRecording | None:
     """Return what records or replays this episode alone; None for what the run's settings say."""
     return env._episode.environment.recording
+
+
+def keep_tokens(
+    env: AgentEnvironment, model: str, request: Mapping[str, Any], tokens: AnswerTokens
+) -> int:
+    """Keep the tokens of a request of the episode; see :meth:`Ledger.keep`."""
+    return env._ledger.keep(model, request, tokens)
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:

@@ -7,11 +7,12 @@ The turn loop opens one for each episode. Agents write into it through their env
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from pytest_intercode.core.tokens import AnswerTokens, CallLog, ModelCall
 from pytest_intercode.core.usage import UNSPENT, Budget, Usage, reached
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
@@ -54,11 +55,13 @@ class Note:
         thought: what the agent thought.
         log: its other output.
         usage: what it used up.
+        calls: the numbers of the requests to a model whose tokens were kept.
     """
 
     thought: str = ""
     log: str = ""
     usage: Usage = UNSPENT
+    calls: tuple[int, ...] = ()
 
 
 class Ledger:
@@ -90,6 +93,7 @@ class Ledger:
         self._stop = stop
         self._lock = threading.Lock()
         self._note = Note()
+        self._calls = CallLog()
         self._closed = False
 
     def spend(self, **usage: Unpack[ModelUsage]) -> None:
@@ -143,6 +147,24 @@ class Ledger:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {spent_by_run}")
 
+    @property
+    def model_calls(self) -> tuple[ModelCall, ...]:
+        """The requests whose tokens were kept."""
+        return self._calls.calls
+
+    def keep(self, model: str, request: Mapping[str, Any], tokens: AnswerTokens) -> int:
+        """Keep the tokens of a request, which go with the next action; return its number.
+
+        Args:
+            model: the model that answered.
+            request: the request as it was sent.
+            tokens: those of its answer.
+        """
+        number = self._calls.add(model, request, tokens)
+        with self._lock:
+            self._note = replace(self._note, calls=(*self._note.calls, number))
+        return number
+
     def exhaust(self, reason: str) -> None:
         """Record that a budget that is counted elsewhere is used up, and end the episode."""
         with self._lock:
@@ -166,10 +188,14 @@ class Ledger:
             note, self._note = self._note, Note()
         return note
 
-    def attribute(self, usage: Usage) -> None:
+    def attribute(self, usage: Usage, calls: tuple[int, ...] = ()) -> None:
         """Take out of what belongs to the next action what a turn has already."""
         with self._lock:
-            self._note = replace(self._note, usage=self._note.usage.without(usage))
+            self._note = replace(
+                self._note,
+                usage=self._note.usage.without(usage),
+                calls=tuple(number for number in self._note.calls if number not in calls),
+            )
 
     def close(self) -> None:
         """End the episode: from now on :meth:`spend` raises."""

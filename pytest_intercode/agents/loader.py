@@ -86,6 +86,12 @@ def load_agent(
     arguments = dict(arguments or {})
     folder = folder or Path.cwd()
     head, colon, rest = name.partition(":")
+    if gateway is not None and gateway.tokens and not uses_gateway(name, gateway):
+        raise AgentLoadError(
+            f"--intercode-agent={name}: it does not reach models through the gateway, which token "
+            f"ids come from (--intercode-tokens={gateway.tokens}); name a program, such as "
+            "command:CMDLINE or opencode, or leave that option out"
+        )
     if head in BUILT_IN:
         if parameters:
             raise _not_a_class(f"--intercode-agent={name}")

@@ -21,6 +21,7 @@ from pytest_intercode.core.judge import JudgeRecord
 from pytest_intercode.core.line import LineField, in_line
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import clipped, escape_for_terminal
+from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 
@@ -170,6 +171,8 @@ class EpisodeRecord:
         usage: what the agent used up.
         dialogue: what the agent and its user said, in order.
         user_usage: what the model used up that played the user.
+        model_calls: the agent's requests to a model with their tokens, where these were asked for
+            (``--intercode-tokens``).
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
         calls: the calls of programs that a project test fakes or watches, in order: the first ones,
@@ -227,6 +230,9 @@ class EpisodeRecord:
         default=(), metadata=in_line(optional=True, printed=True, long=True)
     )
     user_usage: Usage = field(default=UNSPENT, metadata=in_line(optional=True))
+    model_calls: tuple[ModelCall, ...] = field(
+        default=(), metadata=in_line(optional=True, long=True)
+    )
     log: str = field(default="", metadata=in_line(printed=True, long=True))
     left_behind: tuple[str, ...] = field(default=(), metadata=in_line(printed=True, long=True))
     calls: tuple[ShimCall, ...] = field(default=(), metadata=in_line(optional=True, long=True))

@@ -124,6 +124,8 @@ class Turn:
             for an action through the environment. The action is then the command of a shell, and of
             another tool ``NAME(ARGUMENTS)`` with the arguments in JSON.
         status: the exit status of the command; None where that is not known.
+        model_calls: the numbers of the requests to a model that led to it, among the record's
+            ``model_calls``; empty where no tokens were kept.
     """
 
     action: str = field(metadata=in_line("turn_history.actions", printed=True))
@@ -142,6 +144,9 @@ class Turn:
     answer: str | None = field(default=None, metadata=in_line("turn_answers", printed=True))
     tool: str = field(default="", metadata=in_line("turn_tools", optional=True, printed=True))
     status: int | None = field(default=None, metadata=in_line("turn_status"))
+    model_calls: tuple[int, ...] = field(
+        default=(), metadata=in_line("turn_model_calls", optional=True)
+    )
 
     @property
     def arguments(self) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.tokens import full_prompt
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
@@ -137,13 +138,29 @@ def _step(record: EpisodeRecord, number: int, turn: Turn) -> dict[str, Any]:
             {"tool_call_id": name, "function_name": call.name, "arguments": clean(call.arguments)}
         ],
         observation={"results": results} if results else None,
-        metrics=_metrics(usage) if usage else None,
+        metrics=_drop_unknown(**_metrics(usage), **_tokens(record, turn)) or None,
         llm_call_count=0 if scripted else usage.requests or None,
         extra=_extra(turn) or None,
     )
 
 
+def _tokens(record: EpisodeRecord, turn: Turn) -> dict[str, list[Any]]:
+    """Return the tokens of a turn's last request, which the turn comes from; where it has any."""
+    number = max(turn.model_calls, default=-1)
+    if not 0 <= number < len(record.model_calls):
+        return {}
+    call = record.model_calls[number]
+    tokens: dict[str, list[Any]] = {
+        "prompt_token_ids": list(full_prompt(record.model_calls, number)),
+        "completion_token_ids": list(call.completion_ids),
+        "logprobs": list(call.logprobs),
+    }
+    return {name: values for name, values in tokens.items() if values}
+
+
 def _metrics(usage: Usage) -> dict[str, Any]:
+    if not usage:
+        return {}
     return _drop_unknown(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,

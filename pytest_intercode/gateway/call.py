@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_intercode.core.tokens import AnswerTokens
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.gateway.apis import Target
 from pytest_intercode.gateway.exchange import (
@@ -18,8 +19,10 @@ from pytest_intercode.gateway.exchange import (
     price_of,
     read_usage,
 )
+from pytest_intercode.gateway.masking import map_texts
 from pytest_intercode.gateway.recording import RecordedAnswer, make_row
 from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.tokens import TokenReader
 
 __all__ = ["Call"]
 
@@ -32,24 +35,30 @@ class Call:
         session: whose it is.
         target: what is asked.
         vendor: whose server answers.
+        server: its name, for messages.
         number: of the request in its session, from 1.
         body: as the client sent it, parsed, with what its path says.
-        sent_bytes: size of the body that goes to the server.
+        sent: the body that goes to the server, parsed.
+        sent_bytes: its size.
         hide_usage: the server was asked for a usage that the client did not ask for.
         prices: what models cost, by name.
         writes: what is being written of the session; it is waited for at its end.
+        reader: reads the tokens of the answer, and takes them out; None where it has none.
         charged: whether it was metered.
     """
 
     session: Session
     target: Target
     vendor: str
+    server: str
     number: int
     body: dict[str, Any]
+    sent: Mapping[str, Any]
     sent_bytes: int
     hide_usage: bool
     prices: Mapping[str, Price]
     writes: set[asyncio.Future[None]]
+    reader: TokenReader | None = None
     charged: bool = False
 
     @property
@@ -79,8 +88,9 @@ class Call:
         self.charged = True
         model = model_of(answer) or self.model
         tokens = UNSPENT
+        reported = read_usage(api, usage)
         if status == 200:
-            reported, estimated = read_usage(api, usage), estimate(self.sent_bytes, answer)
+            estimated = estimate(self.sent_bytes, answer)
             tokens = _choose_tokens(reported, estimated, complete)
             price = price_of(self.prices, model, self.model)
             if price is not None and tokens.tokens:
@@ -95,11 +105,24 @@ class Call:
                 status=status,
                 usage=tokens,
                 complete=complete,
+                call=self._keep_tokens(model, reported) if status == 200 and complete else None,
             )
             self.session.add(self.number, exchange)
             self.session.charge(exchange)
 
         await self._run_in_thread(keep)
+
+    def _keep_tokens(self, model: str, usage: Usage | None) -> int | None:
+        """Keep the tokens of a whole answer, where they are asked for; return the call's number."""
+        keep = self.session.keep
+        if keep is None:
+            return None
+        if self.reader is None:
+            problem = f"{self.vendor}'s API of {self.api} has none, only OpenAI's chat completions"
+            return keep(model, self.sent, AnswerTokens(problem=problem))
+        tokens = self.reader.tokens(usage.output_tokens if usage else None)
+        self.session.check_tokens(tokens, self.server)
+        return keep(model, map_texts(self.sent, self.session.mask), tokens)
 
     async def record(self, answer: Mapping[str, Any] | None, recorded: RecordedAnswer) -> None:
         """Write the exchange to the recording, where there is one.

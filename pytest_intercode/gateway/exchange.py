@@ -37,6 +37,7 @@ class Exchange:
         status: the HTTP status.
         usage: the tokens, and their cost in the currency of the prices.
         complete: False for an answer that broke off.
+        call: the number of its tokens among the episode's, where they are kept.
     """
 
     api: Api
@@ -46,6 +47,7 @@ class Exchange:
     status: int
     usage: Usage = UNSPENT
     complete: bool = True
+    call: int | None = None
 
 
 def model_of(answer: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.gateway.recording import EpisodeRecording, FolderRecorder, folder_replayer
-from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.session import KeepTokens, Session
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.system.extras import has_extra, need
 from pytest_intercode.system.forks import MakingProcess
@@ -57,6 +57,7 @@ class Gateway:
         refused: Callable[[], str] = lambda: "",
         socket: Path | None = None,
         recording: EpisodeRecording | None = None,
+        keep: KeepTokens | None = None,
     ) -> Session:
         """Begin a session, for one episode.
 
@@ -71,6 +72,8 @@ class Gateway:
                 a token is noted in this session's refusals, other sessions' tokens are refused
                 there, and its connections are not counted with others'.
             recording: what records or replays this session; by default the run's folders do.
+            keep: is called likewise with the tokens of each answer, where the settings name a
+                server that gives them.
 
         Raises:
             ConfigurationError: it cannot listen, or the recording cannot be read or written.
@@ -90,6 +93,7 @@ class Gateway:
                 check=self._check_servers,
                 masked=lambda: server.upstream.secrets,
                 signs=self.settings.signs,
+                keep=keep if self.settings.tokens is not None else None,
             )
             try:
                 thread.begin(server.add(session, socket)).result()

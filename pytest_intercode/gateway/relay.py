@@ -47,7 +47,7 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
         data += piece
         if len(data) > _MAX_ANSWER_SIZE:
             raise UpstreamError("the answer has more than 64 MiB")
-    status, server = answer.status, upstream.name(call.vendor)
+    status, server = answer.status, call.server
     raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
     content = parse_object(raw)
     if 300 <= status < 400:
@@ -66,8 +66,13 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
         if status in _FINAL:
             headers.setdefault("x-should-retry", "false")
     text = raw.decode("utf-8", "replace")
+    answered = content
+    if call.reader is not None and content is not None and status == 200:
+        client_content = call.reader.take(content)
+        if client_content is not None and client_content is not content:
+            content, raw = client_content, json.dumps(client_content).encode("ascii")
     await call.settle(status, content or {}, usage_of(content or {}))
-    await call.record(content, RecordedAnswer(status, "application/json", (text,)))
+    await call.record(answered, RecordedAnswer(status, "application/json", (text,)))
     return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
 
 
@@ -87,9 +92,12 @@ async def _relay_stream(
     try:
         async for piece in answer.pieces:
             output: list[Event] = []
-            for event in splitter.feed(piece):
+            for as_sent in splitter.feed(piece):
                 if recorded:
-                    pieces.append(event.raw)
+                    pieces.append(as_sent.raw)
+                event = _without_tokens(as_sent, call)
+                if event is None:
+                    continue
                 if parts is not None:
                     parts.feed(event)
                     if parts.complete and not call.charged:
@@ -212,6 +220,16 @@ def _is_finished(answer: Mapping[str, Any]) -> bool:
 
 def _has_ended(candidate: Mapping[str, Any]) -> bool:
     return bool(candidate.get("finishReason"))
+
+
+def _without_tokens(event: Event, call: Call) -> Event | None:
+    """Return an event as the client is to see it, once its tokens are read; None for nothing."""
+    if call.reader is None or event.data is None:
+        return event
+    data = call.reader.take(event.data)
+    if data is None or data is event.data:
+        return None if data is None else event
+    return Event(b"data: " + json.dumps(data).encode("ascii") + b"\n\n")
 
 
 def _is_usage_alone(event: Event) -> bool:

@@ -42,6 +42,7 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.tokens import TokenReader, TokenServer, asking_for_tokens
 from pytest_intercode.gateway.upstream import (
     KEY_REFUSED,
     Answer,
@@ -335,13 +336,17 @@ class Server:
         body: dict[str, Any],
     ) -> web.StreamResponse:
         """Get the answer, and pass it on."""
-        upstream_body, hide = _with_usage(target, body)
-        number, payload = state.session.begin(), write_body(upstream_body)
+        server = self._settings.tokens if state.session.keep is not None else None
+        server_body, hide = _upstream_body(target, body, server)
+        number, payload = state.session.begin(), write_body(server_body)
+        # What is replayed may have been recorded with tokens.
+        may_have_tokens = server is not None or state.session.replayer is not None
         call = Call(
-            *(state.session, target, vendor, number, body, len(payload)),
-            hide_usage=hide,
+            *(state.session, target, vendor, self.upstream.name(vendor), number),
+            *(body, server_body, len(payload), hide),
             prices=self._settings.prices_of(vendor),
             writes=state.writes,
+            reader=TokenReader(body) if may_have_tokens and _has_tokens(target) else None,
         )
         try:
             async with self._open(request, call, payload) as answer:
@@ -400,9 +405,24 @@ class _Full(asyncio.Protocol):
         cast(asyncio.Transport, transport).abort()
 
 
-def _with_usage(target: Target, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return what is sent of a body, and whether it asks for a usage that the client did not."""
+def _has_tokens(target: Target) -> bool:
+    """Whether a server may give token ids with the answers of a route."""
+    return target.route.vendor == "openai" and target.route.api == "chat"
+
+
+def _upstream_body(
+    target: Target, body: Mapping[str, Any], server: TokenServer | None
+) -> tuple[dict[str, Any], bool]:
+    """Return what is sent of a body, and whether it asks for a usage that the client did not.
+
+    Args:
+        target: what is asked.
+        body: as the client sent it.
+        server: who is asked for token ids; None for nobody.
+    """
     upstream_body = target.upstream_body(body)
+    if server is not None and _has_tokens(target):
+        upstream_body = asking_for_tokens(server, upstream_body)
     if target.route.api != "chat" or not body.get("stream"):
         return upstream_body, False
     options = body.get("stream_options")

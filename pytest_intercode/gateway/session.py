@@ -8,9 +8,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_intercode.core.text import one_line
+from pytest_intercode.core.tokens import AnswerTokens
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Exchange
@@ -18,7 +19,11 @@ from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.trajectory import count_calls
 from pytest_intercode.system.connections import without_proxy
 
-__all__ = ["HIDDEN", "Session"]
+__all__ = ["HIDDEN", "KeepTokens", "Session"]
+
+KeepTokens: TypeAlias = Callable[[str, Mapping[str, Any], AnswerTokens], int]
+"""Keeps the tokens of a request: the model, the body as it was sent, and those of its answer;
+returns their number."""
 
 HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -44,6 +49,9 @@ class Session:
         token: what the client sends instead of a key; it chooses the session.
         failure: why the episode cannot be metered or replayed, in one line; empty while it can.
         exhausted: which budget is used up; empty while none is.
+        misconfiguration: why the run's settings and its server do not go together, in one line;
+            that is not the agent's fault. Empty while they do.
+        keep: keeps the tokens of each answer; None where they are not asked for.
     """
 
     def __init__(
@@ -59,13 +67,16 @@ class Session:
         check: Callable[[], str] = lambda: "",
         masked: Callable[[], tuple[str, ...]] = tuple,
         signs: bool = False,
+        keep: KeepTokens | None = None,
     ) -> None:
         self.key = key
         self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
         self.failure = ""
         self.exhausted = ""
+        self.misconfiguration = ""
         self.recorder = recorder
         self.replayer = replayer
+        self.keep = keep
         self._port = port
         self._spend = spend
         self._refused = refused
@@ -74,6 +85,7 @@ class Session:
         self._obstacles = 0
         self._first_obstacle = 0.0
         self._served = False
+        self._has_tokens = False
         self._masked = masked
         self._signs = signs or replayer is not None
         self._lock = threading.Lock()
@@ -233,9 +245,7 @@ class Session:
 
     def note(self, line: str) -> None:
         """Keep a line on what was refused or failed."""
-        for secret in (*self._masked(), self.token):
-            line = line.replace(secret, "***")
-        line = one_line(line)
+        line = one_line(self.mask(line))
         if len(line) > _MAX_REFUSAL_LENGTH:
             line = f"{line[:_MAX_REFUSAL_LENGTH]}..."
         with self._lock:
@@ -245,6 +255,29 @@ class Session:
                 self._refusals.append(line)
             else:
                 self._more_refusals += 1
+
+    def mask(self, text: str) -> str:
+        """Return a text without keys and without the session's token."""
+        for secret in (*self._masked(), self.token):
+            text = text.replace(secret, "***")
+        return text
+
+    def check_tokens(self, tokens: AnswerTokens, server: str) -> None:
+        """End the session if its first answer has no token ids, which the server was asked for.
+
+        Later ones may lack them by what the agent has asked.
+
+        Args:
+            tokens: those of an answer.
+            server: the server's name and address.
+        """
+        if tokens.problem and not self._has_tokens:
+            self.misconfiguration = (
+                f"{server} was asked for token ids (docs/tokens.md): {tokens.problem}"
+            )
+            self.end(self.misconfiguration)
+            self.note(self.misconfiguration)
+        self._has_tokens = True
 
     def charge(self, exchange: Exchange) -> None:
         """Write an exchange's tokens into the ledger; when a budget is used up, end the session.

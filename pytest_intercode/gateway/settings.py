@@ -15,6 +15,7 @@ from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.logins import LOGINS, LoginError, LoginForm, login_of
 from pytest_intercode.gateway.sigv4 import AwsKeys
+from pytest_intercode.gateway.tokens import TokenServer
 from pytest_intercode.gateway.vendors import VENDORS
 
 __all__ = ["GatewaySettings", "is_secret"]
@@ -46,6 +47,7 @@ class GatewaySettings:
         account: the ``project`` and the ``location`` of Vertex AI; empty where it is not set up.
         logins: the programs whose login stands for the key of their vendor: ``claude``, ``codex``.
         hidden: what else no recording holds, such as keys that agents are given; no text shows it.
+        tokens: what OpenAI's API is served by, where it is asked for token ids; None for no ids.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class GatewaySettings:
     logins: tuple[str, ...] = ()
     aws: AwsKeys | None = None
     account: Mapping[str, str] = field(default_factory=dict)
+    tokens: TokenServer | None = None
 
     def check(self) -> None:
         """See that a gateway can work so.
@@ -79,6 +82,13 @@ class GatewaySettings:
             _check_address(vendor, address)
         for name in self.logins:
             self._check_login(name)
+        own_address = VENDORS["openai"].address
+        asks_vendor = self.upstream("openai") == own_address or "openai" in self.login_vendors
+        if self.tokens is not None and self.replay is None and not self.offline and asks_vendor:
+            raise ConfigurationError(
+                f"--intercode-tokens={self.tokens}: models of {own_address} give no token ids; set "
+                "OPENAI_BASE_URL to the server that does, with /v1"
+            )
         if self.record is not None and self.replay is not None:
             raise ConfigurationError("the gateway cannot record and replay in one run")
         if self.replay is not None and not self.replay.is_dir():

@@ -44,6 +44,7 @@ class GatewayTurn:
         usage: the tokens and the cost of the exchange; with the first call of an answer.
         tool: the tool's name, as the model called it.
         status: the exit status of a shell's command; None where that is not known.
+        calls: the numbers of the requests whose tokens were kept; with the first call of an answer.
     """
 
     action: str
@@ -52,6 +53,7 @@ class GatewayTurn:
     usage: Usage = UNSPENT
     tool: str = ""
     status: int | None = None
+    calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
         calls = _calls(exchange)
         thought = _thought(exchange) if calls else ""
         usage = exchange.usage
+        numbers = () if exchange.call is None else (exchange.call,)
         of_exchange: dict[str, int] = {}
         for call in calls:
             # An id may come back: small servers count from 1 in each answer.
@@ -121,9 +124,10 @@ def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
                     usage=usage,
                     tool=call.name,
                     status=None if command is None else status.status,
+                    calls=numbers,
                 )
             )
-            thought, usage = "", UNSPENT
+            thought, usage, numbers = "", UNSPENT, ()
     return gateway_turns
 
 

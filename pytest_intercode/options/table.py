@@ -39,6 +39,7 @@ from pytest_intercode.options.parsers import (
 
 if TYPE_CHECKING:
     from pytest_intercode.core.turn import Feedback, Profile
+    from pytest_intercode.gateway.tokens import TokenServer
 
 __all__ = ["OPTIONS", "Options"]
 
@@ -250,6 +251,17 @@ class _RunOptions(Values):
         "`model_patch`), as it ends",
         Path,
     )
+    otel = optional(
+        "otel=URL|FILE|env",
+        "send spans of each episode, its turns, its requests to a model and its grading to a "
+        "collector of OpenTelemetry over HTTP, or write them to a file; `env` takes the address of "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT` (docs/opentelemetry.md); extra `otel`",
+        str,
+    )
+    otel_content = flag(
+        "otel-content",
+        "let spans of `--intercode-otel` have the texts of tasks, actions and observations",
+    )
     resume = flag(
         "resume",
         "continue the run that `--intercode-results` holds: episodes that are in it are not run "
@@ -438,6 +450,13 @@ class Options(_RunOptions):
         "ask with your own login of Claude Code or of Codex instead of a key: tokens without a "
         "price; read docs/logins.md on what the vendors allow first",
         str,
+    )
+    tokens: Option[TokenServer | None] = choices(
+        "tokens=vllm|sglang",
+        "keep the token ids and log-probabilities of each request in the records, for training: "
+        "the server of `OPENAI_BASE_URL` is asked for them, as this kind of server wants it; "
+        "programs are led through the gateway (docs/tokens.md); extra `gateway`",
+        fallback="none are asked for",
     )
     gateway_record = optional(
         "gateway-record=DIR", "write what the gateway is asked and what is answered", Path

@@ -167,6 +167,7 @@ def _node_settings(run: Run, files: FileIndex) -> NodeSettings:
             "hosted_tools": gateway.hosted_tools,
             "allowed": gateway.allowed,
             "programs": gateway.programs,
+            "tokens": gateway.tokens,
         },
         user_model=settings.user_model or "",
         network=bool(settings.network),

@@ -16,8 +16,10 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.status import EpisodeStatus, RunStatus
+from pytest_intercode.core.tokens import describe_missing
 from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.output import LiveLine, PlainLines
+from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import call_in_loop, is_distributed, is_worker
 from pytest_intercode.rollouts.executor import Handle
 
@@ -58,6 +60,7 @@ class Progress:
         self._began = self._last_line = time.monotonic()
         self._total = self._reused = self._solved = self._tokens = 0
         self._cost: float | None = None
+        self._lacks_tokens = False  # an episode did, and that was said
         self._items: set[str] = set()  # that may have an episode
         self._done: set[str] = set()
 
@@ -92,6 +95,16 @@ class Progress:
         self._tokens += record.usage.tokens
         if record.usage.cost is not None:
             self._cost = (self._cost or 0.0) + record.usage.cost
+        if not (reused or self._lacks_tokens):
+            self._check_tokens(record)
+
+    def _check_tokens(self, record: EpisodeRecord) -> None:
+        """Say of the first episode that lacks the tokens which were asked for what it lacks."""
+        server = Settings.of(self._config).tokens
+        missing = describe_missing(record.model_calls) if server and record.graded else ""
+        if missing:
+            self._lacks_tokens = True
+            self.report(f"--intercode-tokens={server}: {record.task.id}: {missing}")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Leave out an item that ended without an episode, and show how far the run is."""

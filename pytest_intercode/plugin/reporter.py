@@ -36,6 +36,7 @@ from pytest_intercode.results.tries import counted_tries
 
 if TYPE_CHECKING:
     from pytest_intercode.plugin.gate import Gate
+    from pytest_intercode.plugin.otel import SpanSender
 
 __all__ = ["Reporter", "reporter_of"]
 
@@ -66,6 +67,7 @@ class Reporter:
         self._shown_notes = len(self._file.notes) if self._file else 0
         path, option = settings.predictions, "--intercode-predictions"
         self._predictions = ResultsFile(path, option=option) if path else None
+        self._spans = _make_sender(settings)
         self._episodes: dict[tuple[str, int], EpisodeRecord] = {}  # by item, and run in it
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
@@ -157,6 +159,9 @@ class Reporter:
     def _append(self, record: EpisodeRecord, line: str) -> None:
         """Write a line; end the run if it cannot be written, as its work would be lost."""
         self._predict(record)
+        if self._spans is not None:
+            name = record.run_name or self._settings.run_name or ""
+            self._spans.send(replace(record, run_name=name))
         if self._file is None:
             return
         item = self._items.get(record.node_id) if record.item is None else None
@@ -235,6 +240,8 @@ class Reporter:
             terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
+        if self._spans is not None and (line := self._spans.close()):
+            terminalreporter.write_line(line, red=True)
         if self._predictions is not None:
             self._predictions.retry()
             self._print_notes(terminalreporter, self._predictions.notes)
@@ -354,3 +361,12 @@ def _make_spool() -> Path:
         ) from None
     os.close(handle)
     return Path(name)
+
+
+def _make_sender(settings: Settings) -> SpanSender | None:
+    """Return what sends spans, whose packages are imported only then; None without the option."""
+    if settings.otel is None:
+        return None
+    from pytest_intercode.plugin.otel import SpanSender
+
+    return SpanSender(settings.otel, content=settings.otel_content)

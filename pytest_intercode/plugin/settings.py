@@ -129,7 +129,10 @@ class Settings(Options):
             replay=self.gateway_replay,
             offline=self.record == "none",
             hidden=tuple(self._given_keys()),
-            programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
+            programs=bool(
+                self.gateway_programs or self.gateway_record or self.gateway_replay or self.tokens
+            ),
+            tokens=self.tokens,
         )
 
     def _given_keys(self) -> Iterator[str]:

@@ -405,7 +405,7 @@ def _open_reports(run: Run) -> None:
         from pytest_intercode.page import require
 
         require()
-    reported = settings.results or settings.predictions or settings.html
+    reported = settings.results or settings.predictions or settings.html or settings.otel
     if reported or settings.baseline or settings.fail_under:
         reporter = reporter_of(run.config)
         if settings.baseline or settings.fail_under:

@@ -63,6 +63,7 @@ _ORDER = (
     *("turn_seconds", "turn_parts", "turn_agent_seconds", "turn_passed", "turn_answers"),
     *("turn_tools", "turn_status", "turn_logs", "turn_usage", "usage", "dialogue", "user_usage"),
     *("log", "left_behind"),
+    *("turn_model_calls", "model_calls"),
     *("suite", "hardness", "tags", "profile", "agent", "agent_arguments", "sandbox", "image"),
     *("task_digest", "repeat", "node_id", "attempts", "end_state", "test_output"),
     *("image_digest", "parameters_version", "calls", "calls_left_out"),
@@ -420,6 +421,9 @@ def _contradiction(line: Any) -> str:
         return "pass_rate is not a number above 0 and up to 1"
     if line.tries is not None and line.tries < 1:
         return "tries is not a whole number above 0"
+    for number, call in enumerate(line.model_calls):
+        if call.base is not None and not 0 <= call.base < number:
+            return f"model_calls[{number}].base is not an earlier call"
     return ""
 
 

@@ -141,7 +141,7 @@ class AgentActions:
         """Add a turn that the agent took by itself, and count it."""
         with self._turnstile:
             self.environment.episode.record_turn(turn)
-            self._ledger.attribute(turn.usage)
+            self._ledger.attribute(turn.usage, turn.model_calls)
             exhausted = self._run_budget.charge(turns=1)
             if exhausted:
                 self._ledger.exhaust(exhausted)
@@ -257,6 +257,7 @@ class AgentActions:
                 thought=note.thought,
                 log=note.log,
                 usage=note.usage,
+                model_calls=note.calls,
                 agent_seconds=agent_seconds,
             )
             finished = self.environment.over in ("submitted", "solved")

@@ -17,6 +17,7 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import kind_of
@@ -47,6 +48,7 @@ def played_record(
     seconds: float,
     usage: Usage,
     user_usage: Usage,
+    model_calls: tuple[ModelCall, ...],
     log: str,
     left_behind: Sequence[str],
 ) -> EpisodeRecord:
@@ -61,6 +63,7 @@ def played_record(
         seconds: wall time of the agent's part.
         usage: what the agent used up.
         user_usage: what the model used up that played the user.
+        model_calls: its requests whose tokens were kept.
         log: what it logged after its last action.
         left_behind: a line for each thing that it left in this process.
     """
@@ -82,6 +85,7 @@ def played_record(
         usage=usage,
         dialogue=tuple(environment.episode.dialogue),
         user_usage=user_usage,
+        model_calls=model_calls,
         log=log,
         refused_hosts=environment.refused_hosts(),
         left_behind=tuple(left_behind),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,10 +22,13 @@ from pytest_intercode.agents.users import Users
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.tokens import describe_missing
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, MissingTokensWarning
+from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.gateway.tokens import TOKEN_SERVERS, TokenServer
 from pytest_intercode.judging.judges import Judges
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.executor import Observer
@@ -75,6 +79,7 @@ def run_rollouts(
     network: bool | Sequence[str] = False,
     allow_path: Sequence[str | os.PathLike[str]] = (),
     pass_env: Sequence[str] = (),
+    tokens: TokenServer | None = None,
     provider: SandboxProvider | None = None,
     cluster: str | Cluster | None = None,
     raise_infrastructure_errors: bool = False,
@@ -118,6 +123,9 @@ def run_rollouts(
         network: as for :func:`make`.
         allow_path: as for :func:`make`, where tasks are named.
         pass_env: likewise.
+        tokens: ``vllm`` or ``sglang``: the server of ``OPENAI_BASE_URL`` is asked for token ids and
+            log-probabilities, which ``record.model_calls`` has; for an agent that is named and a
+            program.
         provider: where sandboxes come from; by default that of the process, which stays warm for
             the next stream.
         cluster: the nodes that episodes run on: an address as ``--intercode-cluster`` takes it, for
@@ -145,6 +153,7 @@ def run_rollouts(
     _check_numbers(counts, limits, source)
     if cluster is not None:
         _check_for_cluster(agent, provider, source)
+    _check_tokens(tokens, agent, cluster is not None, source)
     reached = reached_hosts(network, source)
     permissions = permissions_of(reached, allow_path, pass_env)
     task_list = _listed(tasks, data, source, reached, permissions)
@@ -152,7 +161,7 @@ def run_rollouts(
     with contextlib.ExitStack() as resources:
         parameter_source = ParameterSource(source, names)
         resources.callback(parameter_source.close)
-        factory = _load(agent, agent_arguments, names, source)
+        factory = _load(agent, agent_arguments, names, tokens, source)
         resources.callback(factory.close)
 
         def spec_of(task: Task) -> RolloutSpec:
@@ -187,7 +196,7 @@ def run_rollouts(
         buffer = (concurrency if in_background else 0) if buffer is None else buffer
         playback.begin(tries, profile, concurrency, buffer)
         playback.resources.push(resources.pop_all())
-    return RolloutStream(playback)
+    return RolloutStream(playback, tokens)
 
 
 def _check_for_cluster(agent: object, provider: object, source: str) -> None:
@@ -292,8 +301,9 @@ class RolloutStream:
     nothing refers to it any more.
     """
 
-    def __init__(self, playback: Playback) -> None:
+    def __init__(self, playback: Playback, tokens: TokenServer | None = None) -> None:
         self._playback = playback
+        self._expects_tokens = tokens is not None
         weakref.finalize(self, _abandon, playback).atexit = False
 
     def __iter__(self) -> RolloutStream:
@@ -317,6 +327,7 @@ class RolloutStream:
         if record is None:
             self.close()
             raise StopIteration
+        self._warn(record)
         return record
 
     def __aiter__(self) -> RolloutStream:
@@ -332,7 +343,17 @@ class RolloutStream:
         if record is None:
             await self.aclose()
             raise StopAsyncIteration
+        self._warn(record)
         return record
+
+    def _warn(self, record: EpisodeRecord) -> None:
+        """Warn of the first episode that lacks the tokens which were asked for."""
+        if not (self._expects_tokens and record.graded):
+            return
+        if missing := describe_missing(record.model_calls):
+            self._expects_tokens = False
+            message = f"run_rollouts(tokens=...): {record.task.id}: {missing}"
+            warnings.warn(message, MissingTokensWarning, stacklevel=3)
 
     def set_parameters(self, parameters: Mapping[str, object], version: int | None = None) -> int:
         """Have episodes that begin from now on use other parameters; see :func:`run_rollouts`.
@@ -429,17 +450,40 @@ def _checked(task: object, source: str) -> Task:
     return task
 
 
+def _check_tokens(tokens: object, agent: object, on_nodes: bool, source: str) -> None:
+    """Refuse to ask for tokens where there are none.
+
+    Raises:
+        ConfigurationError: no such server is known, the agent is an object, or nodes play it.
+    """
+    if tokens is None:
+        return
+    problem = ""
+    if tokens not in TOKEN_SERVERS:
+        problem = f"there are {' and '.join(TOKEN_SERVERS)}"
+    elif not isinstance(agent, str):
+        problem = (
+            "it is for an agent that is named and a program, such as command:CMDLINE or opencode"
+        )
+    elif on_nodes:
+        problem = "nodes do not ask for tokens; leave cluster out"
+    if problem:
+        raise ConfigurationError(f"{source}: tokens={tokens!r:.40}: {problem}")
+
+
 def _load(
     agent: str | Callable[..., object],
     arguments: Mapping[str, str] | None,
     parameters: Collection[str],
+    tokens: TokenServer | None,
     source: str,
 ) -> AgentFactory:
     if not isinstance(agent, str):
         if arguments:
             raise ConfigurationError(f"{source}: agent_arguments are for an agent that is named")
         return factory_of(agent, parameters)
-    factory = load_agent(agent, arguments, Path.cwd(), parameters=parameters)
+    gateway = GatewaySettings.of_environment(programs=True, tokens=tokens) if tokens else None
+    factory = load_agent(agent, arguments, Path.cwd(), gateway, parameters)
     if factory.terminal:
         factory.close()
         raise ConfigurationError(f"{source}: {agent} talks to your terminal; it plays in pytest")

@@ -174,6 +174,7 @@ def run_episode(
         seconds=seconds,
         usage=ledger.usage,
         user_usage=ledger.user_usage,
+        model_calls=ledger.model_calls,
         log=run.trailing_notes(),
         left_behind=(*run.blocked(), *lingering),
     )

@@ -43,6 +43,11 @@ EXTRAS = {
     "human": Extra(("prompt_toolkit",), "prompt_toolkit", "the agent that is a person"),
     "mcp": Extra(("mcp",), "the MCP SDK", "agents that speak MCP"),
     "mysql": Extra(("pymysql",), "PyMySQL", "tasks with the engine mysql"),
+    "otel": Extra(
+        ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+        "OpenTelemetry's SDK and its exporter over HTTP",
+        "--intercode-otel",
+    ),
     "project": Extra(
         ("tree_sitter", "tree_sitter_bash", "aiohttp"),
         "tree-sitter, tree-sitter-bash and aiohttp",

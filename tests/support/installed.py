@@ -65,7 +65,7 @@ class World:
         self.script: list[Any] | Callable[[Request], Any] = []
         self.last_asked = 0.0
         self.agent = agent
-        self.server = ModelServer(self._answer)
+        self.server = ModelServer(self._answer, tokens=more.get("tokens"))
         self.server.__enter__()
         settings = GatewaySettings(
             upstreams={

@@ -36,6 +36,8 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from tests.support.token_ids import TokenServerKind, add_ids, add_ids_to_stream
+
 __all__ = ["Command", "ModelServer", "Request", "Spent", "Step", "Tool"]
 
 _SHELL = re.compile(r"bash|shell|exec|terminal|command", re.I)
@@ -218,6 +220,8 @@ class ModelServer:
     Args:
         script: what it answers.
         port: where it listens on 127.0.0.1; 0 for any free port.
+        tokens: whose fields its chat completions have: token ids and log-probabilities where a
+            request asks for them.
 
     Attributes:
         url: its address, without ``/v1``.
@@ -226,12 +230,15 @@ class ModelServer:
         stalled: is set when an answer has stalled.
     """
 
-    def __init__(self, script: Script, *, port: int = 0) -> None:
+    def __init__(
+        self, script: Script, *, port: int = 0, tokens: TokenServerKind | None = None
+    ) -> None:
         self.requests: list[Request] = []
         self.spent = Spent(0, 0, 0)
         self.stalled = threading.Event()
         self.url = ""
         self._script = script
+        self._tokens = tokens
         self._wanted_port = port
         self._lock = threading.Lock()
         self._calls = 0
@@ -341,6 +348,8 @@ class ModelServer:
         make = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
         make["converse"] = _converse
         whole = make[got.api](step, calls, step.model or got.model)
+        if self._tokens is not None and got.api == "chat":
+            whole = add_ids(self._tokens, got.body, whole)
         if not got.streams:
             await asyncio.sleep(step.pause)
             if step.fault:
@@ -560,7 +569,8 @@ def _gemini(step: Step, calls: Calls, model: str) -> dict[str, Any]:
 async def _events(request: Request, step: Step, whole: Mapping[str, Any]) -> AsyncIterator[bytes]:
     if request.api == "chat":
         options = request.body.get("stream_options") or {}
-        for chunk in _chat_events(step, whole, bool(options.get("include_usage"))):
+        chunks = _chat_events(step, whole, bool(options.get("include_usage")))
+        for chunk in add_ids_to_stream(whole, chunks):
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield b"data: [DONE]\n\n"
         return

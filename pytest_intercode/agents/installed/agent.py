@@ -397,6 +397,7 @@ class _Episode:
                 usage=turn.usage,
                 tool=turn.tool,
                 status=turn.status,
+                model_calls=turn.calls,
             )
 
     def _unrecorded(self, session: Session) -> list[Exchange]:
@@ -416,9 +417,12 @@ class _Episode:
 
         Raises:
             BudgetExhausted: it was refused, as a budget is used up.
-            InfrastructureError: no model could be reached, which it could not help.
+            InfrastructureError: no model could be reached, which it could not help, or the server
+                gives no token ids.
             AgentError: it failed, or asked no model.
         """
+        if session.misconfiguration:
+            raise InfrastructureError(session.misconfiguration)
         if session.failure:
             raise AgentError(session.failure)
         if outage := session.outage():

@@ -5,9 +5,15 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust, recording_of
+from pytest_intercode.agents.agent_environment import (
+    AgentEnvironment,
+    exhaust,
+    keep_tokens,
+    recording_of,
+)
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
@@ -61,7 +67,12 @@ class InstalledServices:
         path = self.new_socket()
         opened.append(
             self._gateway.open(
-                key, spend=env.spend, refused=find_refusal, socket=path, recording=recording_of(env)
+                key,
+                spend=env.spend,
+                refused=find_refusal,
+                socket=path,
+                recording=recording_of(env),
+                keep=partial(keep_tokens, env),
             )
         )
         return opened[0], path

@@ -84,11 +84,13 @@ class _Episode(ProgramEpisode):
                 # Without the first, Python's print() would keep lines back.
                 variables={"PYTHONUNBUFFERED": "1", **variables},
             )
-            if not self._aborted:
-                try:
+            try:
+                if not self._aborted:
                     self._play(program, task, env)
-                finally:
-                    env.log(program.output())
+            finally:
+                env.log(program.output())
+                if self._aborted:  # perhaps before there was a program to end
+                    program.close()
 
     def _play(self, program: Program, task: TaskView, env: AgentEnvironment) -> None:
         lines = JsonLines(program)

@@ -11,11 +11,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.agent_environment import (
     AgentEnvironment,
+    keep_tokens,
     recording_of,
     sandbox_variables,
 )
@@ -120,7 +122,8 @@ class ProgramEpisode:
                 limited.
             BudgetExhausted: a budget was used up; it says more than the way the program took it.
             ConfigurationError: the gateway cannot listen, or its recording cannot be used.
-            InfrastructureError: the program has failed, and no model could be reached.
+            InfrastructureError: the program has failed, and no model could be reached; or the
+                server gives no token ids, though they are asked for.
         """
         self.workspace = self.services.workspaces.open(task, env)
         variables: dict[str, str | None] = {**sandbox_variables(env)}
@@ -128,7 +131,10 @@ class ProgramEpisode:
             variables |= self.workspace.variables
         if self.services.gateway is not None:
             session = self._session = self.services.gateway.open(
-                self.key, spend=env.spend, recording=recording_of(env)
+                self.key,
+                spend=env.spend,
+                recording=recording_of(env),
+                keep=partial(keep_tokens, env),
             )
             variables |= {**session.hidden(os.environ), **session.variables()}
         try:
@@ -164,6 +170,8 @@ class ProgramEpisode:
             return
         for line in session.refusals:
             env.log(f"[gateway: {line}]\n")
+        if session.misconfiguration:
+            raise InfrastructureError(session.misconfiguration)
         if session.failure:
             raise AgentError(session.failure)
         if session.exhausted:

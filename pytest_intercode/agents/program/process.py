@@ -111,8 +111,10 @@ class Program:
                     pass_fds=(supervisor_end.fileno(),),
                     start_new_session=True,
                 )
-            except (OSError, ValueError) as error:
+            except BaseException as error:
                 self._control.close()
+                if not isinstance(error, (OSError, ValueError)):
+                    raise
                 raise AgentError(f"{words[0]} cannot be started: {error}") from None
         self.pid = self._process.pid
         assert self._process.stdout is not None
@@ -125,7 +127,13 @@ class Program:
         self._thread = threading.Thread(
             target=self._watch, name=f"intercode-program-{self.pid}", daemon=True
         )
-        self._wait_for_start()
+        try:
+            self._wait_for_start()
+        except BaseException:  # the episode is interrupted, and nobody has the program yet
+            if self._thread.ident is None:
+                self._thread.start()
+            self.close()
+            raise
 
     def output(self) -> str:
         """Return its standard error since the last call; the middle of a long one is left out."""

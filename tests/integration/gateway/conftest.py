@@ -140,4 +140,4 @@ def opened(
 ) -> tuple[Session, Ledger]:
     """Open a session with a ledger of its own."""
     ledger = Ledger(budget)
-    return gateway.open(key, spend=ledger.spend, **more), ledger
+    return gateway.open(key, spend=ledger.spend, keep=ledger.keep, **more), ledger

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.tokens import token_sequences
 from tests.integration.agents.test_installed import RECIPE
 from tests.support.installed import KEY, SUPPORT, World
 from tests.support.model_server import Command
@@ -34,7 +35,7 @@ def test_an_episode_is_replayed_without_a_model(
     recorded = tmp_path / "recorded"
     agent = ("installed:mine.yaml", {"model": "m"}, tmp_path)
     script = (Command("echo hi >x", thought="I write."), Command(STRAY), "Done.")
-    world = World(backend, *agent, record=recorded)
+    world = World(backend, *agent, record=recorded, tokens="vllm")
     try:
         first = world.play(*script)
     finally:
@@ -46,14 +47,18 @@ def test_an_episode_is_replayed_without_a_model(
     assert len(list(recorded.glob("*/*.json"))) == 3
     assert not [path for path in recorded.glob("*/*") if KEY in path.read_text()]
 
-    world = World(backend, *agent, replay=recorded)
+    assert [turn.model_calls for turn in first.turns] == [(0,), (1,), (2,)]
+    [*_, last] = token_sequences(first.model_calls)
+    assert last.calls[-1] == 2
+
+    world = World(backend, *agent, replay=recorded, tokens="vllm")
     try:
         world.server.__exit__(None, None, None)  # there is no model any more
         again = world.play()
     finally:
         world.provider.close()
         world.factory.close()
-    for name in ("outcome", "reward", "usage"):
+    for name in ("outcome", "reward", "usage", "model_calls"):
         assert getattr(again, name) == getattr(first, name)
     told = [
         [(turn.action, turn.observation, turn.thought, turn.usage) for turn in record.turns]

@@ -191,6 +191,26 @@ def test_tokens_of_caches_are_a_part_of_the_prompts() -> None:
     assert found["final_metrics"]["total_prompt_tokens"] == 90
 
 
+def test_a_step_has_the_tokens_of_its_last_request() -> None:
+    made = row()
+    made["model_calls"] = [
+        {"model": "m", "prompt_ids": [1, 2], "completion_ids": [3], "logprobs": [-0.5]},
+        {"model": "m", "base": 0, "kept_ids": 3, "prompt_ids": [4], "completion_ids": [5]},
+    ]
+    made["turn_model_calls"] = [[0], [0, 1]]
+    document = trajectory(from_row(made))
+    assert problems(document) == []
+    first, second = (step["metrics"] for step in document["steps"][1:3])
+    assert first["prompt_token_ids"] == [1, 2]
+    assert (first["completion_token_ids"], first["logprobs"]) == ([3], [-0.5])
+    assert second["prompt_token_ids"] == [1, 2, 3, 4]
+    assert second["completion_token_ids"] == [5]
+    assert "logprobs" not in second
+    made["model_calls"][1]["base"] = 1
+    with pytest.raises(ConfigurationError, match=r"model_calls\[1\].base is not an earlier call"):
+        from_row(made)
+
+
 def test_a_tool_of_the_agents_own_is_called_by_its_name() -> None:
     own = 'write_file({"path": "a.txt", "content": "x)"})'
     made = row() | {"turn_parts": [], "turn_usage": []}

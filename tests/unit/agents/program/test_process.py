@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -187,6 +188,7 @@ def test_where_ended_children_are_ignored(way: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = """
 import signal
+import socket
 from pathlib import Path
 from pytest_intercode.agents.program.process import Program
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -468,3 +470,28 @@ def test_many_at_once(start: Start, mark: str) -> None:
         thread.join(_PATIENCE)
     assert said == [b"hello\n"] * 16
     assert alive(mark) == []
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(
+    start: Start, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An episode that is cancelled raises an exception wherever its thread is."""
+
+    class Interruption(BaseException):
+        pass
+
+    class Receiver(socket.socket):
+        def recv(self, size: int, flags: int = 0) -> bytes:
+            if threading.current_thread() is threading.main_thread():
+                raise Interruption
+            return super().recv(size, flags)
+
+    def make_pair() -> tuple[socket.socket, socket.socket]:
+        own, other = real_pair()
+        return Receiver(own.family, own.type, own.proto, own.detach()), other
+
+    real_pair = socket.socketpair
+    monkeypatch.setattr("pytest_intercode.agents.program.process.socket.socketpair", make_pair)
+    with pytest.raises(Interruption):
+        start("sleep", mark)
+    assert not alive(mark)

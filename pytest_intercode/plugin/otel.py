@@ -1,0 +1,202 @@
+"""``--intercode-otel``: the spans of a run's episodes, sent by OpenTelemetry's SDK or to a file.
+
+Spans are made of finished records, where pytest reports them: here, or on xdist's controller. So
+workers and nodes need neither the SDK nor the collector.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.export.spans import Span, spans_of
+from pytest_intercode.system.extras import has_extra, need
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+__all__ = ["SpanSender"]
+
+_OPTION = "--intercode-otel"
+_OF_ENVIRONMENT = "env"
+_PATH = "/v1/traces"  # of OTLP over HTTP
+_MAX_QUEUE = 100_000  # spans that wait for a slow collector
+_BATCH = 512  # spans of one request
+_NANOSECONDS = 1_000_000_000
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+class SpanSender:
+    """Sends the spans of a run's episodes.
+
+    Args:
+        target: an address of a collector, a file, or ``env`` for what OpenTelemetry's own variables
+            say (``OTEL_EXPORTER_OTLP_ENDPOINT``).
+        content: have texts of tasks, agents and sandboxes in them.
+
+    Raises:
+        ConfigurationError: the extra is missing, or the target is wrong.
+    """
+
+    def __init__(self, target: str, *, content: bool = False) -> None:
+        if not has_extra("otel"):
+            raise ConfigurationError(need("otel", f"{_OPTION}={target}"))
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._content = content
+        self._target = target
+        self._lock = threading.Lock()
+        self._span_count = 0
+        self._exporter = _counting(_make_exporter(target))
+        has_name = "OTEL_SERVICE_NAME" in os.environ
+        self._provider = TracerProvider(
+            resource=Resource.create({} if has_name else {"service.name": "pytest-intercode"})
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                self._exporter, max_queue_size=_MAX_QUEUE, max_export_batch_size=_BATCH
+            )
+        )
+        self._tracer = self._provider.get_tracer("pytest_intercode")
+        self._closed = False
+
+    def send(self, record: EpisodeRecord) -> None:
+        """Send the spans of an episode; any thread may do so, and none waits for the collector."""
+        self._start(spans_of(record, content=self._content), None)
+
+    def _start(self, span: Span, context: Any) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+
+        live = self._tracer.start_span(
+            span.name,
+            context,
+            SpanKind.CLIENT if span.kind == "client" else SpanKind.INTERNAL,
+            span.attributes,
+            start_time=_nanoseconds(span.start),
+        )
+        for event in span.events:
+            live.add_event(event.name, event.attributes, _nanoseconds(event.time))
+        if span.failed:
+            live.set_status(Status(StatusCode.ERROR))
+        for child in span.children:
+            self._start(child, set_span_in_context(live, context))
+        live.end(_nanoseconds(max(span.start, span.end)))
+        with self._lock:
+            self._span_count += live.get_span_context().trace_flags.sampled
+
+    def close(self) -> str:
+        """Send what waits, and end; return what was lost in one line, or nothing."""
+        if not self._closed:
+            self._closed = True
+            self._provider.shutdown()
+        lost_count = self._span_count - self._exporter.span_count
+        if not lost_count:
+            return ""
+        reason = f": {self._exporter.problem}" if self._exporter.problem else ""
+        spans = f"{lost_count} of {pluralize(self._span_count, 'span')}"
+        return one_line(f"{_OPTION}={self._target}: {spans} could not be sent{reason}")
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * _NANOSECONDS)
+
+
+def _make_exporter(target: str) -> SpanExporter:
+    """Return what takes the spans.
+
+    Raises:
+        ConfigurationError: the target is neither an address nor a file that can be written to.
+    """
+    if "://" not in target and target != _OF_ENVIRONMENT:
+        return _make_file_exporter(Path(target))
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    # It logs each failure on a thread of its own, into whichever test runs; the summary says it.
+    logging.getLogger("opentelemetry.exporter.otlp").propagate = False
+    if target == _OF_ENVIRONMENT:
+        return OTLPSpanExporter()
+    parts = urlsplit(target)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ConfigurationError(
+            f"{_OPTION}: expected an address such as http://localhost:4318, without a name or a "
+            "password (OTEL_EXPORTER_OTLP_HEADERS has keys), a file, or env"
+        )
+    return OTLPSpanExporter(target if parts.path.strip("/") else f"{target.rstrip('/')}{_PATH}")
+
+
+def _counting(exporter: SpanExporter) -> Any:
+    """Return an exporter that counts what another one has sent, and keeps why it has not."""
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    class CountingExporter(SpanExporter):
+        span_count = 0
+        problem = ""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            try:
+                result = exporter.export(spans)
+            except Exception as error:  # of the file, or of a library: the run goes on
+                self.problem = f"{type(error).__name__}: {error}"
+                return SpanExportResult.FAILURE
+            if result is SpanExportResult.SUCCESS:
+                self.span_count += len(spans)
+            return result
+
+        def shutdown(self) -> None:
+            exporter.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return exporter.force_flush(timeout_millis)
+
+    return CountingExporter()
+
+
+def _make_file_exporter(path: Path) -> SpanExporter:
+    """Return an exporter that writes a line of OTLP's JSON for each batch.
+
+    Raises:
+        ConfigurationError: the file cannot be written to.
+    """
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{_OPTION}={path}: cannot be written: {error.strerror}") from None
+
+    class FileExporter(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            document = MessageToDict(encode_spans(spans), use_integers_for_enums=True)
+            file.write(f"{json.dumps(_with_hex_ids(document))}\n")
+            file.flush()
+            return SpanExportResult.SUCCESS
+
+        def shutdown(self) -> None:
+            file.close()
+
+    return FileExporter()
+
+
+def _with_hex_ids(document: Any) -> Any:
+    """Return a document whose ids are hexadecimal, as OTLP has them in JSON, and not base64."""
+    if isinstance(document, Mapping):
+        return {
+            name: base64.b64decode(value).hex() if name in _IDS else _with_hex_ids(value)
+            for name, value in document.items()
+        }
+    return [*map(_with_hex_ids, document)] if isinstance(document, list) else document
