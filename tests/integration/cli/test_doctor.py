@@ -291,7 +291,7 @@ def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> No
     assert "it is not installed yet, and needs npm, which is missing: install Node.js" in report.of(
         "agent"
     )
-    assert "claude-code, claude-acp, codex" in report.of("installed agents")
+    assert "claude-code, claude-acp, cline, codex" in report.of("installed agents")
     bundle = project.parent / ".cache/pytest-intercode/agents/claude-code-0123456789ab"
     program = bundle / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
     program.parent.mkdir(parents=True)
