@@ -65,7 +65,6 @@ _ALLOWED = {
     "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
     "suites.building": {"_apply": "a SuitePath, or our own Dockerfile"},
-    "suites.schema": {"_read_bytes": "a SuitePath"},
     "suites.swebench.tasks": {"_image": "a SuitePath"},
     "suites.swebench.verification": {
         "read_table": "SuitePath.place has made it, or it is ours",
