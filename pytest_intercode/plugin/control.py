@@ -128,7 +128,7 @@ class Control:
         """Return what runs in this process, as it may be shown."""
         return [
             replace(status, worker=self._workers.name, action=self._shown(status.action))
-            for status in self._progress.status().episodes
+            for status in self._progress.own_episodes(whole=True)
         ]
 
     def _shown(self, action: str) -> str:
@@ -158,7 +158,7 @@ class Control:
             except (NoAnswer, KeyError, TypeError, ValueError):
                 silent += path.exists()  # one that has ended takes its socket along
         self._silent = silent
-        return episodes
+        return [status for status in episodes if status.item not in self._progress.done]
 
     def _have_stopped(self, item: str) -> str:
         """Have the worker that plays an item's episode stop it; return why not, or nothing."""

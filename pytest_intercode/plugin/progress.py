@@ -36,6 +36,7 @@ class Progress:
         interval: seconds between two lines where none can be replaced; 0 for none.
 
     Attributes:
+        done: the node ids of items whose episodes are over.
         handles: returns the rollouts that run now in this process.
         under_way: returns the episodes that run now; by default, those of this process.
         concurrent: several episodes run at a time, so that only the main thread may print.
@@ -46,7 +47,7 @@ class Progress:
         self.concurrent = False
         self.lines: deque[str] = deque()
         self.handles: Callable[[], Sequence[Handle]] = tuple
-        self.under_way: Callable[[], Sequence[EpisodeStatus]] = self._own_episodes
+        self.under_way: Callable[[], Sequence[EpisodeStatus]] = self.own_episodes
         self._config = config
         self._interval = interval
         self._live = LiveLine()
@@ -62,7 +63,7 @@ class Progress:
         self._cost: float | None = None
         self._lacks_tokens = False  # an episode did, and that was said
         self._items: set[str] = set()  # that may have an episode
-        self._done: set[str] = set()
+        self.done: set[str] = set()
 
     # -- what is counted
 
@@ -87,9 +88,9 @@ class Progress:
             record: the episode, with the node id of its item.
             reused: it is taken from an earlier part of the run.
         """
-        if record.node_id in self._done:
+        if record.node_id in self.done:
             return
-        self._done.add(record.node_id)
+        self.done.add(record.node_id)
         self._reused += reused
         self._solved += record.solved
         self._tokens += record.usage.tokens
@@ -108,29 +109,34 @@ class Progress:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Leave out an item that ended without an episode, and show how far the run is."""
-        if nodeid in self._items and nodeid not in self._done:
+        if nodeid in self._items and nodeid not in self.done:
             self._items.discard(nodeid)
             self._total -= 1
         self.show_now_and_then()
 
-    def _own_episodes(self) -> list[EpisodeStatus]:
-        return [handle.status() for handle in self.handles()]
+    def own_episodes(self, *, whole: bool = False) -> list[EpisodeStatus]:
+        """Return the episodes that run now in this process; from any thread.
+
+        Args:
+            whole: with what is shown of each, and not only what the line adds up.
+        """
+        # One that has just ended may still be there.
+        handles = [handle for handle in self.handles() if handle.spec.node_id not in self.done]
+        return [handle.status(whole=whole) for handle in handles]
 
     def status(self) -> RunStatus:
         """Return how far the run is; from any thread."""
-        # One that has just ended may be in both.
-        episodes = [status for status in self.under_way() if status.item not in self._done]
         return RunStatus(
             pid=os.getpid(),
             folder=str(self._config.rootpath),
             seconds=time.monotonic() - self._began,
             total=self._total,
-            done=len(self._done),
+            done=len(self.done),
             reused=self._reused,
             solved=self._solved,
             tokens=self._tokens,
             cost=self._cost,
-            episodes=tuple(episodes),
+            episodes=tuple(self.under_way()),
         )
 
     def __str__(self) -> str:

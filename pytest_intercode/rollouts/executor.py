@@ -204,9 +204,10 @@ class Handle:
         """Whether it has no record because it was cancelled, or has none yet."""
         return not self.recorded.done() or isinstance(self.recorded.exception(), RolloutCancelled)
 
-    def status(self) -> EpisodeStatus:
-        """Return what it is at; from any thread."""
-        status = self.spec.status() if self.rollout is None else self.rollout.status()
+    def status(self, *, whole: bool = True) -> EpisodeStatus:
+        """Return what it is at; from any thread; see :meth:`Rollout.status`."""
+        rollout = self.rollout
+        status = self.spec.status() if rollout is None else rollout.status(whole=whole)
         began = min((phase.began for phase in self.phases.values()), default=time.time())
         return replace(status, seconds=max(0.0, time.time() - began))
 

@@ -229,14 +229,18 @@ class Rollout:
             )
             return self._judged(record, environment)
 
-    def status(self) -> EpisodeStatus:
-        """Return how far it is; from any thread. Its time is left to who runs it."""
+    def status(self, *, whole: bool = True) -> EpisodeStatus:
+        """Return how far it is; from any thread. Its time is left to who runs it.
+
+        Args:
+            whole: with actions that have no turn yet, which takes time where there are many.
+        """
         status = self.spec.status()
         environment = next(reversed([*self._environments]), None)
         if environment is None:
             return replace(status, phase="start")
         episode = environment.episode
-        actions = [episode.action, *_pending(episode)]
+        actions = [episode.action, *(_pending(episode) if whole else ())]
         usage = self._ledger.usage if self._ledger is not None else UNSPENT
         return replace(
             status,

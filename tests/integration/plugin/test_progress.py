@@ -205,6 +205,6 @@ def test_the_remaining_time(
 ) -> None:
     progress = Progress(pytester.parseconfig())
     progress._expect(["a", "b"])
-    progress._done.add("a")
+    progress.done.add("a")
     monkeypatch.setattr(progress, "_began", time.monotonic() - seconds)
     assert str(progress) == f"intercode: 1 of 2 done, 0 solved, {said} remaining"

@@ -266,6 +266,7 @@ def test_the_status_of_a_rollout() -> None:
     assert (status.tokens, status.cost, status.action) == (77, 0.5, "4")
     environment.episode.pending = lambda: ["seen by the gateway"]
     assert (rollout.status().turns, rollout.status().action) == (2, "seen by the gateway")
+    assert rollout.status(whole=False) == status
     environment.episode.pending = fail
     assert rollout.status() == status
     goes_on.set()
