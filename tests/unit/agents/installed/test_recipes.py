@@ -34,10 +34,10 @@ def test_its_key_is_one_that_the_gateway_reads(name: str) -> None:
 
 def test_those_of_clients_that_people_have_are_proposed() -> None:
     proposed = executables()
-    assert [*proposed] == ["codex", "claude", "gemini", "opencode", "qwen", "pi", "copilot"]
-    keys = {name: recipe.key for name, recipe in proposed.items()}
-    assert keys.pop("opencode") == ""  # it depends on its model
-    assert all(keys.values())
+    with_key = {"codex", "claude", "gemini", "qwen", "pi", "copilot"}
+    assert proposed.keys() == with_key | {"opencode", "kimi", "cline"}
+    # That of the others depends on their model.
+    assert {name for name, recipe in proposed.items() if recipe.key} == with_key
 
 
 def test_help_names_the_presets() -> None:
