@@ -142,9 +142,9 @@ class Settings(Options):
             if len(value) >= _MIN_SECRET and not value.startswith(("/", ".")):
                 yield value
         for agent in self.agents:
-            displayed = shown_arguments(agent.arguments)
+            shown_values = shown_arguments(agent.arguments)
             for name, value in agent.arguments.items():
-                if displayed[name] != value and is_secret(value):
+                if shown_values[name] != value and is_secret(value):
                     yield value
 
     @property
