@@ -7,8 +7,6 @@ Nothing is written, and no status is made, while nobody asks.
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -25,6 +23,7 @@ from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import Workers, is_distributed, is_worker
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask
+from pytest_intercode.system.platform import interrupt_main_thread
 
 __all__ = ["Control"]
 
@@ -110,13 +109,12 @@ class Control:
     @staticmethod
     def _interrupt() -> str:
         """End the run as Ctrl-C does; return why not, or nothing."""
-        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL, None):
-            return (
-                "it ignores interrupts, as what a script starts in the background does; end its "
-                "process instead"
-            )
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return ""
+        if interrupt_main_thread():
+            return ""
+        return (
+            "it ignores interrupts, as what a script starts in the background does; end its "
+            "process instead"
+        )
 
     def _status(self) -> RunStatus:
         status = self._progress.status()

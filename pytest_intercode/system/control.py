@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pytest_intercode.system.forks import MakingProcess, close_in_children
+from pytest_intercode.system.platform import unix_socket
 from pytest_intercode.system.private_folder import living_folders
 
 __all__ = ["RUN_SOCKET", "Answer", "ControlSocket", "NoAnswer", "ask", "run_sockets"]
@@ -53,7 +54,7 @@ class ControlSocket:
         self._answer = answer
         self._closing = False
         self._process = MakingProcess()
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = unix_socket()
         try:
             self._listener.bind(str(path))
             path.chmod(0o600)
@@ -74,7 +75,7 @@ class ControlSocket:
         if self._closing or not self._process.is_this:
             return
         self._closing = True
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as waker:
+        with contextlib.suppress(OSError), unix_socket() as waker:
             waker.settimeout(_CLOSE_TIMEOUT)
             waker.connect(str(self._path))  # the thread waits for somebody to connect
         self._thread.join(_CLOSE_TIMEOUT)
@@ -120,7 +121,7 @@ def ask(path: Path, request: Message, timeout: float) -> Message:
         NoAnswer: there is none.
     """
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
+        with unix_socket() as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(json.dumps(request).encode("ascii") + b"\n")

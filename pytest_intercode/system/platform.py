@@ -31,9 +31,10 @@ from pytest_intercode.errors import ConfigurationError
 
 __all__ = [
     *("HAS_SANDBOXES", "IS_LINUX", "adopts_orphans", "check_platform", "hard_limit", "hung_up"),
+    "interrupt_main_thread",
     *("kill_by_pidfd", "lock", "lockable", "machine_identity", "memory_of", "open_folder"),
     *("open_pipe", "open_waker", "peer_network", "present_umask", "process_identity"),
-    *("readable_bytes", "run_in_children", "try_lock", "unlock", "user_id", "wake"),
+    *("readable_bytes", "run_in_children", "try_lock", "unix_socket", "unlock", "user_id", "wake"),
     *("watch_for_end",),
 ]
 
@@ -313,6 +314,17 @@ def readable_bytes(pipe: int) -> int:
 # -- sockets
 
 
+def unix_socket() -> socket.socket:
+    """Return a socket whose address is a path.
+
+    Raises:
+        OSError: the system has none, as Windows.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    return socket.socket(socket.AF_UNIX)
+
+
 def peer_network(connection: socket.socket) -> int:
     """Return the network namespace of who has connected to a Unix socket.
 
@@ -384,6 +396,18 @@ def adopts_orphans() -> bool:
     Linux has this ("child subreaper"). Elsewhere they become children of the first process.
     """
     return sys.platform == "linux"
+
+
+def interrupt_main_thread() -> bool:
+    """Interrupt the main thread as Ctrl-C does; False where that does nothing.
+
+    So it is in what a script starts in the background, and on Windows.
+    """
+    ignores = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL, None)
+    if sys.platform == "win32" or ignores:
+        return False
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    return True
 
 
 def kill_by_pidfd(pidfd: int) -> None:
