@@ -7,7 +7,8 @@ psutil reads the list of processes (on macOS it asks libproc). A process is one 
   begun. Nobody joins a session from outside, so this holds for orphans, too;
 - it has the mark in its environment.
 
-Who was found once is remembered, whatever becomes of its parent. Not found is a process that leaves
+Who was found once is remembered, whatever becomes of its parent. Who has neither arguments nor an
+environment is just executing a program, and is looked at again. Not found is a process that leaves
 the session, whose parent ends between two looks, and whose environment does not show the mark, as
 it was cleared, or as macOS shows nobody the environment of Apple's own programs. A chain of
 processes that each begin a session and end at once may be faster than they can be listed. Linux's
@@ -50,6 +51,7 @@ class ProcessTree:
         self._program = 0  # its process id, once it was seen
         self._own: dict[int, psutil.Process] = {}
         self._others: set[int] = set()  # processes that were looked at, and are not its own
+        self._executing: set[int] = set()  # those of which nothing can be said yet
         self._sessions = {root}
 
     def look(self) -> None:
@@ -71,7 +73,9 @@ class ProcessTree:
         """
         deadline = time.monotonic() + timeout
         self._others.clear()  # all are looked at again
-        while (survivors := self._kill()) and time.monotonic() < deadline:
+        while (survivors := self._kill()) or self._executing:
+            if time.monotonic() >= deadline:
+                break
             time.sleep(_WAIT_INTERVAL)
         return survivors
 
@@ -103,11 +107,13 @@ class ProcessTree:
         self._own = {pid: process for pid, process in self._own.items() if pid in present}
         self._sessions.update(pid for pid in self._own if _session_of(pid) == pid)
         new = sorted(present - self._others - self._own.keys(), reverse=True)
+        self._executing.clear()
         count = 0
         while additions := [pid for pid in new if self._take(pid, stop)]:
             count += len(additions)
             new = [pid for pid in new if pid not in self._own]  # a child may have a lower id
-        self._others.update(new)
+        self._executing -= self._own.keys()
+        self._others.update(pid for pid in new if pid not in self._executing)
         # The number of a session that has no process of ours by now may become another one's.
         self._sessions &= {self._root, *map(_session_of, self._own)}
         return count
@@ -119,8 +125,14 @@ class ProcessTree:
             process = psutil.Process(pid)
             parent = process.ppid()
             related = parent == self._root or parent in self._own or session in self._sessions
-            if not related and process.environ().get(self._name) != self._value:
-                return False
+            if not related:
+                environment = process.environ()
+                # In exec(2) there is an instant without either; the kernel's own processes never
+                # have any, and no session.
+                if not environment and session and not process.cmdline() and is_alive(process):
+                    self._executing.add(pid)
+                if environment.get(self._name) != self._value:
+                    return False
         except (OSError, SystemError, psutil.Error):  # SystemError: psutil 7.2 on macOS
             return False  # it has ended, or is another user's
         if parent == self._root:
