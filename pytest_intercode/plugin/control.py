@@ -23,7 +23,7 @@ from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import Workers, is_distributed, is_worker
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask
-from pytest_intercode.system.platform import interrupt_main_thread
+from pytest_intercode.system.platform import HAS_SANDBOXES, interrupt_main_thread
 
 __all__ = ["Control"]
 
@@ -66,7 +66,7 @@ class Control:
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Open the socket of a run that plays something; without a place for it, there is none."""
         config = self._config
-        if config.option.collectonly or self._settings.plan:
+        if config.option.collectonly or self._settings.plan or not HAS_SANDBOXES:
             return
         if not session.items and not is_distributed(config):
             return

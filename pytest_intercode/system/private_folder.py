@@ -1,9 +1,9 @@
 """Folders for sockets and files of a run: private to the user, and removed after their process.
 
 A process has one folder below a common one in the temporary directory. A watcher, a small process
-that outlives it, removes the folder, however its process ends. Where both are killed, as with their
-machine or their container, the next process does: each holds a lock on its folder as long as it
-lives, and removes those that are not locked.
+that outlives it, removes the folder, however its process ends; Windows has none. Where both are
+killed, as with their machine or their container, the next process does: each holds a lock on its
+folder as long as it lives, and removes those that are not locked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.forks import MakingProcess, close_in_children
-from pytest_intercode.system.platform import lockable, try_lock, user_id
+from pytest_intercode.system.platform import HAS_SANDBOXES, lockable, try_lock, user_id
 
 __all__ = ["PrivateFolder", "common_folder", "living_folders"]
 
@@ -43,13 +43,7 @@ class PrivateFolder:
         self._path, descriptor = _make_folder(common)
         self._lock: int | None = descriptor
         self._process = MakingProcess()
-        self._watcher = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHER, "sh", self._path, common],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal for our process group is not for it
-        )
+        self._watcher = _start_watcher(self._path, common) if HAS_SANDBOXES else None
         close_in_children(self)
 
     def make(self) -> Path:
@@ -62,9 +56,9 @@ class PrivateFolder:
 
     def close_copies(self) -> None:
         """Close a forked child's copy of the pipe, which would keep the watcher waiting."""
-        if self._watcher.stdin is not None:
+        if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
-        self._watcher.returncode = 0  # the parent's to wait for
+            self._watcher.returncode = 0  # the parent's to wait for
 
     def close(self) -> None:
         """Remove it, and the common one if it is the last."""
@@ -75,8 +69,19 @@ class PrivateFolder:
         self._lock = None
         with contextlib.suppress(OSError):
             self._common.rmdir()
-        self._watcher.send_signal(signal.SIGCONT)  # somebody may have stopped it
-        self._watcher.communicate()
+        if self._watcher is not None:
+            self._watcher.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            self._watcher.communicate()
+
+
+def _start_watcher(folder: Path, common: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _WATCHER, "sh", folder, common],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal for our process group is not for it
+    )
 
 
 def common_folder() -> Path:
@@ -125,7 +130,7 @@ def _make_folder(common: Path) -> tuple[Path, int]:
             folder = Path(tempfile.mkdtemp(dir=common))
             descriptor = _lock(folder)
             if descriptor is not None:
-                if _is_still(folder, descriptor):
+                if folder.exists():
                     return folder, descriptor
                 os.close(descriptor)
             shutil.rmtree(folder, ignore_errors=True)
@@ -146,10 +151,6 @@ def _sweep(common: Path) -> None:
         if (descriptor := _lock(folder)) is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(descriptor)
-
-
-def _is_still(folder: Path, descriptor: int) -> bool:
-    return os.path.samestat(folder.stat(), os.fstat(descriptor))
 
 
 def _lock(folder: Path) -> int | None:

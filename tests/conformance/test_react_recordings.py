@@ -71,6 +71,8 @@ def recorded(action: str, observation: str) -> tuple[str, str]:
 class Recorded:
     """An environment that knows one answer to each turn."""
 
+    has_user = False
+
     def __init__(self, task: TaskView, observations: list[str]) -> None:
         self.task = task
         self.came: list[tuple[str, str]] = []

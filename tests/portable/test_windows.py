@@ -61,6 +61,7 @@ def run(folder: Path, *words: str, windows: bool = True) -> tuple[int, str, str]
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "PYTEST_ADDOPTS": ADDOPTS,
+            "TMPDIR": str(folder),  # its locks are not those of Linux
             # Those of others are not made for half a Windows.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1" if windows else "",
         },

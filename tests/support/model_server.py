@@ -222,6 +222,7 @@ class ModelServer:
         port: where it listens on 127.0.0.1; 0 for any free port.
         tokens: whose fields its chat completions have: token ids and log-probabilities where a
             request asks for them.
+        together: it answers none before so many requests have come.
 
     Attributes:
         url: its address, without ``/v1``.
@@ -231,7 +232,12 @@ class ModelServer:
     """
 
     def __init__(
-        self, script: Script, *, port: int = 0, tokens: TokenServerKind | None = None
+        self,
+        script: Script,
+        *,
+        port: int = 0,
+        tokens: TokenServerKind | None = None,
+        together: int = 0,
     ) -> None:
         self.requests: list[Request] = []
         self.spent = Spent(0, 0, 0)
@@ -239,6 +245,7 @@ class ModelServer:
         self.url = ""
         self._script = script
         self._tokens = tokens
+        self._together = together
         self._wanted_port = port
         self._lock = threading.Lock()
         self._calls = 0
@@ -302,6 +309,8 @@ class ModelServer:
             return web.json_response({"input_tokens": 100})
         if not parsed.api or parsed.method != "POST":
             return web.json_response({"error": {"message": f"no {path} here"}}, status=404)
+        while len(self.requests) < self._together:
+            await asyncio.sleep(0.01)
         return await self._answer(request, parsed, self._step(parsed))
 
     def _step(self, request: Request) -> Step:
