@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import tempfile
@@ -70,7 +69,7 @@ class PrivateFolder:
         with contextlib.suppress(OSError):
             self._common.rmdir()
         if self._watcher is not None:
-            self._watcher.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            self._watcher.kill()  # nothing remains for it, and somebody may have stopped it
             self._watcher.communicate()
 
 
