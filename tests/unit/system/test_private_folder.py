@@ -33,7 +33,10 @@ def common(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     short = Path(tempfile.mkdtemp(dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(short))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    yield short / f"pytest-intercode-{os.getuid()}"
+    folder = short / f"pytest-intercode-{os.getuid()}"
+    yield folder
+    while processes_with(str(folder)):  # a watcher may be removing it
+        time.sleep(0.01)
     shutil.rmtree(short)
 
 
@@ -62,6 +65,14 @@ def held() -> Iterator[tuple[subprocess.Popen[str], Path]]:
         yield process, Path(process.stdout.readline().strip()).parent
 
 
+def watcher_of(folder: Path) -> int:
+    """Return the watcher of a folder, or of the only one in a common folder."""
+    while not (pids := processes_with(str(folder))):  # it is in exec(2), without arguments yet
+        time.sleep(0.01)
+    (pid,) = pids
+    return pid
+
+
 def test_the_watcher_removes_the_folder_of_a_process_that_was_killed(common: Path) -> None:
     with held() as (_, living):
         with held() as (process, dead):
@@ -71,14 +82,12 @@ def test_the_watcher_removes_the_folder_of_a_process_that_was_killed(common: Pat
         assert living.exists()
     while common.exists():  # the watcher of the last one removes it
         time.sleep(0.01)
-    assert processes_with(str(common)) == []
 
 
 def test_the_next_process_removes_what_a_watcher_could_not(common: Path) -> None:
     with held() as (_, living):
         with held() as (process, dead):
-            for pid in processes_with(str(dead)):
-                os.kill(pid, signal.SIGKILL)
+            os.kill(watcher_of(dead), signal.SIGKILL)
             process.kill()
         assert dead.exists()
         folder = PrivateFolder()
@@ -90,8 +99,7 @@ def test_the_next_process_removes_what_a_watcher_could_not(common: Path) -> None
 def test_a_watcher_that_was_stopped_or_killed_is_no_obstacle(common: Path) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         folder = PrivateFolder()
-        (pid,) = processes_with(str(common))
-        os.kill(pid, number)
+        os.kill(watcher_of(common), number)
         folder.close()
         assert not common.exists()
         assert processes_with(str(common)) == []
