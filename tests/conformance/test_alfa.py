@@ -99,6 +99,7 @@ def test_a_few_tasks(samples: Path) -> None:
         provider.close()
 
 
+@pytest.mark.slow
 def test_a_few_tasks_on_alpine(samples: Path, docker_api: docker.APIClient) -> None:
     """On busybox in place of Alpine, whose image is mapped."""
     images = {ALPINE: make_image(docker_api)}

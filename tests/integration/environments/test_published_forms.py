@@ -84,6 +84,7 @@ def test_odd_tasks_are_played_and_keep_none_from_being_played(pytester: pytest.P
         pytester.runpytest_subprocess(*words).stdout.fnmatch_lines("*1/4 tests collected*")
 
 
+@pytest.mark.slow
 def test_a_published_base_image_may_be_mapped(pytester: pytest.Pytester) -> None:
     name = "ghcr.io/laude-institute/t-bench/python-3-13:20250620"
     folder = pytester.path / "set"

@@ -39,8 +39,8 @@ def made(**options: Any) -> IntercodeEnv:
 
 @pytest.mark.parametrize(
     "env",
-    [  # python's and ctf's actions are texts for a sandbox, as bash's are
-        pytest.param(env, marks=pytest.mark.slow if env in ("python", "ctf") else ())
+    [  # the others' actions are texts for a sandbox, too, as bash's are
+        pytest.param(env, marks=() if env in ("bash", "sql") else pytest.mark.slow)
         for env in BUILTIN_ENVIRONMENTS
     ],
 )
