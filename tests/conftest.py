@@ -21,9 +21,17 @@ import pytest_intercode
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.catalogue import default_data
+from tests.support.thinning import ALL
 
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+
+with contextlib.suppress(ImportError):  # scripts/demo has no Hypothesis
+    from hypothesis import settings
+
+    # No test measures time: on a busy machine an example takes as long as it takes.
+    settings.register_profile("intercode", deadline=None, max_examples=100 if ALL else 30)
+    settings.load_profile("intercode")
 
 SUITE = """\
 env: bash
