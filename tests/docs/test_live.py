@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
 from tests.docs.test_commands import COMMAND, ROOT
+from tests.support.backends import remove_watched
 from tests.support.gated_run import GatedRun
 
 PAGE = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def temporary() -> Iterator[str]:
     """Return a temporary directory in which no other run is found."""
     folder = tempfile.mkdtemp(dir="/tmp")
     yield folder
-    shutil.rmtree(folder)
+    remove_watched(folder)
 
 
 @pytest.fixture(params=["bubblewrap", "docker"])

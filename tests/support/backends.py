@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -167,3 +170,11 @@ def processes_with(word: str) -> list[int]:
             if word.encode() in content:
                 pids.append(int(folder.name))
     return pids
+
+
+def remove_watched(folder: str | Path) -> None:
+    """Remove a temporary directory, when the watchers of private folders in it have ended."""
+    common = Path(folder) / f"pytest-intercode-{os.getuid()}"
+    while processes_with(str(common)):
+        time.sleep(0.01)
+    shutil.rmtree(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import pytest
 
 from pytest_intercode.cli import main
 from tests.conftest import ADDOPTS, results
+from tests.support.backends import remove_watched
 from tests.support.gated_run import GatedRun
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,7 +58,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     monkeypatch.setenv("MY_API_KEY", KEY)
     yield Path(folder)
-    shutil.rmtree(folder)
+    remove_watched(folder)
 
 
 @pytest.fixture

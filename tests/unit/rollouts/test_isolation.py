@@ -50,7 +50,11 @@ def test_a_thread_that_is_about_to_end_is_not_reported() -> None:
 
 def test_idle_workers_of_anyio_are_not_reported() -> None:
     anyio = pytest.importorskip("anyio")
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        began.set()
+        ended.wait(9)
 
     async def main() -> list[str]:
         with isolated() as left:
@@ -61,9 +65,9 @@ def test_idle_workers_of_anyio_are_not_reported() -> None:
     async def busy() -> list[str]:
         with isolated() as left:
             async with anyio.create_task_group() as group:
-                wait = partial(anyio.to_thread.run_sync, ended.wait, 9, abandon_on_cancel=True)
-                group.start_soon(wait)
-                await anyio.sleep(0.02)
+                group.start_soon(partial(anyio.to_thread.run_sync, wait, abandon_on_cancel=True))
+                while not began.is_set():
+                    await anyio.sleep(0.001)
                 group.cancel_scope.cancel()
         ended.set()
         return left

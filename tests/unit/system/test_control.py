@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ import pytest
 
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask, run_sockets
 from pytest_intercode.system.private_folder import PrivateFolder
+from tests.support.backends import remove_watched
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMPDIR", str(short))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield short
-    shutil.rmtree(short)
+    remove_watched(short)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

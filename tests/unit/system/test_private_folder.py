@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.private_folder import PrivateFolder
-from tests.support.backends import processes_with
+from tests.support.backends import processes_with, remove_watched
 
 HOLD = """
 from pytest_intercode.system.private_folder import PrivateFolder
@@ -33,11 +32,8 @@ def common(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     short = Path(tempfile.mkdtemp(dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(short))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    folder = short / f"pytest-intercode-{os.getuid()}"
-    yield folder
-    while processes_with(str(folder)):  # a watcher may be removing it
-        time.sleep(0.01)
-    shutil.rmtree(short)
+    yield short / f"pytest-intercode-{os.getuid()}"
+    remove_watched(short)
 
 
 def test_private(common: Path) -> None:
