@@ -91,7 +91,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test's many cases, every third is tried on Docker, and all of them on demand.
+    """Of a test's many cases, every sixth is tried on Docker, and all of them on demand.
 
     All are tried with bubblewrap: what differs is how a sandbox is started and talked to, which
     does not depend on the case.
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for of_test in cases.values():
         if "bubblewrap" in of_test:
             for number, item in enumerate(of_test.get("docker", [])):
-                if number % every(3):
+                if number % every(6):
                     item.add_marker(pytest.mark.slow)
 
 
