@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import Workers, is_distributed, is_worker
@@ -57,10 +56,6 @@ class Control:
         if is_distributed(config) and not is_worker(config):
             progress.under_way = self._ask_workers
         self._silent = 0  # workers without an answer, when they were asked last
-
-    @cached_property
-    def _masks(self) -> Masks:
-        return Masks.of_machine(self._settings.gateway.secrets)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -131,7 +126,7 @@ class Control:
 
     def _shown(self, action: str) -> str:
         """Return the beginning of an action, on one line, harmless and without keys."""
-        text = one_line(self._masks.text(action[:_MAX_MASKED]))
+        text = one_line(masks_of(self._config).text(action[:_MAX_MASKED]))
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
     # -- of the controller, on any thread
