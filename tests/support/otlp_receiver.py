@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 # Runs in this process (pytester's) have to share what they import with each other.
 import opentelemetry.exporter.otlp.proto.http.trace_exporter
 import opentelemetry.sdk.trace.export  # noqa: F401
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.http_server import HttpServer
 
 __all__ = ["OtlpReceiver", "ReceivedSpan", "spans_in"]
 
@@ -35,7 +35,7 @@ class ReceivedSpan:
     resource: dict[str, Any]
 
 
-class OtlpReceiver:
+class OtlpReceiver(HttpServer):
     """The receiver; it runs between ``with`` and the end of the block.
 
     Args:
@@ -68,25 +68,8 @@ class OtlpReceiver:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), name="intercode-otlp", daemon=True
-        )
-
-    def __enter__(self) -> OtlpReceiver:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler, "intercode-otlp")
+        self.url = self.address
 
 
 def spans_in(message: Any) -> Iterator[ReceivedSpan]:

@@ -7,11 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs
+
+from tests.support.http_server import HttpServer
 
 __all__ = ["TokenServer", "claude_login", "codex_login", "web_token"]
 
@@ -22,7 +23,7 @@ ACCESS, REFRESH = (
 """Tokens that no text but the login's file may have."""
 
 
-class TokenServer:
+class TokenServer(HttpServer):
     """The server; it runs between ``with`` and the end of the block.
 
     Args:
@@ -73,25 +74,8 @@ class TokenServer:
             def log_message(handler, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/oauth/token"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), name="intercode-tokens", daemon=True
-        )
-
-    def __enter__(self) -> TokenServer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler, "intercode-tokens")
+        self.url = f"{self.address}/oauth/token"
 
 
 def web_token(seconds: float, mark: str = "mark7f3") -> str:
