@@ -62,18 +62,18 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     buffer = b""
-    used = 0.0
+    used_time = 0.0
     instant, processor_time = time.monotonic(), _activity(child)[1]
     while count:
         line, end, rest = buffer.partition(b"\n")
         if end:
-            buffer, count, used = rest, count - 1, 0.0
+            buffer, count, used_time = rest, count - 1, 0.0
             yield line.decode("utf-8", "replace")
             continue
         if len(buffer) > _MAX_ANSWER:
             yield TOO_LONG
             return
-        if used > seconds:
+        if used_time > seconds:
             yield TIMED_OUT
             return
         # In short steps: someone else may hold the other end of a child that has died.
@@ -82,9 +82,9 @@ def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[s
         instant = time.monotonic()
         is_runnable, processor_time = _activity(child)
         if is_runnable and not has_data:
-            used += processor_time - earlier_processor_time
+            used_time += processor_time - earlier_processor_time
         else:  # it sleeps, or wakes us now and then with a part of an answer
-            used += instant - earlier_instant
+            used_time += instant - earlier_instant
         if has_data:
             data = os.read(reading, 262144)
             if not data:
