@@ -218,7 +218,7 @@ def _write_object(value: Any) -> dict[str, Any]:
 class _Lenient(BaseModel):
     """An object that may have further keys."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
     __pydantic_extra__: dict[str, JsonValue]
 
 
@@ -267,7 +267,7 @@ def _make_model() -> type[BaseModel]:
     members["turn_history"]["actions"] = (list[StrictStr], ...)
     history = create_model("TurnHistory", __base__=_Lenient, **members["turn_history"])
     summary = create_model("EpisodeSummary", __base__=_Lenient, **members["summary"])
-    line |= {"turn_history": (history, ...), "summary": (summary, summary())}
+    line |= {"turn_history": (history, ...), "summary": (summary, summary.model_construct())}
     line["task_id"] = (StrictStr | _Whole, ...)
     return create_model("EpisodeLine", __base__=_Lenient, **line)
 
