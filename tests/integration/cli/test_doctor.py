@@ -12,14 +12,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
+from _pytest.pytester import SysModulesSnapshot, SysPathsSnapshot
 
+from pytest_intercode.cli import main
 from pytest_intercode.projects import recording_file
 from pytest_intercode.projects.recordings import RecordingHead
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
@@ -74,27 +77,50 @@ def environment(project: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def doctor(project: Path, environment: dict[str, str]) -> Doctor:
-    """Run the command in the project, and read its JSON."""
+def doctor(
+    project: Path,
+    environment: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Doctor:
+    """Run the command in the project, and read its JSON.
 
-    def run(
-        *arguments: str, command: Sequence[str | Path] = (sys.executable,), **variables: str
-    ) -> Report:
-        words = [*command, "-m", "pytest_intercode", "doctor", "--json", "--", *arguments]
-        result = subprocess.run(
-            list(map(str, words)),
-            cwd=project,
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert not result.stderr
-        content: dict[str, Any] = json.loads(result.stdout)
+    It runs in this process, as it starts a pytest as pytester does; with ``command``, which starts
+    a Python, in one of its own.
+    """
+
+    def run_here(words: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
+        modules, paths = SysModulesSnapshot(), SysPathsSnapshot()
+        monkeypatch.chdir(project)
+        monkeypatch.syspath_prepend(project)
+        with mock.patch.dict(os.environ, variables, clear=True):
+            try:
+                status = main(words)
+            finally:
+                modules.restore()
+                paths.restore()
+        return status, *capsys.readouterr()
+
+    def run(*arguments: str, command: Sequence[str | Path] = (), **variables: str) -> Report:
+        words = ["doctor", "--json", "--", *arguments]
+        if command:
+            result = subprocess.run(
+                [*map(str, command), "-m", "pytest_intercode", *words],
+                cwd=project,
+                env={**environment, **variables},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            status, output, errors = result.returncode, result.stdout, result.stderr
+        else:
+            status, output, errors = run_here(words, {**environment, **variables})
+        assert not errors
+        content: dict[str, Any] = json.loads(output)
         assert content["version"] == 1
-        assert content["runs"] == (result.returncode == 0)
+        assert content["runs"] == (status == 0)
         assert {fact["state"] for fact in content["facts"]} <= {"ok", "note", "problem"}
-        return Report(result.returncode, content["facts"], result.stdout)
+        return Report(status, content["facts"], output)
 
     return run
 
@@ -243,9 +269,10 @@ def test_a_backend_of_another_package_describes_itself(doctor: Doctor, tmp_path:
     (metadata / "entry_points.txt").write_text(
         "[pytest_intercode.sandboxes]\nkitchen = kitchen:Kitchen\n"
     )
-    report = doctor(PYTHONPATH=str(metadata.parent), DOCKER_HOST=NOWHERE)
+    command, variables = [sys.executable], {"PYTHONPATH": str(metadata.parent)}
+    report = doctor(command=command, DOCKER_HOST=NOWHERE, **variables)
     assert report.of("kitchen sink") == "note it is not plugged in, and it drips"
-    report = doctor("--intercode-sandbox=kitchen", PYTHONPATH=str(metadata.parent))
+    report = doctor("--intercode-sandbox=kitchen", command=command, **variables)
     assert report.status == 1
     assert report.of("kitchen sink") == "problem it is not plugged in, and it drips"
 
@@ -413,9 +440,12 @@ def test_nothing_is_left_behind(project: Path, doctor: Doctor, tmp_path: Path) -
     )
     (project / "conftest.py").touch()
     paths = sorted(project.parent.rglob("*"))
-    assert doctor().of("agent") == "ok agents:Agent: can be loaded"
-    for agent in ("command:cat", "mcp:cat", "claude"):
-        doctor(f"--intercode-agent={agent}", "--intercode-agent-arg=model=m")
+    assert doctor(command=[sys.executable]).of("agent") == "ok agents:Agent: can be loaded"
+    for agent in ("mcp:cat", "claude"):
+        doctor(
+            *(f"--intercode-agent={agent}", "--intercode-agent-arg=model=m"),
+            command=[sys.executable],
+        )
     assert sorted(project.parent.rglob("*")) == paths
     assert list((tmp_path / "tmp").iterdir()) == []
 
