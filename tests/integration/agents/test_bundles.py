@@ -65,6 +65,7 @@ def test_a_bundle_is_installed_once_and_again_without_its_program(recipe: Path) 
     assert _load(recipe) == []
 
 
+@pytest.mark.slow
 def test_packages_without_the_program_are_not_kept(recipe: Path) -> None:
     written = recipe.read_text()
     recipe.write_text(written.replace("mine/run.sh", "mine/other.sh"))

@@ -376,7 +376,10 @@ def test_what_it_started_ends_with_the_episode(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT],
+)
 def test_a_run_that_is_killed_leaves_no_program(
     pytester: pytest.Pytester,
     pretend: Path,

@@ -103,6 +103,7 @@ def test_npm_installs_for_the_platform(platform: str, recipe: Recipe) -> None:
     assert second_result == (folder, names, [])
 
 
+@pytest.mark.slow
 def test_a_bundle_is_for_one_platform(recipe: Recipe) -> None:
     assert _make(recipe, "linux/amd64")[0] != _make(recipe, "linux/arm64")[0]
 
@@ -147,6 +148,7 @@ def _wheel(folder: Path, name: str, tag: str, requires: tuple[str, ...] = ()) ->
         archive.writestr(f"{info}/RECORD", "")
 
 
+@pytest.mark.slow
 def test_pip_installs_for_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wheels and conditions are read as by the Python that they are for, whatever this one is."""
     wheels = tmp_path / "wheels"
@@ -202,7 +204,9 @@ def test_published_agents_are_for_the_platform(name: str) -> None:
 # -- Python and Node.js of a sandbox
 
 
-@pytest.fixture(scope="module", params=["docker", "bubblewrap"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("docker", marks=pytest.mark.slow), "bubblewrap"]
+)
 def settings(request: pytest.FixtureRequest) -> SandboxSettings:
     request.getfixturevalue("docker_engine" if request.param == "docker" else "bubblewrap")
     return SandboxSettings(request.param)

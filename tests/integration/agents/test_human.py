@@ -131,7 +131,10 @@ def only_row() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("pretend")
-@pytest.mark.parametrize("capture", ["fd", "sys", "no"])
+@pytest.mark.parametrize(
+    "capture",
+    ["fd", pytest.param("sys", marks=pytest.mark.slow), pytest.param("no", marks=pytest.mark.slow)],
+)
 def test_an_episode_is_solved(start: Start, capture: str) -> None:
     run = start("suite.yaml", "-k", "prints", f"--capture={capture}")
     run.expect("== prints \\(bash, easy, text\\)")
@@ -149,6 +152,7 @@ def test_an_episode_is_solved(start: Start, capture: str) -> None:
     assert all(seconds > 0 for seconds in row["turn_agent_seconds"])
 
 
+@pytest.mark.slow
 def test_a_bundled_task_and_several_lines(start: Start) -> None:
     tasks = load_suite(bundled_folder("tasks") / "sql.yaml").tasks
     task = next(task for task in tasks if "\n" in task.gold[0])
@@ -183,6 +187,7 @@ def test_history_of_the_run_before(start: Start, pytester: pytest.Pytester) -> N
     assert only_row()["turn_history"]["actions"] == ["echo hello", "submit"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_clearing_a_line_and_giving_up(start: Start) -> None:
     run = start("suite.yaml", "-k", "prints")
@@ -217,6 +222,7 @@ def test_quitting_keeps_what_was_earned(start: Start) -> None:
     assert only_row()["task_id"] == "prints"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_the_toolbar_of_a_terminal_that_knows_its_cursor(
     start: Start, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +268,7 @@ def test_observations_do_not_drive_the_terminal(start: Start) -> None:
     run.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_stopping_the_job_and_going_on(start: Start) -> None:
     run = start("suite.yaml", "-k", "prints", jobs=True)
@@ -287,6 +294,7 @@ def assert_cooked(run: Terminal) -> None:
     assert {"isig", "icanon", "echo", "icrnl"} <= set(words)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_time_that_is_up_ends_the_prompt(start: Start) -> None:
     run = start("suite.yaml", "-k", "prints", "--intercode-timeout=3", then="stty -a")
@@ -299,6 +307,7 @@ def test_time_that_is_up_ends_the_prompt(start: Start) -> None:
     assert_cooked(run)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_a_signal_at_the_prompt_ends_the_run(start: Start, pytester: pytest.Pytester) -> None:
     with (pytester.path / "conftest.py").open("a") as conftest:
@@ -358,6 +367,7 @@ def test_under_xdist(pytester: pytest.Pytester) -> None:
 # -- from the debugger
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_playing_the_task_of_a_failing_test(start: Start) -> None:
     run = start("suite.yaml", "-k", "prints", "--pdb", agent="agents.py:Idle")

@@ -319,7 +319,11 @@ def test_a_test_of_the_users_is_skipped_without_an_agent(pytester: pytest.Pytest
 
 
 @pytest.mark.usefixtures("pretend")
-@pytest.mark.parametrize("options", [(), ("-q",), ("-n2",)], ids=["inline", "quiet", "xdist"])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("-q",), pytest.param(("-n2",), marks=pytest.mark.slow)],
+    ids=["inline", "quiet", "xdist"],
+)
 def test_a_run_of_nothing_but_tests_without_an_agent_fails(
     pytester: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
@@ -749,6 +753,7 @@ def test_no_engine_ends_the_run_once(
     result.stdout.no_fnmatch_line("*engine.py*")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_suite")
 def test_no_engine_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")

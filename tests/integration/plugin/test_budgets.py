@@ -247,6 +247,7 @@ def test_wrong_values(spend: Any, option: str, said: str) -> None:
     result.stderr.fnmatch_lines([f"ERROR: --intercode-{option}: {said}"])
 
 
+@pytest.mark.slow
 def test_workers_hear_of_a_budget_in_the_ini_file(spend: Any, pytester: pytest.Pytester) -> None:
     """Their controller collects nothing, and yet keeps the sums."""
     pytester.makeini("[pytest]\nintercode_run_max_turns = 6\nintercode_agent = spender:Spender\n")

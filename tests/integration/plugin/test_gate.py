@@ -249,9 +249,13 @@ def test_own(intercode_episode):
     ("agent", "asserts", "rate", "passed", "more"),
     [
         ("Idle", "intercode_episode.reward < 1", "100.0%", True, ()),  # it is to fail
-        ("Solver", "len(intercode_episode.turns) > 5", "0.0%", False, ()),  # more than the reward
+        # more than the reward
+        ("Solver", "len(intercode_episode.turns) > 5", "0.0%", False, ()),
         ("OnlyPrints", "intercode_episode.outcome != 'timed-out'", "100.0%", True, ()),
-        ("OnlyPrints", "intercode_episode.reward == 1", "33.3%", False, ("-n", "2")),
+        pytest.param(
+            *("OnlyPrints", "intercode_episode.reward == 1", "33.3%", False, ("-n", "2")),
+            marks=pytest.mark.slow,
+        ),
         ("Idle", "intercode_episode.reward < 1", "100.0%", True, ("--intercode-concurrency=2",)),
     ],
 )

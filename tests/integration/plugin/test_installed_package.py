@@ -124,6 +124,7 @@ def test_the_page_shows_the_sections_of_the_kind(recorded: Path) -> None:
     assert sections[1][0]["lines"] == [["!", "low", "high"]]
 
 
+@pytest.mark.slow
 def test_exports_name_the_tool_of_the_kind(recorded: Path, command: Command) -> None:
     command("export", "--format=atif", "r.jsonl", "-o", "trajectories")
     [path] = recorded.with_name("trajectories").glob("*square*.json")
@@ -150,6 +151,7 @@ def test_results_are_scored_again(recorded: Path, command: Command) -> None:
     assert [row["outcome"] for row in again] == ["solved", "solved"]
 
 
+@pytest.mark.slow
 def test_a_model_is_shown_the_prompt_of_the_kind(pytester: pytest.Pytester) -> None:
     # Two ways to mark the language, the second with code in the same line.
     script = ["I look.\n```pl\nprint 1\n```", "```pl sub square { $_[0] ** 2 }\n```"]

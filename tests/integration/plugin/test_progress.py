@@ -69,7 +69,14 @@ def test_a_terminal_shows_how_far_a_run_is(project: Path, options: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("-q",), ("-n1",), ("--intercode-concurrency=3",)], ids=" ".join
+    "options",
+    [
+        (),
+        pytest.param(("-q",), marks=pytest.mark.slow),
+        ("-n1",),
+        pytest.param(("--intercode-concurrency=3",), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
 )
 def test_a_log_says_how_far_a_run_is(
     pytester: pytest.Pytester, project: Path, options: tuple[str, ...]
@@ -129,7 +136,11 @@ def test_a_short_run_says_nothing(
     result.stdout.no_fnmatch_line("* done, *")
 
 
-@pytest.mark.parametrize("options", [(), ("--intercode-concurrency=2",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--intercode-concurrency=2",), marks=pytest.mark.slow)],
+    ids=" ".join,
+)
 def test_an_interrupted_run_names_the_command_that_goes_on(
     project: Path, options: tuple[str, ...]
 ) -> None:

@@ -60,7 +60,7 @@ def test_two_runs_on_one_file(pytester: pytest.Pytester, pretend: Path) -> None:
     assert len(results(path)) == 3
 
 
-@pytest.mark.parametrize("options", [(), ("-n1",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("-n1",), marks=pytest.mark.slow)])
 def test_a_full_disk(pytester: pytest.Pytester, pretend: Path, options: tuple[str, ...]) -> None:
     (pytester.path / "conftest.py").write_text(f"{PRETEND}{FULL}")
     full = pytester.path / "full"
@@ -159,8 +159,14 @@ def _contents(path: Path) -> dict[str, str]:
     ("options", "status"),
     [
         (("-k", "typo"), pytest.ExitCode.NO_TESTS_COLLECTED),
-        (("--intercode-resume", "-k", "typo"), pytest.ExitCode.NO_TESTS_COLLECTED),
-        (("-k", "typo", "--intercode-concurrency=2"), pytest.ExitCode.NO_TESTS_COLLECTED),
+        pytest.param(
+            *(("--intercode-resume", "-k", "typo"), pytest.ExitCode.NO_TESTS_COLLECTED),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(("-k", "typo", "--intercode-concurrency=2"), pytest.ExitCode.NO_TESTS_COLLECTED),
+            marks=pytest.mark.slow,
+        ),
         (("-k", "typo", "-n1"), pytest.ExitCode.NO_TESTS_COLLECTED),
         (("--co",), pytest.ExitCode.OK),
         (("absent.yaml",), pytest.ExitCode.USAGE_ERROR),
@@ -186,7 +192,11 @@ def test_an_interrupted_collection_leaves_earlier_results(
     assert _contents(earlier) == {"r.jsonl": EARLIER}
 
 
-@pytest.mark.parametrize("options", [(), ("-n2",), ("--intercode-concurrency=3",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), marks=pytest.mark.slow), ("-n2",), ("--intercode-concurrency=3",)],
+    ids=" ".join,
+)
 def test_a_run_keeps_earlier_results(
     pytester: pytest.Pytester, earlier: Path, options: tuple[str, ...]
 ) -> None:

@@ -53,7 +53,10 @@ def _cut(path: Path, rows: int, torn: str = "") -> None:
     path.write_text("".join(lines[:rows]) + torn)
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2"), ("--intercode-concurrency=3",)])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("-n", "2"), pytest.param(("--intercode-concurrency=3",), marks=pytest.mark.slow)],
+)
 def test_only_what_is_missing_is_run(
     pytester: pytest.Pytester, played: Path, options: tuple[str, ...]
 ) -> None:

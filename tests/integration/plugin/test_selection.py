@@ -281,6 +281,7 @@ def test_a_pasted_id_of_a_dataset(pytester: pytest.Pytester) -> None:
     assert collected(result) == [node("rows-00001")]
 
 
+@pytest.mark.slow
 def test_a_pasted_id_under_xdist(
     pytester: pytest.Pytester, pretend: Path, bundled: list[Task]
 ) -> None:
