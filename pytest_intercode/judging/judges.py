@@ -5,7 +5,6 @@ Light: what asks models is imported when the first is asked.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,13 +16,12 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import outcome_with
 from pytest_intercode.errors import ConfigurationError, JudgeError
+from pytest_intercode.gateway.lazy import LazyGateway
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.recorded import had_feedback
 from pytest_intercode.rewards.judged import judged_reward
-from pytest_intercode.system.extras import has_extra, need
 
 if TYPE_CHECKING:
-    from pytest_intercode.gateway.gateway import Gateway
     from pytest_intercode.judging.hearing import Hearing
 
 __all__ = ["Judges", "judged_record"]
@@ -39,14 +37,7 @@ class Judges:
     """
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
-        self._given_settings = settings
-        self._lock = threading.Lock()
-        self._gateway: Gateway | None = None
-
-    @property
-    def _settings(self) -> GatewaySettings:
-        settings = self._given_settings or GatewaySettings.of_environment()
-        return replace(settings, models=())  # they are for agents; the task names the judge's
+        self._gateway = LazyGateway(settings)
 
     def check(self, task: Task) -> None:
         """See that a task's judge can be asked, before anything is started for it.
@@ -59,20 +50,7 @@ class Judges:
         subject = f"{task.source or 'a task of your own'}: task {task.id!r}: judge"
         if problem := task.judge.find_problem():
             raise ConfigurationError(f"{subject}: {problem}")
-        for extra in ("chat", "gateway"):
-            if not has_extra(extra):
-                raise ConfigurationError(need(extra, subject))
-        settings = self._settings
-        if settings.replay is None and settings.offline:
-            raise ConfigurationError(
-                f"{subject}: --intercode-record=none calls no model; replay its votes with "
-                "--intercode-gateway-replay"
-            )
-        if settings.replay is None and not settings.reaches_models:
-            raise ConfigurationError(
-                f"{subject}: no model is within reach: set OPENAI_API_KEY, or OPENAI_BASE_URL for "
-                "a server of your own, or replay answers with --intercode-gateway-replay"
-            )
+        self._gateway.check(subject)
 
     def open(self, task: Task, purpose: str = "judge") -> Hearing:
         """Return what asks the judge of one episode; to be closed.
@@ -84,13 +62,10 @@ class Judges:
         Raises:
             ConfigurationError: it cannot be asked.
         """
-        from pytest_intercode.gateway.gateway import Gateway
         from pytest_intercode.judging.hearing import Hearing
 
         self.check(task)
-        with self._lock:
-            gateway = self._gateway = self._gateway or Gateway(self._settings)
-        return Hearing(task, gateway, purpose)
+        return Hearing(task, self._gateway.open(), purpose)
 
     def judge(self, task: Task, record: EpisodeRecord, reaching: Reaching) -> EpisodeRecord:
         """Return the record of an episode with its judge's share in the reward.
@@ -129,10 +104,7 @@ class Judges:
 
     def close(self) -> None:
         """Close what was opened; may be called twice."""
-        with self._lock:
-            gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            gateway.close()
+        self._gateway.close()
 
 
 def judged_record(record: EpisodeRecord, votes: JudgeRecord) -> EpisodeRecord:
