@@ -22,6 +22,7 @@ from pytest_intercode.results.recorded import had_feedback
 from pytest_intercode.rewards.judged import judged_reward
 
 if TYPE_CHECKING:
+    from pytest_intercode.gateway.recording import EpisodeRecording
     from pytest_intercode.judging.hearing import Hearing
 
 __all__ = ["Judges", "judged_record"]
@@ -39,8 +40,12 @@ class Judges:
     def __init__(self, settings: GatewaySettings | None = None) -> None:
         self._gateway = LazyGateway(settings)
 
-    def check(self, task: Task) -> None:
+    def check(self, task: Task, *, replayed: bool = False) -> None:
         """See that a task's judge can be asked, before anything is started for it.
+
+        Args:
+            task: the task.
+            replayed: a recording of its own answers.
 
         Raises:
             ConfigurationError: something is missing.
@@ -50,22 +55,25 @@ class Judges:
         subject = f"{task.source or 'a task of your own'}: task {task.id!r}: judge"
         if problem := task.judge.find_problem():
             raise ConfigurationError(f"{subject}: {problem}")
-        self._gateway.check(subject)
+        self._gateway.check(subject, replayed=replayed)
 
-    def open(self, task: Task, purpose: str = "judge") -> Hearing:
+    def open(
+        self, task: Task, purpose: str = "judge", recording: EpisodeRecording | None = None
+    ) -> Hearing:
         """Return what asks the judge of one episode; to be closed.
 
         Args:
             task: the task, which has a judge.
             purpose: what it is asked for: the end of its name in recordings.
+            recording: what records or replays the votes; None for what the run's settings say.
 
         Raises:
             ConfigurationError: it cannot be asked.
         """
         from pytest_intercode.judging.hearing import Hearing
 
-        self.check(task)
-        return Hearing(task, self._gateway.open(), purpose)
+        self.check(task, replayed=recording is not None and recording.replayer is not None)
+        return Hearing(task, self._gateway.open(), purpose, recording)
 
     def judge(self, task: Task, record: EpisodeRecord, reaching: Reaching) -> EpisodeRecord:
         """Return the record of an episode with its judge's share in the reward.
