@@ -71,8 +71,9 @@ class EpisodeStatus:
 
     def describe_action(self) -> str:
         """Return its last action, or in parentheses what it waits for."""
-        phase = _PHASES.get(self.phase)
-        return self.action or "(nothing yet)" if phase is None else f"({phase})"
+        if phase := _PHASES.get(self.phase):
+            return f"({phase})"
+        return self.action or ("(nothing yet)" if self.phase else "(not known)")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EpisodeStatus:
