@@ -7,6 +7,7 @@ import contextlib
 import json
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,9 @@ def _serve(options: argparse.Namespace) -> None:
     server = LiveServer(options.pid, options.port or 0)
     print(f"{server.address}\nCtrl-C ends this page; runs go on.", flush=True)
     if options.open:
-        open_browser(server.address_for_browser())
+        address = server.address_for_browser()
+        # One in this terminal would wait for the page, and we for its end.
+        threading.Thread(target=open_browser, args=(address,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         server.serve()
 
