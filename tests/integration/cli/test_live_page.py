@@ -389,7 +389,7 @@ def test_hostile_text_is_only_text(
     assert browser.evaluate("document.title") == "12 of 40 done"
 
 
-@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 420])
 def test_it_fits_and_can_be_read(
     browser: Browser, server: LiveServer, answering: AnsweringRun, width: int
 ) -> None:

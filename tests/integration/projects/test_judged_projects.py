@@ -59,7 +59,7 @@ def play(
         if server is not None:
             patch.setenv("OPENAI_API_KEY", KEY)
             patch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        result = pytester.runpytest_subprocess(
+        result = pytester.runpytest(
             *("-p", "no:cacheprovider", "--intercode-agent=agents.py:Agent"),
             *("--intercode-results=r.jsonl", "--intercode-gateway-price=*=10/20", *options),
         )
@@ -201,14 +201,19 @@ MISTAKES = {
 
 @pytest.mark.usefixtures("project")
 def test_a_mistake_is_one_line(pytester: pytest.Pytester) -> None:
-    tests = "".join(
-        f"def test_{number}(intercode_project):\n"
-        f"    intercode_project.run('Greet.').judge({arguments})\n"
-        for number, arguments in enumerate(MISTAKES)
-    )
+    tests = f"""\
+def test_it(intercode_project):
+    run = intercode_project.run("Greet.")
+    for arguments in {list(MISTAKES)}:
+        with pytest.raises(pytest.fail.Exception) as raised:
+            eval(f"run.judge({{arguments}})")
+        print(raised.value)
+    run.judge("It greets.")
+"""
     played = play(pytester, tests)
-    played.result.assert_outcomes(failed=len(MISTAKES))
-    for message in MISTAKES.values():
-        played.result.stdout.fnmatch_lines([message])
+    played.result.assert_outcomes(failed=1)
+    lines = [f"*{message}" for message in MISTAKES.values()]
+    last_line = "run.judge(): which model judges? *"
+    played.result.stdout.fnmatch_lines(["*= FAILURES =*", "*test_it*", last_line, *lines])
     assert "Traceback" not in played.output
     assert "pytest_intercode/" not in played.output
