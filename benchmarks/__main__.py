@@ -25,6 +25,7 @@ PARTS = {
     "hidden": "container work behind an agent that thinks",
     "concurrency": "episodes side by side, against the ideal; memory",
     "long-run": "a thousand episodes in one run",
+    "live": "what a run pays for being looked at, by top and on its page",
     "collection": "collecting 10,000 tasks",
     "projects": "project tests eight at a time, and a replay against its agent alone",
     "startup": "what the plugin costs others",

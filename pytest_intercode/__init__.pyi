@@ -21,6 +21,7 @@ from pytest_intercode.core.conversation import Reply as Reply
 from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.judge import Judge as Judge
 from pytest_intercode.core.judge import JudgeRecord as JudgeRecord
+from pytest_intercode.core.judge import Verdict as Verdict
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord
@@ -92,6 +93,7 @@ from pytest_intercode.projects.fakes import FakeAnswer as FakeAnswer
 from pytest_intercode.projects.fakes import refuse as refuse
 from pytest_intercode.projects.run import ProjectRun as ProjectRun
 from pytest_intercode.projects.treatments import Treatment as Treatment
+from pytest_intercode.projects.verdict import RunVerdict as RunVerdict
 from pytest_intercode.rescoring.function import RewardFunction as RewardFunction
 from pytest_intercode.rescoring.rescored import Change as Change
 from pytest_intercode.rescoring.rescored import Rescored as Rescored

@@ -23,7 +23,6 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.session import Session
-from pytest_intercode.system.extras import has_extra, need
 
 __all__ = ["SimulatedUser"]
 
@@ -74,8 +73,6 @@ class SimulatedUser:
             raise ConfigurationError(
                 f"user={prompt!r:.60}: it is a text that says who the user is and what they want"
             )
-        if not has_extra("chat"):
-            raise ConfigurationError(need("chat", "a simulated user"))
         self._instructions = _INSTRUCTIONS.format(
             prompt=prompt.strip(), query=query.strip(), stop=_describe_stop(stop)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,11 @@ from pytest_intercode.agents.answers import Answers
 from pytest_intercode.core.conversation import STOP_WORD, Conversation
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.lazy import LazyGateway
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.vendors import VENDORS
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.simulated_user import SimulatedUser
-    from pytest_intercode.gateway.gateway import Gateway
 
 __all__ = ["Users", "cannot_continue", "choose_user_model", "has_model"]
 
@@ -29,10 +27,8 @@ class Users:
     """
 
     def __init__(self, settings: GatewaySettings | None = None, model: str = "") -> None:
-        self._settings = settings
+        self._gateway = LazyGateway(settings)
         self._model = model
-        self._lock = threading.Lock()
-        self._gateway: Gateway | None = None
 
     def make(self, task: Task) -> Answers:
         """Return the user of a task's episode; to be closed.
@@ -61,12 +57,13 @@ class Users:
         """
         if not has_model(task):
             return
+        subject = f"{task.source or 'a task of your own'}: task {task.id!r}: user"
         if not self.model_of(task):
             raise ConfigurationError(
-                f"{task.source or 'a task of your own'}: task {task.id!r}: user: which model plays "
-                "the user? Name it by --intercode-user-model=NAME, or by `model` in the suite"
+                f"{subject}: which model plays the user? Name it by --intercode-user-model=NAME, "
+                "or by `model` in the suite"
             )
-        _check_reach(self._gateway_settings())
+        self._gateway.check(subject)
 
     def simulate(
         self, prompt: str, model: str, task: Task, stop: Sequence[str] = (STOP_WORD,)
@@ -86,28 +83,13 @@ class Users:
         from pytest_intercode.agents.program.episode import episode_key
         from pytest_intercode.agents.simulated_user import SimulatedUser
 
+        self._gateway.check("a simulated user")
         key = episode_key(task)
-        return SimulatedUser(prompt, task.query, model, self._open(), key, stop)
+        return SimulatedUser(prompt, task.query, model, self._gateway.open(), key, stop)
 
     def close(self) -> None:
         """End the gateway; may be called twice."""
-        with self._lock:
-            gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            gateway.close()
-
-    def _open(self) -> Gateway:
-        from pytest_intercode.gateway.gateway import Gateway
-
-        with self._lock:
-            if self._gateway is None:
-                settings = self._gateway_settings()
-                _check_reach(settings)
-                self._gateway = Gateway(settings)
-            return self._gateway
-
-    def _gateway_settings(self) -> GatewaySettings:
-        return self._settings or GatewaySettings.of_environment()
+        self._gateway.close()
 
 
 def has_model(task: Task) -> bool:
@@ -151,18 +133,3 @@ def _describe_user(conversation: Conversation) -> str:
     """Return who the user is and what the user wants, for the model."""
     goal = f"What you want: {conversation.goal}" if conversation.goal else ""
     return "\n\n".join(filter(None, (conversation.persona.strip(), goal.strip())))
-
-
-def _check_reach(settings: GatewaySettings) -> None:
-    """See that a server is known before an agent begins.
-
-    Raises:
-        ConfigurationError: there is neither a key nor a server of the user's own.
-    """
-    address = settings.upstream("openai")
-    is_known = settings.keys.get("openai") or address != VENDORS["openai"].address
-    if not (is_known or settings.replay):
-        raise ConfigurationError(
-            "no model can play the user: set OPENAI_API_KEY, or OPENAI_BASE_URL to a server of "
-            "your own with OpenAI's API"
-        )

@@ -13,7 +13,7 @@ from pathlib import Path
 from pytest_intercode.core.text import escape_for_terminal, format_columns, one_line
 from pytest_intercode.system.files import write_file
 
-__all__ = ["note", "say", "say_states", "warn", "write_output"]
+__all__ = ["note", "open_browser", "say", "say_states", "warn", "write_output"]
 
 _COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as terminals number them
 
@@ -43,6 +43,16 @@ def note(line: str) -> None:
 def warn(line: str) -> None:
     """Print a warning on the standard error."""
     note(f"warning: {line}")
+
+
+def open_browser(address: str) -> bool:
+    """Open a page in the user's browser; return whether there is one."""
+    import webbrowser
+
+    is_open = webbrowser.open(address)
+    if not is_open:
+        note("no browser could be started here")
+    return is_open
 
 
 def write_output(path: Path, text: str) -> None:

@@ -14,17 +14,10 @@ from typing import NamedTuple
 from pytest_intercode.core.status import EpisodeStatus, RunStatus, short_count
 from pytest_intercode.core.text import one_line
 
-__all__ = ["clock", "lines_of"]
+__all__ = ["lines_of"]
 
 _GAP = 2  # columns between two cells
 _MIN_NAME, _MIN_ACTION = 12, 12  # columns of an episode's name, and of its action
-_PHASES = {
-    "build": "waits for its image",
-    "start": "starts its sandbox",
-    "carry": "is graded",
-    "tests": "is graded",
-    "gold": "waits for gold",
-}
 
 
 class _Column(NamedTuple):
@@ -80,7 +73,8 @@ def _table(episodes: Sequence[EpisodeStatus], columns: int) -> list[str]:
     longest = max(_width(one_line(name)) for name in (*names, "EPISODE"))
     name_width = min(longest, _MIN_NAME + room // 2)
     action_width = _MIN_NAME + _MIN_ACTION + room - name_width
-    rows = zip(names, map(_action, episodes), strict=True)
+    actions = [episode.describe_action() for episode in episodes]
+    rows = zip(names, actions, strict=True)
     cells = [("EPISODE", "LAST ACTION"), *rows]
     lines = []
     for index, (name, action) in enumerate(cells):
@@ -93,8 +87,8 @@ def _table(episodes: Sequence[EpisodeStatus], columns: int) -> list[str]:
 
 def _number_columns(episodes: Sequence[EpisodeStatus]) -> Iterable[_Column]:
     """Return the columns between name and action; those that matter most come first."""
-    yield _Column("TURNS", [f"{status.turns}/{status.max_turns or '?'}" for status in episodes])
-    yield _Column("TIME", [_time(status) for status in episodes])
+    yield _Column("TURNS", [status.describe_turns() for status in episodes])
+    yield _Column("TIME", [status.describe_time() for status in episodes])
     if any(status.tokens for status in episodes):
         yield _Column("TOKENS", [short_count(status.tokens) for status in episodes])
     if any(status.cost is not None for status in episodes):
@@ -102,26 +96,6 @@ def _number_columns(episodes: Sequence[EpisodeStatus]) -> Iterable[_Column]:
         yield _Column("COST", costs)
     if any(status.worker for status in episodes):
         yield _Column("WORKER", [one_line(status.worker) for status in episodes])
-
-
-def _time(status: EpisodeStatus) -> str:
-    """Return how long an episode has run, of how long it may."""
-    limit = f"/{clock(status.timeout)}" if status.timeout is not None else ""
-    return f"{clock(status.seconds)}{limit}"
-
-
-def clock(seconds: float) -> str:
-    """Return a time as a clock shows it: ``1:23``, ``1:02:03``."""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _action(status: EpisodeStatus) -> str:
-    phase = _PHASES.get(status.phase)
-    if phase is not None:
-        return f"({phase})"
-    return status.action or "(nothing yet)"
 
 
 # -- columns of the terminal, which are not characters

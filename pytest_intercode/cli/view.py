@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.cli.arguments import add_results_argument, results_stem
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, open_browser, say
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.system.files import same_file
 
@@ -64,11 +64,7 @@ def run(options: argparse.Namespace) -> int:
     )
     say(f"written: {output}")
     if options.open:
-        import webbrowser
-
-        if not webbrowser.open(output.absolute().as_uri()):
-            note("no browser could be started here")
-            return 1
+        return 0 if open_browser(output.absolute().as_uri()) else 1
     return 0
 
 

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field, replace
 
 from pytest_intercode.core.line import in_line
 from pytest_intercode.core.usage import UNSPENT, Usage
 
-__all__ = ["PASSING_SCORE", "Judge", "JudgeRecord", "Verdict"]
+__all__ = [
+    "PASSING_SCORE",
+    "Judge",
+    "JudgeRecord",
+    "Verdict",
+    "find_model_problem",
+    "find_votes_problem",
+]
 
 PASSING_SCORE = 0.5
 """The score from which work passes, where only passing and failing are told apart."""
 
 _DIGEST_LENGTH = 16  # hexadecimal digits
+_MAX_VOTES = 15
+# What a vendor lets a name mean changes with its next release.
+_ALIAS = re.compile(r"(?i)(?:^|[-_:/@.])(latest|newest|current|default|auto)$")
+
+
+def find_model_problem(model: str) -> str:
+    """Return what is wrong with the name of a judge's model; empty if nothing is."""
+    match = _ALIAS.search(model)
+    if match is None:
+        return ""
+    return f"{match[1]} is an alias, which may be another model tomorrow; name the model's version"
+
+
+def find_votes_problem(votes: int) -> str:
+    """Return what is wrong with a number of votes; empty if nothing is."""
+    if not 1 <= votes <= _MAX_VOTES:
+        return f"a number of votes from 1 to {_MAX_VOTES} is needed"
+    return "" if votes % 2 else "an odd number of votes is needed, as the median counts"
 
 
 @dataclass(frozen=True)
@@ -82,7 +108,8 @@ class JudgeRecord:
     Attributes:
         model: the model that was asked.
         digest: of the rubric and the model; see :class:`Judge`.
-        share: the share of the reward that is the judge's; 1 where it is alone.
+        share: the share of the reward that is the judge's; 1 where it is alone, 0 where a project
+            test has asked.
         reward: the environment's own reward.
         scores: the votes; none where nobody was asked, as the agent ended in an error.
         reasons: why, for each vote.
@@ -90,6 +117,7 @@ class JudgeRecord:
         omitted: characters of the episode that the model was not shown, as it was too long.
         evidence: a digest of what it was shown, by which labels of people name the episode.
         usage: what the judge used up; no budget of the agent's counts it.
+        rubric: what it graded by, where a project test has asked; empty where it is the task's.
     """
 
     model: str
@@ -102,6 +130,7 @@ class JudgeRecord:
     omitted: int = field(default=0, metadata=in_line(optional=True))
     evidence: str = field(default="", metadata=in_line(optional=True))
     usage: Usage = UNSPENT
+    rubric: str = field(default="", metadata=in_line(optional=True, printed=True))
 
     @property
     def score(self) -> float:
@@ -121,8 +150,11 @@ class JudgeRecord:
 
     def describe(self) -> list[str]:
         """Return what people are shown of it, in lines; models wrote a part of them."""
-        share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
-        lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
+        if self.rubric:
+            lines = [f"{self.model} is asked: {self.rubric}"]
+        else:
+            share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
+            lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
         votes = zip(self.scores, self.reasons, strict=False)
         lines += [f"{score:.2f}: {reason}" for score, reason in votes]
         lines += [f"not a verdict: {line}" for line in self.unusable]
@@ -131,5 +163,5 @@ class JudgeRecord:
         return lines
 
     def without_texts(self) -> JudgeRecord:
-        """Return it without what the model wrote."""
-        return replace(self, reasons=(), unusable=())
+        """Return it without its texts."""
+        return replace(self, reasons=(), unusable=(), rubric="")

@@ -190,6 +190,7 @@ class EpisodeRecord:
             in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
             ``run``, and nothing else.
         judge: how a model graded its part of the reward; None where the task has no judge.
+        judgements: what models said that a project test has asked about it.
         node_id: the node id of its pytest item; empty outside of pytest.
         test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
         test_runs: how many runs of its agent that item made, where it is a project test; 0
@@ -252,6 +253,7 @@ class EpisodeRecord:
         default_factory=dict, metadata=in_line(optional=True, digits=3, in_statistics=False)
     )
     judge: JudgeRecord | None = None
+    judgements: tuple[JudgeRecord, ...] = field(default=(), metadata=in_line(optional=True))
     node_id: str = ""
     # -- of its item and its run: written by plugin/
     test_passed: bool | None = None
@@ -281,6 +283,11 @@ class EpisodeRecord:
         A test of the user's own decides that by its verdict; elsewhere it has to be solved.
         """
         return self.solved if self.test_passed is None else self.test_passed
+
+    @property
+    def judge_records(self) -> tuple[JudgeRecord, ...]:
+        """How models judged it: for their part of the reward, and as a project test has asked."""
+        return (*([self.judge] if self.judge is not None else ()), *self.judgements)
 
     @property
     def graded(self) -> bool:
@@ -339,6 +346,7 @@ class EpisodeRecord:
             "agent_arguments": _shared_arguments(tuple(self.agent_arguments.items())),
             "usage": self.usage or UNSPENT,
             "judge": None if self.judge is None else self.judge.without_texts(),
+            "judgements": tuple(votes.without_texts() for votes in self.judgements),
         }
         if alone is not None:
             values["parts"] = {"gold_alone": alone}

@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-__all__ = ["EpisodeStatus", "RunStatus", "short_count", "short_duration"]
+__all__ = ["EpisodeStatus", "RunStatus", "clock", "short_count", "short_duration", "short_rate"]
 
 Status = TypeVar("Status", bound="EpisodeStatus | RunStatus")
+
+_PHASES = {
+    "build": "waits for its image",
+    "start": "starts its sandbox",
+    "carry": "is graded",
+    "tests": "is graded",
+    "gold": "waits for gold",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,21 @@ class EpisodeStatus:
     seconds: float = 0.0
     timeout: float | None = None
     action: str = ""
+
+    def describe_turns(self) -> str:
+        """Return the turns that it has taken, of those that it may take."""
+        return f"{self.turns}/{self.max_turns or '?'}"
+
+    def describe_time(self) -> str:
+        """Return how long it has run, of how long its agent may."""
+        limit = f"/{clock(self.timeout)}" if self.timeout is not None else ""
+        return f"{clock(self.seconds)}{limit}"
+
+    def describe_action(self) -> str:
+        """Return its last action, or in parentheses what it waits for."""
+        if phase := _PHASES.get(self.phase):
+            return f"({phase})"
+        return self.action or ("(nothing yet)" if self.phase else "(not known)")
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EpisodeStatus:
@@ -124,7 +147,7 @@ class RunStatus:
         words = [f"{len(self.episodes)} running"] if self.episodes else []
         words += [f"{self.done} of {max(self.total, self.done)} done", f"{self.solved} solved"]
         if self.per_minute is not None and self.remaining_seconds is not None:
-            words.append(_rate(self.per_minute))
+            words.append(short_rate(self.per_minute))
             words.append(f"{short_duration(self.remaining_seconds)} remaining")
         if self.all_tokens:
             words.append(f"{short_count(self.all_tokens)} tokens")
@@ -170,7 +193,15 @@ _CONVERTERS: Mapping[str, Any] = {
 }
 
 
-def _rate(per_minute: float) -> str:
+def clock(seconds: float) -> str:
+    """Return a time as a clock shows it: ``1:23``, ``1:02:03``."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def short_rate(per_minute: float) -> str:
+    """Return how many episodes end in a minute, or in an hour where they are few."""
     number, unit = (per_minute, "min") if per_minute >= 1 else (60 * per_minute, "h")
     return f"{number:.3g}/{unit}" if number < 1000 else f"{short_count(round(number))}/{unit}"
 

@@ -21,6 +21,7 @@ from pytest_intercode.core.text import one_line
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted, JudgeError
 from pytest_intercode.gateway.gateway import Gateway
+from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.judging.answer import read_verdict
 from pytest_intercode.judging.question import NOTHING_DONE, Material, make_messages
 
@@ -37,20 +38,29 @@ class Hearing:
         task: the task, which has a judge.
         gateway: leads to the model.
         purpose: what it is asked for.
+        recording: what records or replays the votes; None for what the gateway's settings say.
 
     Attributes:
         usage: what was used up so far.
         unusable: the answers so far that were not a verdict, each in one line.
     """
 
-    def __init__(self, task: Task, gateway: Gateway, purpose: str) -> None:
+    def __init__(
+        self,
+        task: Task,
+        gateway: Gateway,
+        purpose: str,
+        recording: EpisodeRecording | None = None,
+    ) -> None:
         assert task.judge is not None
         self._task = task
         self._judge = task.judge
         self.usage = UNSPENT
         self.unusable: list[str] = []
         self._lock = threading.Lock()
-        self._session = gateway.open(f"{episode_key(task)}-{purpose}", spend=self._spend)
+        self._session = gateway.open(
+            f"{episode_key(task)}-{purpose}", spend=self._spend, recording=recording
+        )
         arguments = ChatArguments(
             self._judge.model, base_url=self._session.url("openai"), api_key=self._session.token
         )

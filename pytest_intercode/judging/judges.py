@@ -5,7 +5,6 @@ Light: what asks models is imported when the first is asked.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,13 +16,13 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import outcome_with
 from pytest_intercode.errors import ConfigurationError, JudgeError
+from pytest_intercode.gateway.lazy import LazyGateway
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.recorded import had_feedback
 from pytest_intercode.rewards.judged import judged_reward
-from pytest_intercode.system.extras import has_extra, need
 
 if TYPE_CHECKING:
-    from pytest_intercode.gateway.gateway import Gateway
+    from pytest_intercode.gateway.recording import EpisodeRecording
     from pytest_intercode.judging.hearing import Hearing
 
 __all__ = ["Judges", "judged_record"]
@@ -39,17 +38,14 @@ class Judges:
     """
 
     def __init__(self, settings: GatewaySettings | None = None) -> None:
-        self._given_settings = settings
-        self._lock = threading.Lock()
-        self._gateway: Gateway | None = None
+        self._gateway = LazyGateway(settings)
 
-    @property
-    def _settings(self) -> GatewaySettings:
-        settings = self._given_settings or GatewaySettings.of_environment()
-        return replace(settings, models=())  # they are for agents; the task names the judge's
-
-    def check(self, task: Task) -> None:
+    def check(self, task: Task, *, replayed: bool = False) -> None:
         """See that a task's judge can be asked, before anything is started for it.
+
+        Args:
+            task: the task.
+            replayed: a recording of its own answers.
 
         Raises:
             ConfigurationError: something is missing.
@@ -59,38 +55,25 @@ class Judges:
         subject = f"{task.source or 'a task of your own'}: task {task.id!r}: judge"
         if problem := task.judge.find_problem():
             raise ConfigurationError(f"{subject}: {problem}")
-        for extra in ("chat", "gateway"):
-            if not has_extra(extra):
-                raise ConfigurationError(need(extra, subject))
-        settings = self._settings
-        if settings.replay is None and settings.offline:
-            raise ConfigurationError(
-                f"{subject}: --intercode-record=none calls no model; replay its votes with "
-                "--intercode-gateway-replay"
-            )
-        if settings.replay is None and not settings.reaches_models:
-            raise ConfigurationError(
-                f"{subject}: no model is within reach: set OPENAI_API_KEY, or OPENAI_BASE_URL for "
-                "a server of your own, or replay answers with --intercode-gateway-replay"
-            )
+        self._gateway.check(subject, replayed=replayed)
 
-    def open(self, task: Task, purpose: str = "judge") -> Hearing:
+    def open(
+        self, task: Task, purpose: str = "judge", recording: EpisodeRecording | None = None
+    ) -> Hearing:
         """Return what asks the judge of one episode; to be closed.
 
         Args:
             task: the task, which has a judge.
             purpose: what it is asked for: the end of its name in recordings.
+            recording: what records or replays the votes; None for what the run's settings say.
 
         Raises:
             ConfigurationError: it cannot be asked.
         """
-        from pytest_intercode.gateway.gateway import Gateway
         from pytest_intercode.judging.hearing import Hearing
 
-        self.check(task)
-        with self._lock:
-            gateway = self._gateway = self._gateway or Gateway(self._settings)
-        return Hearing(task, gateway, purpose)
+        self.check(task, replayed=recording is not None and recording.replayer is not None)
+        return Hearing(task, self._gateway.open(), purpose, recording)
 
     def judge(self, task: Task, record: EpisodeRecord, reaching: Reaching) -> EpisodeRecord:
         """Return the record of an episode with its judge's share in the reward.
@@ -129,10 +112,7 @@ class Judges:
 
     def close(self) -> None:
         """Close what was opened; may be called twice."""
-        with self._lock:
-            gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            gateway.close()
+        self._gateway.close()
 
 
 def judged_record(record: EpisodeRecord, votes: JudgeRecord) -> EpisodeRecord:

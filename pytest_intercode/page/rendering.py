@@ -8,11 +8,8 @@ alone, which its content security policy knows by its hash.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
@@ -31,6 +28,7 @@ from pytest_intercode.page.run import (
     pair_runs,
     verdict,
 )
+from pytest_intercode.page.sources import join_scripts, join_styles, policy_hash, read_source
 from pytest_intercode.page.timeline import WIDTH, timeline
 from pytest_intercode.page.trajectories import Blocks, index_of, packed
 from pytest_intercode.results.cell_comparison import describe_verdicts
@@ -71,8 +69,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
     blocks = Blocks()
     all_changes = changes(*runs) if len(runs) == 2 else []
     index = packed(index_of(runs, all_changes, blocks))
-    style, script = _source("page.css"), "\n".join(map(_source, _SCRIPTS))
-    script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
+    style, script = join_styles("base.css", "page.css"), join_scripts(*_SCRIPTS)
     page = environment.get_template("page.html")
     return page.render(
         title=title,
@@ -97,7 +94,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         lines_wide=WIDTH,
         style=Markup(style),
         script=Markup(script),
-        hashes={"style": _hash(style), "script": _hash(script)},
+        hashes={"style": policy_hash(style), "script": policy_hash(script)},
         index=index,
         blocks=blocks.texts,
     )
@@ -219,7 +216,7 @@ def _environment() -> jinja2.Environment:
         return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
 
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.FunctionLoader(read_source),
         autoescape=True,
         finalize=escape,
         undefined=jinja2.StrictUndefined,
@@ -228,12 +225,3 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
     return environment
-
-
-def _source(name: str) -> str:
-    return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """Return a text's hash as content security policies write it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()

@@ -277,7 +277,7 @@ def end_state_sections(record: EpisodeRecord) -> list[Section]:
 
 
 def _judge_sections(record: EpisodeRecord) -> list[Section]:
-    return [] if record.judge is None else [show_lines("Judge", record.judge.describe())]
+    return [show_lines("Judge", votes.describe()) for votes in record.judge_records]
 
 
 # -- blocks

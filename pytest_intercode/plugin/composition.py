@@ -64,7 +64,7 @@ class Composition:
         self._shared_loop = SharedLoop()
         self._factories: dict[AgentChoice, AgentFactory] = {}
         self._provider: SandboxProvider | None = None
-        self._judges = Judges(self.settings.gateway)
+        self.judges = Judges(self.settings.gateway)
 
     # -- what rollouts are to do
 
@@ -120,7 +120,7 @@ class Composition:
             run_budget=self.run_budget,
             stage=self._stage,
             shared_loop=self._shared_loop,
-            judges=self._judges,
+            judges=self.judges,
         )
 
     @cached_property
@@ -261,6 +261,6 @@ class Composition:
                 stack.callback(self._provider.close)
             for factory in self._factories.values():
                 stack.callback(factory.close)
-            stack.callback(self._judges.close)
+            stack.callback(self.judges.close)
             stack.callback(self.users.close)
             stack.callback(self._shared_loop.close)

@@ -1,7 +1,8 @@
 """``--intercode-plan``: what would be run, and what it would take. Runs nothing.
 
 Tokens and money come from an earlier results file. Where it says nothing of an agent, the limits of
-an episode are what it may take at most; without limits nothing is known, and that is said.
+an episode are what it may take at most; without limits nothing is known, and that is said. Models
+that judge, or that play users, are named where suites and marks name them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.agents.users import has_model
 from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import PROJECT
@@ -21,12 +24,12 @@ from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.gateway.exchange import Price, price_of
 from pytest_intercode.gateway.prices import PRICES_DATE, SHIPPED_PRICES
 from pytest_intercode.plugin.pass_rates import has_pass_rate
-from pytest_intercode.plugin.project_cells import cell_of, name_test
+from pytest_intercode.plugin.project_cells import cell_of, mark_arguments, name_test
 from pytest_intercode.plugin.project_recordings import is_recorded
 from pytest_intercode.plugin.run import Run, agent_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.comparison import read_run
-from pytest_intercode.results.expectations import EarlierUsage, Expectation
+from pytest_intercode.results.expectations import EarlierUsage, Expectation, Part
 from pytest_intercode.results.tries import TaskKey, task_key
 
 __all__ = ["Plan"]
@@ -38,6 +41,13 @@ class _Row(NamedTuple):
     agent: str
     model: str
     treatment: str
+
+
+class _PartRow(NamedTuple):
+    """What tells the rows of the other models' table apart."""
+
+    part: Part
+    model: str
 
 
 @dataclass
@@ -120,8 +130,12 @@ class Plan:
                 row, share = self._plan(item)
                 rows[row].add(share)
         if rows:
-            yield from _table(rows, recorded=any(share.recorded for share in rows.values()))
-            yield from self._notes(rows)
+            recorded = any(share.recorded for share in rows.values())
+            yield from _table(_Row._fields, list(rows.items()), recorded=recorded)
+            parts = self._parts([item for item in items if item not in skipped])
+            if parts:
+                yield from _table(_PartRow._fields, list(parts.items()))
+            yield from self._notes(rows, parts)
         if skipped:
             yield f"{pluralize(len(skipped), 'item')} would be skipped"
         test_count = len(self._items) - len(items)
@@ -147,7 +161,7 @@ class Plan:
             self._estimated += 1
             self._guessed += not expected.same_task
             share.tokens = expected.tokens
-            cost = self._cost(expected, model, arguments)
+            cost = self._cost(expected, model, _own_price(arguments))
         else:
             budget = settings.budget
             share.limited = int(bool(budget.tokens or budget.cost))
@@ -158,13 +172,51 @@ class Plan:
         share.cost = cost or 0.0
         return row, share
 
+    def _parts(self, items: Iterable[pytest.Item]) -> dict[_PartRow, _Sum]:
+        """Return what the models that judge, and that play users, will take."""
+        rows: dict[_PartRow, _Sum] = defaultdict(_Sum)
+        for item in items:
+            key = _key_of(item)
+            assert key is not None
+            for row in () if is_recorded(item) else self._parts_of(item):
+                share = _Sum({key}, tries=1)
+                expected = self._earlier.expect_part(row.part, row.model, key)
+                cost = None
+                if expected is not None:
+                    share.tokens = expected.tokens
+                    cost = self._cost(expected, row.model)
+                share.unknown_tokens = int(expected is None)
+                share.unknown_cost = int(cost is None)
+                share.cost = cost or 0.0
+                rows[row].add(share)
+        return rows
+
+    def _parts_of(self, item: pytest.Item) -> Iterator[_PartRow]:
+        """Yield the models that an item asks besides its agent's, as far as that is written."""
+        task, agent = task_of(item), agent_of(item)
+        user_model = self._settings.user_model
+        if task is not None:
+            if task.judge is not None:
+                yield _PartRow("judge", task.judge.model)
+            conversation = task.conversation
+            if conversation is not None and has_model(task) and _can_talk(agent):
+                yield _PartRow("user", user_model or conversation.model or "(none)")
+            return
+        arguments = mark_arguments(item)
+        if model := arguments.get("judge_model"):
+            yield _PartRow("judge", str(model))
+        if "user" in arguments and "answers" not in arguments:
+            agent_model = agent.arguments.get("model", "") if agent is not None else ""
+            model = arguments.get("user_model") or user_model or agent_model or "(none)"
+            yield _PartRow("user", str(model))
+
     def _cost(
-        self, expected: Expectation, model: str, arguments: Mapping[str, str]
+        self, expected: Expectation, model: str, own_price: Price | None = None
     ) -> float | None:
         """Return what an episode costs: as before, else by the user's prices, else by ours."""
         if expected.cost is not None:
             return expected.cost
-        price = _own_price(arguments) or price_of(self._settings.gateway.prices, model)
+        price = own_price or price_of(self._settings.gateway.prices, model)
         if price is None:
             price = price_of(SHIPPED_PRICES, model)
             self._uses_shipped_prices |= price is not None
@@ -177,9 +229,10 @@ class Plan:
         )
         return price.cost(usage)
 
-    def _notes(self, rows: Mapping[_Row, _Sum]) -> Iterator[str]:
+    def _notes(self, rows: Mapping[_Row, _Sum], parts: Mapping[_PartRow, _Sum]) -> Iterator[str]:
         """Yield where the numbers come from."""
         total = _total(rows.values())
+        unknown_parts = [row for row, share in parts.items() if share.unknown_tokens]
         if self._estimated:
             line = f"tokens and cost: means of {self._source}"
             if self._guessed:
@@ -199,6 +252,9 @@ class Plan:
                 f"unknown for {tries}: give --intercode-plan-from=FILE.jsonl, an earlier run of "
                 "the agent, or limit an episode with --intercode-max-tokens or --intercode-max-cost"
             )
+        if unknown_parts:
+            names = ", ".join(f"the {row.part} {row.model}" for row in unknown_parts)
+            yield f"nothing is known of {names}: no earlier results have it on these tasks"
         if self._settings.stop_early and any(map(has_pass_rate, self._items)):
             yield "tries with a pass rate: at most so many; those that change nothing are left out"
 
@@ -217,16 +273,24 @@ def _treatment_of(item: pytest.Item) -> str:
     return cell.treatment.name if cell is not None and cell.treatment is not None else ""
 
 
-def _table(rows: Mapping[_Row, _Sum], *, recorded: bool) -> list[str]:
-    heading = ("agent", "model", "treatment", "tests", "tries", "recorded", "tokens", "cost")
+def _can_talk(agent: AgentChoice | None) -> bool:
+    """Whether an agent has a user; gold and recorded actions have none."""
+    return agent is None or agent.name.partition(":")[0] not in ("oracle", "replay")
+
+
+def _table(
+    labels: Sequence[str], rows: Sequence[tuple[Sequence[str], _Sum]], *, recorded: bool = False
+) -> list[str]:
+    heading = (*labels, "tests", "tries", "recorded", "tokens", "cost")
     lines: list[Sequence[str]] = [heading]
-    lines += [(*row, *_cells(share)) for row, share in rows.items()]
+    lines += [(*row, *_cells(share)) for row, share in rows]
     if len(rows) > 1:
-        lines.append(("all", "", "", *_cells(_total(rows.values()))))
+        total = _total(share for _, share in rows)
+        lines.append(("all", *[""] * (len(labels) - 1), *_cells(total)))
     column = heading.index("recorded")
     if not recorded:
         lines = [(*line[:column], *line[column + 1 :]) for line in lines]
-    return format_columns(lines, labels=len(_Row._fields))
+    return format_columns(lines, labels=len(labels))
 
 
 def _cells(share: _Sum) -> tuple[str, ...]:

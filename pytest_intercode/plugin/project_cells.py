@@ -49,6 +49,7 @@ class RunOptions(TypedDict, total=False):
         watch: programs whose calls are recorded.
         answers: what the user says when the agent hands back: a list, a mapping from a text or a
             pattern, or a function ``(message, run)``.
+        judge_model: the model that ``run.judge()`` asks, where it names none.
         user: in place of answers, who the user is, for a model that plays them.
         user_model: that model; by default the agent's.
         mcp: command lines of MCP servers, by name.
@@ -67,6 +68,7 @@ class RunOptions(TypedDict, total=False):
     answers: AnswerSource
     user: str
     user_model: str
+    judge_model: str
     mcp: Mapping[str, str]
     replay: Replay
 

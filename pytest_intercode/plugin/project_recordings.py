@@ -128,10 +128,19 @@ class RunRecording:
         """Return what the agent and the user said when this was recorded; None without a replay."""
         return None if self._episode is None else self._episode.dialogue
 
+    @cached_property
+    def exchanges(self) -> EpisodeRecording:
+        """What records or replays what the agent exchanges with its model."""
+        return EpisodeRecording(self._recording.recorder, self._recording.replayer)
+
+    @property
+    def exchanges_of_judges(self) -> EpisodeRecording | None:
+        """The same for who judges the agent; None where models are called and nothing is kept."""
+        return None if self._recording.action == "live" else self.exchanges
+
     def attach(self, environment: Environment) -> None:
         """Have an environment's agent recorded, or answered from the recording."""
-        recording = self._recording
-        environment.recording = EpisodeRecording(recording.recorder, recording.replayer)
+        environment.recording = self.exchanges
 
     def save(self, record: EpisodeRecord) -> None:
         """Write the recording, if this run records and its agent has come to its end.

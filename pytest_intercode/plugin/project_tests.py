@@ -45,6 +45,7 @@ from pytest_intercode.plugin.project_digests import (
     name_project,
     reads_elsewhere,
 )
+from pytest_intercode.plugin.project_judges import RunJudge
 from pytest_intercode.plugin.project_recordings import RunRecording
 from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
@@ -114,18 +115,20 @@ class Project:
             recording = self._recording(task, arguments)
             played = recording.played()
             if played is not None:
-                self._keep(played)
-                return ProjectRun(played, None, played.calls)
+                record = self._keep(played)
+                judge = self._judge(task, record, recording, arguments)
+                return ProjectRun(record, None, record.calls, judge)
             answers = self._answers(arguments, task, recording.dialogue())
             record, environment = self._play(task, shims, answers, recording)
             call_hook(self._item.config, "log_episode", task=task, episode=record)
             recording.save(record)
-        self._keep(record)
+        record = self._keep(record)
         shims.check()
         if record.outcome == "agent-error":
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
-        return ProjectRun(record, environment, shims.calls)
+        judge = self._judge(task, record, recording, arguments)
+        return ProjectRun(record, environment, shims.calls, judge)
 
     def _shims(self, arguments: Mapping[str, Any]) -> Shims:
         """Return the programs that a run fakes or watches."""
@@ -168,13 +171,28 @@ class Project:
             record = replace(record, calls=recorded_calls, calls_left_out=missing)
         return record, environment
 
-    def _keep(self, record: EpisodeRecord) -> None:
-        """Keep the record of a run; the test may fail from here on, if the baseline's did.
+    def _judge(
+        self,
+        task: Task,
+        record: EpisodeRecord,
+        recording: RunRecording,
+        arguments: Mapping[str, Any],
+    ) -> RunJudge:
+        """Return what asks models about a run."""
+        judges = self._run.composition.judges
+        model = str(arguments.get("judge_model", ""))
+        return RunJudge(self._item, task, record, judges, recording, model)
 
-        Not before: a recording that is stale or damaged says nothing of the agent.
+    def _keep(self, record: EpisodeRecord) -> EpisodeRecord:
+        """Keep the record of a run, and return it.
+
+        The test may fail from here on, if the baseline's did. Not before: a recording that is stale
+        or damaged says nothing of the agent.
         """
-        keep_episode(self._item, replace(record, test_digest=self._digest))
+        record = replace(record, test_digest=self._digest)
+        keep_episode(self._item, record)
         expect_failure(self._item, self._run, record)
+        return record
 
     def close(self) -> None:
         """End the sandboxes of the runs."""

@@ -37,6 +37,7 @@ from pytest_intercode.rollouts.records import RecordBuilder, with_mistake, with_
 __all__ = [
     "RAN_AGAIN",
     "WITHOUT_AGENT",
+    "amend_episode",
     "complete",
     "detach_episodes",
     "keep_episode",
@@ -71,6 +72,19 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
     """Remember an item's episode for its report, and set its JUnit properties."""
     item.stash.setdefault(_EPISODES, []).append(episode)
     _set_properties(item, episode)
+
+
+def amend_episode(item: pytest.Item, episode: EpisodeRecord, amended: EpisodeRecord | None) -> None:
+    """Put an amended episode in the place of one that is kept, or forget that one.
+
+    Args:
+        item: the item.
+        episode: what :func:`keep_episode` was given, or an amended one was.
+        amended: what it is from now on; None where it is reported in another way.
+    """
+    episodes = item.stash[_EPISODES]
+    index = next(index for index, record in enumerate(episodes) if record is episode)
+    episodes[index : index + 1] = [] if amended is None else [amended]
 
 
 def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
@@ -280,8 +294,9 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
         lines += _quote("left behind: ", line)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
     lines += _quote(f"reward {episode.reward:.2f}", f" ({parts})" if parts else "")
-    for line in episode.judge.describe() if episode.judge is not None else ():
-        lines += _quote("judge: ", line)
+    for votes in episode.judge_records:
+        for line in votes.describe():
+            lines += _quote("judge: ", line)
     if episode.detail:
         lines += _quote("", episode.detail)
     if results is not None:

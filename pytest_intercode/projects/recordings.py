@@ -54,7 +54,7 @@ _MAX_NAME_LENGTH = (
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # by Windows
 # Outcomes of an agent that came to its end: what a test says of it may be recorded.
 _ENDED: frozenset[Outcome] = frozenset(("solved", "failed"))
-_VOLATILE = ("host", "item", "node_id", "phases", "run_name", "shard", "test_passed")
+_VOLATILE = ("host", "item", "node_id", "phases", "run_name", "shard", "test_digest", "test_passed")
 """What a record says of the run that it was in, and not of what the agent did."""
 
 _AGAIN = "record it again with --intercode-record=all"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re as regular_expressions
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_intercode.agents.answers import Answers, Question
 from pytest_intercode.core.call import ShimCall
+from pytest_intercode.core.judge import PASSING_SCORE
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
 from pytest_intercode.core.usage import Usage
@@ -23,10 +24,20 @@ from pytest_intercode.projects.answer import Answer
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
 from pytest_intercode.projects.tool_calls import ToolCalls, loaded_skill
+from pytest_intercode.projects.verdict import RunVerdict
 
 __all__ = ["ProjectRun", "RunSoFar"]
 
 _CHECK_TIMEOUT = 600.0  # seconds that a command of a test's own has
+
+
+class _JudgeRun(Protocol):
+    """Has a model judge a run; the arguments are those of :meth:`ProjectRun.judge`."""
+
+    def __call__(
+        self, run: ProjectRun, rubric: str, *, model: str, votes: int, at_least: float
+    ) -> RunVerdict:
+        """Return what the model says."""
 
 
 class ProjectRun:
@@ -36,6 +47,7 @@ class ProjectRun:
         record: the record of the episode.
         environment: the environment with the agent's sandbox; None where a recording was played.
         calls: the calls of programs that the test gives or watches.
+        judge: has a model judge it; None where none can be asked.
 
     Attributes:
         record: the record; its outcome is set by the test's result, once that is known.
@@ -49,8 +61,10 @@ class ProjectRun:
         record: EpisodeRecord,
         environment: ProjectEnvironment | None,
         calls: Sequence[ShimCall] = (),
+        judge: _JudgeRun | None = None,
     ) -> None:
         self.record = record
+        self._judge = judge
         self.calls = tuple(calls)
         self.questions: tuple[Question, ...] = tuple(
             (exchange.message, exchange.answer) for exchange in record.dialogue
@@ -207,6 +221,33 @@ class ProjectRun:
             UngradableState: what was left is too much to be carried there.
         """
         return self._live("check()").check(command, timeout)
+
+    def judge(
+        self,
+        rubric: str,
+        *,
+        model: str = "",
+        votes: int = 3,
+        at_least: float = PASSING_SCORE,
+    ) -> RunVerdict:
+        """Return what a model says of the run by a rubric.
+
+        It is shown what the agent was asked for, did, saw, said and changed; see docs/judges.md.
+
+        Args:
+            rubric: what is graded, and how: what is worth 1, and what 0.
+            model: the model, as the server of OpenAI's API names it; by default the ``judge_model``
+                of the run or of the test's mark.
+            votes: how often it is asked; an odd number, as the median counts.
+            at_least: the score from which the verdict is true, above 0 and at most 1.
+
+        Raises:
+            JudgeError: the model cannot be reached, or gives no verdict: an error of the test.
+        """
+        __tracebackhide__ = True
+        if self._judge is None:
+            raise ConfigurationError("run.judge: nobody is there who could ask a model")
+        return self._judge(self, rubric, model=model, votes=votes, at_least=at_least)
 
     @property
     def sandbox(self) -> SandboxInfo:

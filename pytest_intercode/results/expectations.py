@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.results.tries import TaskKey, key_of
 
-__all__ = ["EarlierUsage", "Expectation"]
+__all__ = ["EarlierUsage", "Expectation", "Part"]
+
+Part: TypeAlias = Literal["judge", "user"]
+"""What a model plays that is not the agent's."""
 
 
 class Expectation(NamedTuple):
@@ -48,11 +51,14 @@ class EarlierUsage:
         for index, record in enumerate(records):
             by_item.setdefault(record.node_id or index, []).append(record)
         self._by_agent: dict[tuple[str, str], dict[TaskKey, list[Usage]]] = defaultdict(dict)
+        self._by_part: dict[tuple[Part, str], dict[TaskKey, list[Usage]]] = defaultdict(dict)
         for episodes in by_item.values():
             usage = sum((record.usage for record in episodes), UNSPENT)
             if usage.tokens or usage.cost:
                 name = _name_agent(episodes[0].agent, episodes[0].agent_arguments)
                 self._by_agent[name].setdefault(key_of(episodes[0]), []).append(usage)
+            for part, usage in _usage_by_part(episodes).items():
+                self._by_part[part].setdefault(key_of(episodes[0]), []).append(usage)
 
     def expect(self, agent: str, arguments: Mapping[str, str], key: TaskKey) -> Expectation | None:
         """Return what an agent will use up on a task; None where nothing is known of the agent.
@@ -60,10 +66,30 @@ class EarlierUsage:
         It is the mean of this agent, with this model, on the same task; of a task that it has not
         played, the mean of all those that it has, each of which counts once.
         """
-        tasks = self._by_agent.get(_name_agent(agent, arguments), {})
-        if key in tasks:
-            return _mean([tasks[key]], same_task=True)
-        return _mean(list(tasks.values()), same_task=False) if tasks else None
+        return _expect(self._by_agent.get(_name_agent(agent, arguments), {}), key)
+
+    def expect_part(self, part: Part, model: str, key: TaskKey) -> Expectation | None:
+        """Return likewise what a model will use up as a judge or as a user.
+
+        Records do not name the model that played the user, so of users it is that of any.
+        """
+        return _expect(self._by_part.get((part, model if part == "judge" else ""), {}), key)
+
+
+def _usage_by_part(episodes: Sequence[EpisodeRecord]) -> dict[tuple[Part, str], Usage]:
+    """Return what models used up that judged episodes of one item, or played their user."""
+    sums: dict[tuple[Part, str], Usage] = defaultdict(lambda: UNSPENT)
+    for record in episodes:
+        for votes in record.judge_records:
+            sums["judge", votes.model] += votes.usage
+        sums["user", ""] += record.user_usage
+    return {part: usage for part, usage in sums.items() if usage.tokens or usage.cost}
+
+
+def _expect(tasks: Mapping[TaskKey, Sequence[Usage]], key: TaskKey) -> Expectation | None:
+    if key in tasks:
+        return _mean([tasks[key]], same_task=True)
+    return _mean(list(tasks.values()), same_task=False) if tasks else None
 
 
 def _name_agent(agent: str, arguments: Mapping[str, str]) -> tuple[str, str]:

@@ -70,7 +70,7 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
     lines += _by_gold_alone(tries)
     if any(_reports_usage(tries)):
         lines.append(bill("spent", [record.usage for record in tries]))
-    judged = [record.judge.usage for record in tries if record.judge is not None]
+    judged = [votes.usage for record in tries for votes in record.judge_records]
     if any(judged):
         lines.append(bill("spent by judges", judged))
     return lines

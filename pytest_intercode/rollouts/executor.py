@@ -123,6 +123,7 @@ class Handle:
         spec: the same.
         rollout: the same.
         phases: times by phase, of the clock of the machine that ran it; those that are known.
+        node_turns: how many turns it has taken on a node, as far as the node has reported.
         asked: whether its record was asked for.
         actors: the agent and the environment that its record was asked for.
         made_agent: the agent, set by the executor.
@@ -135,6 +136,7 @@ class Handle:
         self.spec = spec
         self.rollout = rollout
         self.phases: dict[PhaseName, Phase] = {}
+        self.node_turns = 0
         self.asked = False
         self.actors: tuple[Agent, Environment] | None = None
         self.made_agent: Future[Agent] = Future()
@@ -207,7 +209,10 @@ class Handle:
     def status(self, *, whole: bool = True) -> EpisodeStatus:
         """Return what it is at; from any thread; see :meth:`Rollout.status`."""
         rollout = self.rollout
-        status = self.spec.status() if rollout is None else rollout.status(whole=whole)
+        if rollout is None:
+            status = replace(self.spec.status(), turns=self.node_turns)
+        else:
+            status = rollout.status(whole=whole)
         began = min((phase.began for phase in self.phases.values()), default=time.time())
         return replace(status, seconds=max(0.0, time.time() - began))
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import Field, StrictBool, StrictStr, field_validator
 
+from pytest_intercode.core.judge import find_model_problem, find_votes_problem
 from pytest_intercode.environments.fields import FileForm, SuiteForm
 from pytest_intercode.errors import MissingFile
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["JudgeModel", "PathModel", "read_bytes"]
-
-_MAX_VOTES = 15
-# What a vendor lets a name mean changes with its next release.
-_ALIAS = re.compile(r"(?i)(?:^|[-_:/@.])(latest|newest|current|default|auto)$")
 
 
 def read_bytes(path: SuitePath) -> bytes:
@@ -44,23 +39,20 @@ class JudgeModel(SuiteForm):
 
     rubric: StrictStr | PathModel | None = None
     model: StrictStr | None = None
-    votes: int | None = Field(None, ge=1, le=_MAX_VOTES)
+    votes: int | None = None
     weight: float | None = Field(None, gt=0, le=1)
     alone: StrictBool | None = None
 
     @field_validator("model")
     @classmethod
     def _is_pinned(cls, value: str | None) -> str | None:
-        if value is not None and (match := _ALIAS.search(value)):
-            raise ValueError(
-                f"{match[1]} is an alias, which may be another model tomorrow; name the model's "
-                "version"
-            )
+        if value is not None and (problem := find_model_problem(value)):
+            raise ValueError(problem)
         return value
 
     @field_validator("votes")
     @classmethod
     def _is_odd(cls, value: int | None) -> int | None:
-        if value is not None and value % 2 == 0:
-            raise ValueError("an odd number of votes is needed, as the median counts")
+        if value is not None and (problem := find_votes_problem(value)):
+            raise ValueError(problem)
         return value

@@ -10,6 +10,8 @@ import pytest
 from pytest_intercode.suites.loader import load_suite
 from tests.conftest import ADDOPTS, results
 from tests.docs.shell import run
+from tests.docs.test_project_tests import AGENT as SCRIPTED_AGENT
+from tests.support.git import git
 from tests.support.judge_model import evidence_of, verdict
 from tests.support.model_server import ModelServer, Request
 
@@ -51,6 +53,25 @@ def judge(request: Request) -> str:
     if "Episode 21" in evidence:
         return verdict(1, "As the others.")
     return verdict(float("Welcome!" in evidence or "Hello!" in evidence), "It is a greeting.")
+
+
+@pytest.mark.usefixtures("needs_sandboxes")
+def test_the_project_test_of_the_page(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("test_tone.py", "agent.sh"):
+        (pytester.path / name).write_text(FILES[name])
+    (pytester.path / "agents.py").write_text(SCRIPTED_AGENT)
+    git(pytester.path, "init", "-q")
+    answer = verdict(0, "It says what was added, and not why.")
+    with ModelServer(lambda _: answer) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        result = pytester.runpytest("--intercode-agent=agents.py:Agent")
+        assert len(server.requests) == 3
+        assert "Add hello.txt" in evidence_of(server.requests[0])
+    result.assert_outcomes(failed=1)
+    [shown] = [body for name, body in BLOCKS if name == "text"]
+    assert shown in result.stdout.str()
 
 
 @pytest.mark.slow

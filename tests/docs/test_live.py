@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,8 +60,11 @@ def playing(
 
 
 def test_the_commands_of_the_page(playing: GatedRun, tmp_path: Path, temporary: str) -> None:
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 7
     for command in COMMANDS:
+        if "--page" in command:
+            _check_page(command, tmp_path)
+            continue
         command = command.replace("tools-executable", "one")
         done = run(command, tmp_path, "", TMPDIR=temporary)
         assert done.returncode == 0, done.stderr
@@ -87,6 +95,24 @@ def test_the_line_of_a_log() -> None:
         episodes=episodes,
     )
     assert f"\nintercode: {status.describe()}\n" in PAGE
+
+
+def _check_page(command: str, folder: Path) -> None:
+    """Have a command serve its page; what it would open is opened by the test alone."""
+    environment = {**os.environ, "BROWSER": "true"}
+    words = [sys.executable, "-m", *command.replace("-", "_", 1).split()]
+    with subprocess.Popen(
+        words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{address}status", timeout=60) as response:
+            (status,) = json.load(response)["runs"]
+        assert status["title"].startswith("nightly (run ")
+        assert len(status["episodes"]) == 2
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
 
 
 def _shape(table: str) -> list[str]:

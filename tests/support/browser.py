@@ -33,7 +33,7 @@ os.dup2(writes, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 
-_KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "End": 35, "Home": 36}
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, "End": 35, "Home": 36}
 
 
 def chromium() -> str | None:
@@ -168,9 +168,9 @@ class Browser:
         self.problems.clear()
         self._asked.clear()
 
-    def open(self, page: Path, fragment: str = "") -> None:
-        """Open a page and wait until its script has started it."""
-        self._address = page.absolute().as_uri()
+    def open(self, page: Path | str, fragment: str = "") -> None:
+        """Open a page, a file or an address, and wait until its script has started it."""
+        self._address = page.absolute().as_uri() if isinstance(page, Path) else page
         self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=f"{self._address}{fragment}")
         self.wait(f"location.href.startsWith({json.dumps(self._address)})")

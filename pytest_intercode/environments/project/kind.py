@@ -53,6 +53,16 @@ $workdir, a repository. Nobody answers a program that asks for input.
         record = episode.record
         return Reward(record.reward, dict(record.parts), record.reason)
 
+    def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the agent said at the end, its commits and its changes."""
+        project = state.get("project", {})
+        commits = [commit.get("message", "") for commit in project.get("commits", ())]
+        return {
+            "what it said at the end": state.get("message", ""),
+            "commits": commits,
+            **{name: project.get(name, ()) for name in ("created", "changed", "deleted", "patch")},
+        }
+
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         """Return what the agent said at the end, its commits and its patch."""
         from pytest_intercode.environments.project.sections import end_state_sections

@@ -231,6 +231,7 @@ class JobRunner:
             job = self._attempts.get(number)
             if job is not None and job.worker is worker:
                 job.turns = count
+                job.handle.node_turns = job.used_turns + count
                 with job.lock:
                     _pass_phases(job.handle, "run")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +14,8 @@ import pexpect
 import pytest
 
 from pytest_intercode.cli import main
-from tests.conftest import ADDOPTS, results
-from tests.support.backends import remove_watched
-from tests.support.gated_run import GatedRun
+from tests.conftest import results
+from tests.integration.cli.conftest import Start
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -44,35 +40,6 @@ class Slow(Pretend):
 def pytest_intercode_make_environment(task):
     return Slow(None)
 """
-KEY = "my-own-secret-key-0123456789"
-
-Start = Callable[..., GatedRun]
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return where runs and commands of this test, and no others, have their folders."""
-    folder = tempfile.mkdtemp(dir="/tmp")  # short: it holds sockets
-    monkeypatch.setenv("TMPDIR", folder)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
-    monkeypatch.setenv("MY_API_KEY", KEY)
-    yield Path(folder)
-    remove_watched(folder)
-
-
-@pytest.fixture
-def start(pretend: Path, temporary: Path) -> Iterator[Start]:
-    """Return what starts a run, in an environment that needs no sandbox."""
-    folder = pretend.parent
-    with contextlib.ExitStack() as stack:
-
-        def start_run(*options: str) -> GatedRun:
-            run = GatedRun(folder, *options)
-            stack.callback(run.close)
-            return run
-
-        yield start_run
 
 
 class Top:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,74 @@ def test_of_other_tasks_the_mean_is_taken(pytester: pytest.Pytester, earlier: st
             "*; of 2 tries at tasks that are not in it, the mean of their agent's others",
         ]
     )
+
+
+JUDGED = """\
+env: bash
+defaults:
+  judge: {rubric: It is short., model: claude-opus-5-5, weight: 0.3}
+tasks:
+  - {id: one, query: Print it., gold: echo 1}
+  - {id: two, query: Ask for it., gold: echo 1, user: {goal: You want it., model: small}}
+"""
+
+
+def _judged_run(folder: Path) -> None:
+    """Write earlier results, in which judges and users have used something up."""
+    rows = [json.loads(line) for line in (folder / "old.jsonl").read_text().splitlines()]
+    row = {**rows[0], "judge": {"model": "claude-opus-5-5", "digest": "x", "share": 0.3}}
+    row["judge"] |= {"reward": 1.0, "scores": [1.0], "reasons": [""]}
+    row["judge"]["usage"] = {**row["usage"], "input_tokens": 2000, "output_tokens": 0}
+    row["user_usage"] = {**row["usage"], "input_tokens": 500, "output_tokens": 0}
+    (folder / "old.jsonl").write_text(f"{json.dumps(row)}\n")
+
+
+def test_judges_and_users_have_a_table_of_their_own(
+    pytester: pytest.Pytester, earlier: str
+) -> None:
+    (pytester.path / "judged.yaml").write_text(JUDGED)
+    plan = ("judged.yaml", "--intercode-plan", "--intercode-repeat=2")
+    agent = "--intercode-agent=agents.py:Spending"
+    pytester.runpytest(*plan, agent).stdout.fnmatch_lines(
+        [
+            "agents.py:Spending *2 *4 *unknown *unknown",
+            "part   model            tests  tries   tokens     cost",
+            "judge  claude-opus-5-5      2      4  unknown  unknown",
+            "user   small                1      2  unknown  unknown",
+            "all                         2      6  unknown  unknown",
+            "nothing is known of the judge claude-opus-5-5, the user small: no earlier results *",
+        ]
+    )
+    _judged_run(pytester.path)
+    pytester.runpytest(*plan, agent, earlier).stdout.fnmatch_lines(
+        [
+            "judge  claude-opus-5-5 *2 *4 *8,000 *0.03",
+            "user   small *1 *2 *1,000 *unknown",
+        ]
+    )
+    priced = ("--intercode-gateway-price=small=10/10", "--intercode-user-model=small")
+    result = pytester.runpytest(*plan, "--intercode-agent=oracle", earlier, *priced)
+    result.stdout.fnmatch_lines(["judge  claude-opus-5-5 *2 *4 *8,000 *0.03"])
+    result.stdout.no_fnmatch_line("user *")  # gold talks to nobody
+    result = pytester.runpytest(*plan, agent, earlier, *priced)
+    result.stdout.fnmatch_lines(["user   small *1 *2 *1,000 *0.01"])
+
+
+def test_marks_name_judges_and_users_of_project_tests(
+    pytester: pytest.Pytester, pretend: object
+) -> None:
+    pytester.makepyfile("""\
+import pytest
+
+@pytest.mark.intercode(judge_model="judge-1", user="You are in a hurry.", repeat=3)
+def test_it(intercode_project):
+    raise AssertionError("it runs")
+""")
+    result = pytester.runpytest(
+        *("--intercode-plan", "--intercode-agent=agents.py:Spending"),
+        *("--intercode-agent-arg=model=m-1", f"{pytester._name}.py"),
+    )
+    result.stdout.fnmatch_lines(["judge  judge-1 *1 *3 *unknown*", "user   m-1 *1 *3 *unknown*"])
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,14 @@ async def _play_all(machines: _Fated, tasks: list[str]) -> tuple[list[Job], _End
     return jobs, observer, pool
 
 
+def test_turns_are_known_while_they_are_taken() -> None:
+    """Those of a lost attempt that its agent may have ended are among them."""
+    [job], _, _ = asyncio.run(_play_all(_Fated([("process", 3), ("solved", 2)]), ["t"]))
+    assert job.handle.status().turns == 5
+    [job], _, _ = asyncio.run(_play_all(_Fated([("node", 3), ("solved", 2)]), ["t"]))
+    assert job.handle.status().turns == 2
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(_FATES, max_size=24), st.integers(1, 6))
 def test_each_rollout_ends_once_whatever_is_lost_in_whatever_order(

@@ -1,0 +1,174 @@
+"""What a run pays for being looked at: while nobody asks, and while ``top`` or its page ask.
+
+Runs on bubblewrap whose agents think, so that many episodes are under way at a time. Against a run
+as it is stands one that opens no socket, and against that nobody asks stand one that ``top`` asks
+each second and one whose page is in sight. What asks is in another process, as it is for users. All
+are taken in turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from benchmarks.machine import backends
+from benchmarks.measuring import Scale, Unavailable, in_turn
+from benchmarks.runs import Folder, Run, temporary_folder, thinking, warm_up
+from benchmarks.table import Bound, Part, Row, against, duration
+from pytest_intercode.cli.live_server import LiveServer
+from pytest_intercode.cli.living_runs import find_runs
+
+CONCURRENCY = 32
+_INTERVAL = 1.0  # seconds, as top and its page ask
+
+
+def measure(scale: Scale) -> Part:
+    """Measure runs of each kind."""
+    if "bubblewrap" not in backends():
+        raise Unavailable("bubblewrap cannot run here")
+    episodes, ms, rounds = scale.pick((160, 250, 7), (8, 100, 1))
+    asking = Asking(scale.pick(_INTERVAL, 0.05))
+    kinds: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+        "no socket": contextlib.nullcontext,
+        "nobody": contextlib.nullcontext,
+        "top": asking.by_top,
+        "page": asking.by_page,
+    }
+    runs: dict[str, list[Run]] = {kind: [] for kind in kinds}
+    with _lone_temporary_directory(), temporary_folder() as folder:
+        warm_up(folder, "bubblewrap")
+
+        def play(kind: str) -> float:
+            options = ("-p", "benchmarks.socketless") if kind == "no socket" else ()
+            with kinds[kind]():
+                run = _play(folder, episodes, ms, *options)
+            runs[kind].append(run)
+            return run.loop
+
+        loops = in_turn({kind: partial(play, kind) for kind in kinds}, rounds)
+    part = Part(
+        f"a run that is looked at: {episodes} episodes, {CONCURRENCY} at a time on bubblewrap, "
+        f"which think {ms} ms a turn"
+    )
+    processor = {
+        kind: statistics.median(run.processor for run in kind_runs)
+        for kind, kind_runs in runs.items()
+    }
+    for kind, reference, title, other, limit in (
+        ("nobody", "no socket", "nobody asks", "no socket to ask at", 1.02),
+        ("top", "nobody", "`top` asks once a second", "nobody asks", 1.05),
+        ("page", "nobody", "a page is in sight", "nobody asks", 1.05),
+    ):
+        bound = Bound("at most", limit)
+        part.rows += [
+            against(f"{title}: the run loop", loops[kind], other, loops[reference], bound),
+            against(
+                f"{title}: processor's time of pytest's process",
+                processor[kind],
+                other,
+                processor[reference],
+            ),
+        ]
+    times, counts = asking.times, asking.counts
+    part.rows.append(
+        Row(
+            f"one answer of the run, with {statistics.median(counts):g} episodes under way",
+            duration(statistics.median(times)),
+            bound=Bound("at most", 0.05, "50 ms"),
+            value=statistics.median(times),
+        )
+    )
+    part.notes.append(f"{len(times)} answers, {rounds} runs of each kind.")
+    return part
+
+
+def _play(folder: Folder, episodes: int, ms: int, *options: str) -> Run:
+    return thinking(
+        folder, "bubblewrap", *options, episodes=episodes, ms=ms, concurrency=CONCURRENCY
+    )
+
+
+class Asking:
+    """Asks what runs, again and again, on a thread.
+
+    Args:
+        interval: seconds between two questions.
+
+    Attributes:
+        times: seconds that each answer with an episode took.
+        counts: how many episodes each of them had.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.times: list[float] = []
+        self.counts: list[int] = []
+        self._interval = interval
+
+    @contextlib.contextmanager
+    def by_top(self) -> Iterator[None]:
+        """Ask as ``top`` does, in this context."""
+        with self._again_and_again(self._ask):
+            yield
+
+    @contextlib.contextmanager
+    def by_page(self) -> Iterator[None]:
+        """Ask as a page that is in sight does, in this context."""
+        server = LiveServer(None)
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+
+        def load() -> None:
+            with urllib.request.urlopen(f"{server.address}status") as response:
+                response.read()
+
+        try:
+            with self._again_and_again(load):
+                yield
+        finally:
+            server.stop()
+            thread.join()
+
+    def _ask(self) -> None:
+        began = time.perf_counter()
+        runs = find_runs(None, lambda line: None)
+        took = time.perf_counter() - began
+        count = sum(len(run.episodes) for run in runs.values())
+        if count:
+            self.times.append(took)
+            self.counts.append(count)
+
+    @contextlib.contextmanager
+    def _again_and_again(self, work: Callable[[], None]) -> Iterator[None]:
+        over = threading.Event()
+
+        def repeat() -> None:
+            while not over.wait(self._interval):
+                work()
+
+        thread = threading.Thread(target=repeat)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def _lone_temporary_directory() -> Iterator[None]:
+    """Have a temporary directory in which no other run is found, in this context."""
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-", dir="/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        yield

@@ -1,0 +1,143 @@
+"""``run.judge()`` of project tests: asks a model about a run, and keeps what it said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_intercode.core.judge import (
+    Judge,
+    JudgeRecord,
+    Verdict,
+    find_model_problem,
+    find_votes_problem,
+)
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError, JudgeError
+from pytest_intercode.judging.question import describe_episode
+from pytest_intercode.plugin.errors import one_line_errors
+from pytest_intercode.plugin.reports import amend_episode
+from pytest_intercode.projects.verdict import RunVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_intercode.judging.judges import Judges
+    from pytest_intercode.plugin.project_recordings import RunRecording
+    from pytest_intercode.projects.run import ProjectRun
+
+__all__ = ["RunJudge"]
+
+
+class RunJudge:
+    """Asks models about one run of a project test.
+
+    What they use up is theirs: no budget counts it. Their votes are recorded and replayed with what
+    the agent exchanged with its own model.
+
+    Args:
+        item: the test.
+        task: of the run.
+        record: of the run, as :func:`~pytest_intercode.plugin.reports.keep_episode` was given it.
+        judges: asks models.
+        recording: of the run.
+        model: the model that is asked where the test names none; empty for none.
+    """
+
+    def __init__(
+        self,
+        item: pytest.Item,
+        task: Task,
+        record: EpisodeRecord,
+        judges: Judges,
+        recording: RunRecording,
+        model: str,
+    ) -> None:
+        self._item = item
+        self._task = task
+        self._played = self._kept = record
+        self._judges = judges
+        self._recording = recording
+        self._model = model
+
+    def __call__(
+        self, run: ProjectRun, rubric: str, *, model: str, votes: int, at_least: float
+    ) -> RunVerdict:
+        """Return what a model says; see :meth:`ProjectRun.judge`."""
+        __tracebackhide__ = True
+        with one_line_errors():
+            judge = Judge(rubric, model or self._model, votes, alone=True)
+            _check(judge, at_least)
+            try:
+                judgement = self._ask(judge)
+            except JudgeError as error:
+                amend_episode(self._item, self._kept, None)  # the error's report has it
+                run.record = error.record
+                raise
+            self._keep(judgement)
+            run.record = self._kept
+            self._recording.save(self._played)
+        return RunVerdict(judgement, at_least)
+
+    def _ask(self, judge: Judge) -> JudgeRecord:
+        """Return the votes of a judge.
+
+        Raises:
+            JudgeError: there is no verdict; ``record`` is the run's, with what there is.
+            ConfigurationError: nobody can be asked.
+        """
+        task = replace(self._task, judge=judge)
+        number = len(self._kept.judgements) + 1
+        purpose = "judge" if number == 1 else f"judge{number}"
+        material = describe_episode(self._played)
+        verdicts: Sequence[Verdict] = ()
+        failure: JudgeError | None = None
+        hearing = self._judges.open(task, purpose, self._recording.exchanges_of_judges)
+        with hearing:
+            try:
+                verdicts = hearing.votes(material)
+            except JudgeError as error:
+                failure = error
+        votes = hearing.record(verdicts, 0.0, material)
+        judgement = replace(votes, share=0.0, rubric=judge.rubric)
+        if failure is not None:
+            judgements = (*self._kept.judgements, judgement)
+            failure.record = replace(self._kept, judgements=judgements)
+            raise failure
+        return judgement
+
+    def _keep(self, judgement: JudgeRecord) -> None:
+        judgements = (*self._kept.judgements, judgement)
+        amended = replace(self._kept, judgements=judgements)
+        amend_episode(self._item, self._kept, amended)
+        self._kept = amended
+
+
+def _check(judge: Judge, at_least: Any) -> None:
+    """See that the arguments of ``run.judge()`` are such.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if not isinstance(judge.rubric, str) or not judge.rubric.strip():
+        raise ConfigurationError(
+            f"run.judge({judge.rubric!r:.60}): a rubric is a text that says what is graded, and how"
+        )
+    if not judge.model:
+        raise ConfigurationError(
+            "run.judge(): which model judges? Name it: run.judge(..., model=NAME), or "
+            "judge_model=NAME for all of a run or of @pytest.mark.intercode"
+        )
+    is_count = isinstance(judge.votes, int) and not isinstance(judge.votes, bool)
+    is_score = isinstance(at_least, (int, float)) and 0 < at_least <= 1
+    problems = {
+        "model": find_model_problem(str(judge.model)),
+        "votes": find_votes_problem(judge.votes) if is_count else "it is not a number",
+        "at_least": "" if is_score else "a score is above 0 and at most 1",
+    }
+    for name, problem in problems.items():
+        if problem:
+            raise ConfigurationError(f"run.judge(): {name}: {problem}")
