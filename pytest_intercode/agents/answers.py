@@ -18,7 +18,7 @@ from pytest_intercode.errors import (
 if TYPE_CHECKING:
     from pytest_intercode.agents.simulated_user import SimulatedUser
 
-__all__ = ["AnswerSource", "Answers", "Question"]
+__all__ = ["AnswerSource", "Answers", "Question", "ToolCall"]
 
 AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
 """The agent's message and the run to the user's reply; None where nobody answers."""
@@ -27,6 +27,9 @@ AnswerSource: TypeAlias = (
     Sequence[str] | Mapping[Any, str] | AnswerFunction  # a mapping's keys are texts and patterns
 )
 """What a test may give as ``answers=``."""
+
+ToolCall: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+"""Calls a tool of the user's, by its name and its arguments."""
 
 Question: TypeAlias = "tuple[str, str | None]"
 """What the agent said, and what the user replied; None where nobody answered."""
@@ -89,6 +92,16 @@ class Answers:
         is_last = isinstance(reply, Reply) and reply.is_last
         self.questions.append((message, None if is_last else reply))
         return reply
+
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+        """Let a model that plays the user call tools; replies that are given need none.
+
+        Args:
+            tools: the tools, as OpenAI's API describes functions.
+            call: calls one, by its name and its arguments, and returns what it says.
+        """
+        if self._user is not None:
+            self._user.give_tools(tools, call)
 
     def restart(self) -> None:
         """Begin from the first answer, as the episode does on a fresh sandbox."""

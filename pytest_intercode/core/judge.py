@@ -27,6 +27,7 @@ class Judge:
         weight: the share of the reward, above 0 and below 1, that is the judge's; the rest is the
             environment's. None where the judge is alone.
         alone: the judge's score is the whole reward.
+        product: the reward is the environment's times the judge's score.
     """
 
     rubric: str = ""
@@ -34,10 +35,11 @@ class Judge:
     votes: int = 3
     weight: float | None = None
     alone: bool = False
+    product: bool = False
 
     @property
     def share(self) -> float:
-        """The share of the reward that is the judge's; 1 for one that is alone."""
+        """The share of the reward that is the judge's; 1 for one that is alone, 0 for a product."""
         return 1.0 if self.alone else self.weight or 0.0
 
     @property
@@ -52,6 +54,11 @@ class Judge:
             return "rubric: a text is needed that says what is graded, and how"
         if not self.model:
             return "model: name the model that grades, with its version"
+        if self.product:
+            alone = "alone" if self.alone else ""
+            if others := [alone] if alone else ["weight"] if self.weight is not None else []:
+                return f"{others[0]}: product makes the reward one of both; leave {others[0]} out"
+            return ""
         if self.alone and self.weight is not None:
             return "weight: a judge that is alone gives the whole reward; leave weight or alone out"
         if not self.alone and not 0 < self.share < 1:
@@ -82,7 +89,7 @@ class JudgeRecord:
     Attributes:
         model: the model that was asked.
         digest: of the rubric and the model; see :class:`Judge`.
-        share: the share of the reward that is the judge's; 1 where it is alone.
+        share: the share of the reward that is the judge's; 1 where it is alone, 0 for a product.
         reward: the environment's own reward.
         scores: the votes; none where nobody was asked, as the agent ended in an error.
         reasons: why, for each vote.
@@ -90,6 +97,7 @@ class JudgeRecord:
         omitted: characters of the episode that the model was not shown, as it was too long.
         evidence: a digest of what it was shown, by which labels of people name the episode.
         usage: what the judge used up; no budget of the agent's counts it.
+        product: the reward is the environment's times the judge's score.
     """
 
     model: str
@@ -102,6 +110,7 @@ class JudgeRecord:
     omitted: int = field(default=0, metadata=in_line(optional=True))
     evidence: str = field(default="", metadata=in_line(optional=True))
     usage: Usage = UNSPENT
+    product: bool = field(default=False, metadata=in_line(optional=True))
 
     @property
     def score(self) -> float:
@@ -122,6 +131,7 @@ class JudgeRecord:
     def describe(self) -> list[str]:
         """Return what people are shown of it, in lines; models wrote a part of them."""
         share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
+        share = "a factor of the reward" if self.product else share
         lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
         votes = zip(self.scores, self.reasons, strict=False)
         lines += [f"{score:.2f}: {reason}" for score, reason in votes]

@@ -7,7 +7,7 @@ be defined; the others, and every attribute but ``name``, have a default.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,11 @@ class User(Protocol):
 
     def answer(self, message: str) -> str | None:
         """Return the reply to a message of the agent's; None where nobody answers."""
+
+    def give_tools(
+        self, tools: Sequence[Mapping[str, Any]], call: Callable[[str, Mapping[str, Any]], str]
+    ) -> None:
+        """Let the user call tools, which are described as OpenAI's API describes functions."""
 
     def restart(self) -> None:
         """Begin with the first answer, as the episode does on a fresh sandbox."""
@@ -100,6 +105,8 @@ class ActionSpace(abc.ABC):
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
         user: who answers an agent that hands back; None for nobody.
+        functions: the tools that actions are calls of, as OpenAI's API describes functions; none
+            where actions have another form. An action is a JSON object of a name and arguments.
     """
 
     name: str
@@ -113,6 +120,7 @@ class ActionSpace(abc.ABC):
     fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
     user: User | None = None
+    functions: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, provider: SandboxProvider, action_timeout: float | None = None) -> None:
         self.provider = provider

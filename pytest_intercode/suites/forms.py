@@ -47,6 +47,7 @@ class JudgeModel(SuiteForm):
     votes: int | None = Field(None, ge=1, le=_MAX_VOTES)
     weight: float | None = Field(None, gt=0, le=1)
     alone: StrictBool | None = None
+    product: StrictBool | None = None
 
     @field_validator("model")
     @classmethod
