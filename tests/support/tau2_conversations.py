@@ -1,4 +1,4 @@
-"""Conversations on tasks of tau2-bench, made of gold's calls: as they are, changed, and by chance."""
+"""Conversations on tasks of tau2-bench: gold's calls, as they are, changed, and by chance."""
 
 from __future__ import annotations
 

@@ -76,6 +76,7 @@ class Tau2Environment(ShellEnvironment):
         super().__init__(*args, **kwargs)
         self._program: Program | None = None
         self._grader: Program | None = None
+        self._user_functions: tuple[Mapping[str, Any], ...] = ()
         self._calls: list[dict[str, Any]] = []
         self._conversation: list[dict[str, str]] = []
         self._steps = self._errors = 0
@@ -118,9 +119,7 @@ class Tau2Environment(ShellEnvironment):
     def _open_tools(self) -> None:
         """Have the tools ready, after the calls so far; they were lost if their interpreter was."""
         self._program, functions = self._open_world(self.sandbox, self._calls)
-        self.functions, user_functions = map(tuple, functions)
-        if self.user is not None and user_functions:
-            self.user.give_tools(user_functions, self._call_for_user)
+        self.functions, self._user_functions = map(tuple, functions)
 
     def _open_world(self, sandbox: Sandbox, calls: list[dict[str, Any]]) -> tuple[Program, Any]:
         """Make the task's world in a sandbox; return what serves it, and both sides' tools."""
@@ -200,6 +199,8 @@ class Tau2Environment(ShellEnvironment):
         if not is_opening:
             self._count_steps(1)
         self.episode.check_open("nobody answers")
+        if self.user is not None and self._user_functions:
+            self.user.give_tools(self._user_functions, self._call_for_user)
         reply = super().answer(message)
         if reply is not None:
             self._conversation.append({"user": str(reply)})
