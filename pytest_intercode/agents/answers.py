@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_intercode.core.conversation import Reply
+from pytest_intercode.core.conversation import Reply, ToolCall
 from pytest_intercode.errors import (
     BudgetExhausted,
     ConfigurationError,
@@ -18,7 +18,7 @@ from pytest_intercode.errors import (
 if TYPE_CHECKING:
     from pytest_intercode.agents.simulated_user import SimulatedUser
 
-__all__ = ["AnswerSource", "Answers", "Question", "ToolCall"]
+__all__ = ["AnswerSource", "Answers", "Question"]
 
 AnswerFunction: TypeAlias = Callable[[str, Any], "str | None"]
 """The agent's message and the run to the user's reply; None where nobody answers."""
@@ -27,9 +27,6 @@ AnswerSource: TypeAlias = (
     Sequence[str] | Mapping[Any, str] | AnswerFunction  # a mapping's keys are texts and patterns
 )
 """What a test may give as ``answers=``."""
-
-ToolCall: TypeAlias = Callable[[str, Mapping[str, Any]], str]
-"""Calls a tool of the user's, by its name and its arguments."""
 
 Question: TypeAlias = "tuple[str, str | None]"
 """What the agent said, and what the user replied; None where nobody answered."""

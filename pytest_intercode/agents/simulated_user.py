@@ -11,12 +11,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_intercode.agents.answers import ToolCall
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.chat.calls import message_with_calls, parse_arguments
 from pytest_intercode.agents.chat.client import Answer, Caller, ChatClient, RequestRefused
 from pytest_intercode.agents.ledger import current_ledger
-from pytest_intercode.core.conversation import UNSCRIPTED, Conversation, Reply
+from pytest_intercode.core.conversation import UNSCRIPTED, Conversation, Reply, ToolCall
 from pytest_intercode.errors import (
     AgentError,
     BudgetExhausted,

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pytest_intercode.core.line import in_line
 
-__all__ = ["STOP_WORD", "UNSCRIPTED", "Conversation", "Exchange", "Reply", "group_by_turn"]
+__all__ = [
+    "STOP_WORD",
+    "UNSCRIPTED",
+    "Conversation",
+    "Exchange",
+    "Reply",
+    "ToolCall",
+    "group_by_turn",
+]
+
+ToolCall: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+"""Calls a tool of a user's, by its name and its arguments, and returns what it says."""
 
 STOP_WORD = "DONE"
 """What a simulated user says last, where a task does not say otherwise."""
@@ -41,7 +53,7 @@ class Conversation:
 
 
 UNSCRIPTED = Conversation()
-"""A user who is no task's."""
+"""A user without a task."""
 
 
 class Reply(str):

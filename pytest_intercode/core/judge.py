@@ -55,9 +55,9 @@ class Judge:
         if not self.model:
             return "model: name the model that grades, with its version"
         if self.product:
-            alone = "alone" if self.alone else ""
-            if others := [alone] if alone else ["weight"] if self.weight is not None else []:
-                return f"{others[0]}: product makes the reward one of both; leave {others[0]} out"
+            field_name = "alone" if self.alone else "weight"
+            if self.alone or self.weight is not None:
+                return f"{field_name}: product makes the reward one of both; leave it out"
             return ""
         if self.alone and self.weight is not None:
             return "weight: a judge that is alone gives the whole reward; leave weight or alone out"

@@ -103,8 +103,8 @@ def added_environment(name: str) -> type[Any] | None:
 
 def is_environment(name: str) -> bool:
     """Whether there is an environment of this name, for suites."""
-    ours = (*BUILTIN_ENVIRONMENTS, *_OF_DATASETS)
-    return name in ours or name in _added or name in _entry_points()
+    builtin = (*BUILTIN_ENVIRONMENTS, *_OF_DATASETS)
+    return name in builtin or name in _added or name in _entry_points()
 
 
 def environment_names() -> tuple[str, ...]:

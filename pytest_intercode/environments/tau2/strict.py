@@ -41,7 +41,7 @@ def read_call(action: str) -> tuple[str, dict[str, Any]]:
     """Return the tool and the arguments that an action names.
 
     Raises:
-        ValueError: it is no call; the message says what is needed.
+        ValueError: it is not a call; the message says what is needed.
     """
     try:
         call = json.loads(action)
@@ -243,9 +243,9 @@ class Tau2Environment(ShellEnvironment):
             sandbox.close()
             if self.episode.goes_on:
                 self._gold = self._start_gold(task)  # a fresh one for the next
-        said = [{"agent": answer}] if answer else []
         self._premature = self._find_premature_end()
-        self._conversation += said
+        if answer:
+            self._conversation.append({"agent": answer})
         return tau2_reward(self.end_state())
 
     def _find_premature_end(self) -> str:

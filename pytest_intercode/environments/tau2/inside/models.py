@@ -23,6 +23,7 @@ MISSING = object()
 """A default that there is not."""
 
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+_MAX_WHOLE_FLOAT = 2.0**63  # larger ones are refused where a whole number is needed
 _TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 _FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 _JSON_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -125,8 +126,8 @@ def fields_of(cls: type[Any]) -> dict[str, tuple[Any, FieldInfo]]:
                     info = FieldInfo(info, None, _description_of(hint))
                 fields[name] = (hint, info)
         cls._own_fields = fields
-    own: dict[str, tuple[Any, FieldInfo]] = cls._own_fields
-    return own
+    own_fields: dict[str, tuple[Any, FieldInfo]] = cls._own_fields
+    return own_fields
 
 
 def _description_of(hint: Any) -> str:
@@ -213,7 +214,7 @@ def _first_of(value: Any, members: tuple[Any, ...]) -> Any:
             continue
     if not candidates:
         raise ValidationError(f"{value!r:.60} is of none of the types")
-    models = [found for found in candidates if isinstance(found, BaseModel)]
+    models = [candidate for candidate in candidates if isinstance(candidate, BaseModel)]
     if models and isinstance(value, dict):
         return max(models, key=lambda model: len(model.__dict__.keys() & value.keys()))
     return candidates[0]
@@ -225,7 +226,7 @@ def _text(value: Any) -> str:
 
 
 def _whole_number(value: Any) -> int:
-    if isinstance(value, float) and not value.is_integer():
+    if isinstance(value, float) and not (value.is_integer() and abs(value) < _MAX_WHOLE_FLOAT):
         raise ValidationError(f"{value!r} is not a whole number")
     return int(_convert(int, _need(value, (int, float, str))))
 
@@ -317,8 +318,8 @@ def describe_fields(
 
     Args:
         title: its title.
-        fields: the type, the default and the description of each; a default that is no value of
-            JSON's is one that is missing.
+        fields: the type, the default and the description of each; ``MISSING`` for a
+            default that there is not.
         definitions: as for :func:`describe_type`.
     """
     properties: dict[str, Any] = {}

@@ -161,15 +161,14 @@ class World:
     def begin(self, initial: dict[str, Any]) -> None:
         """Bring it into a task's first state."""
         data = initial.get("initialization_data") or {}
-        for side, other, key in (
-            ("tools", "user_tools", "agent_data"),
-            ("user_tools", "tools", "user_data"),
+        for kit, second_kit, key in (
+            (self.tools, self.user_tools, "agent_data"),
+            (self.user_tools, self.tools, "user_data"),
         ):
             if data.get(key) is not None:
-                kit, other_kit = getattr(self, side), getattr(self, other)
                 kit.update_db(data[key])
-                if other_kit is not None and other_kit.db is not None:
-                    other_kit.db = kit.db
+                if second_kit is not None and second_kit.db is not None:
+                    second_kit.db = kit.db
         for function in initial.get("initialization_actions") or []:
             self.run_function(function)
         self.sync_tools()

@@ -36,7 +36,7 @@ def system(name: str, env: str, engine: str, folder: Path | None = None) -> str:
         *("id", "Do this $1 thing.", env, "suite", "suite", "", (), "/work", 7, engine, "shop")
     )
     caller = Caller(ChatClient(ARGUMENTS))
-    unused = cast(AgentEnvironment, SimpleNamespace(log=lambda _: None, has_user=False))
+    unused = cast(AgentEnvironment, SimpleNamespace(log=lambda _: None, has_user=False, functions=()))
     conversation = Conversation(name, ARGUMENTS, load_templates(folder), caller, task, unused)
     first, second = conversation.history.messages()
     assert (first["role"], second["role"]) == ("system", "user")
