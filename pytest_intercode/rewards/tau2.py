@@ -55,12 +55,12 @@ def _is_compared(criteria: Mapping[str, Any]) -> bool:
 def _is_call(call: Mapping[str, Any], action: Mapping[str, Any]) -> bool:
     """Whether a call is one of gold's, by the arguments that count; by default the call's own."""
     names = action.get("compare_args")
-    counted = call["arguments"].keys() if names is None else names
-    made, wanted = (
-        {name: value for name, value in side["arguments"].items() if name in counted}
+    keys = call["arguments"].keys() if names is None else names
+    values, gold_values = (
+        {name: value for name, value in side["arguments"].items() if name in keys}
         for side in (call, action)
     )
-    return bool(call["name"] == action["name"]) and (not counted or made == wanted)
+    return bool(call["name"] == action["name"]) and (not keys or values == gold_values)
 
 
 def _is_said(text: str, conversation: Sequence[Mapping[str, str]]) -> bool:
