@@ -75,9 +75,9 @@ def read_tau2(path: SuitePath) -> Iterator[tuple[str, Row]]:
         try:
             yield place, {**shared, **_row(task, prompt)}
         except (AttributeError, KeyError, TypeError) as error:
-            raise SuiteError(
-                f"{place}: it lacks what a task of tau2-bench has: {error!r}"
-            ) from None
+            is_missing = isinstance(error, KeyError)
+            problem = f"{error.args[0]} is missing" if is_missing else "it is of another form"
+            raise SuiteError(f"{place}: not a task of tau2-bench: {problem}") from None
 
 
 def _read_policy(folder: SuitePath) -> str:
