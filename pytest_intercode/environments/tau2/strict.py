@@ -24,16 +24,17 @@ from pytest_intercode.environments.tau2.fields import Tau2Fields
 from pytest_intercode.environments.tau2.inside.world import ROOT
 from pytest_intercode.errors import SandboxBroken, SandboxError, TaskError
 from pytest_intercode.rewards.tau2 import tau2_reward
-from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.archives import pack_files
 from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["Tau2Environment", "read_call"]
 
-_PACKAGE = "pytest_intercode.environments.tau2.inside"
 _MAX_OUTPUT = 16 * 1024**2  # bytes of one answer
 _START_TIMEOUT = 120.0  # seconds for a domain's database to be read, on a busy machine
+_MAX_ARGUMENTS = 100_000  # characters of one call's arguments
+_MAX_DEPTH = 20  # of objects and lists in them
 _MAX_WORLDS = 4  # packed domains that are kept
 
 
@@ -56,12 +57,41 @@ def read_call(action: str) -> tuple[str, dict[str, Any]]:
     return call["name"], arguments
 
 
+def _find_excess(arguments: Mapping[str, Any]) -> str:
+    """Return why arguments are more than is made twice, live and for grading; empty if not."""
+    text = json.dumps(arguments)
+    if len(text) > _MAX_ARGUMENTS:
+        return f"the arguments have more than {_MAX_ARGUMENTS:,} characters"
+    depth = 0
+    parts: list[Any] = [arguments]
+    while parts and depth <= _MAX_DEPTH:
+        depth += 1
+        containers = [part for part in parts if isinstance(part, (dict, list))]
+        parts = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
+    return f"the arguments are nested more than {_MAX_DEPTH} deep" if parts else ""
+
+
 @lru_cache(maxsize=_MAX_WORLDS)
 def _pack_world(world: tuple[tuple[str, Path], ...]) -> bytes:
     files = {
         f"{ROOT}/{name}": FileSpec("file", path.read_bytes(), mode=0o600) for name, path in world
     }
     return pack_files(files, "/", 0.0)
+
+
+def _make_program(sandbox: Sandbox) -> Program:
+    return Program(sandbox, "pytest_intercode.environments.tau2.inside", "models", "world")
+
+
+def _request(
+    program: Program, timeout: float, **values: Any
+) -> tuple[Execution, Mapping[int, str]]:
+    """Send a request, as JSON: what agents and models write has no form in Python, such as NaN."""
+    return program.ask({"json": json.dumps(values)}, timeout)
 
 
 class Tau2Environment(ShellEnvironment):
@@ -102,6 +132,7 @@ class Tau2Environment(ShellEnvironment):
         self._calls, self._conversation = [], []
         self._steps = self._errors = 0
         super().start(task)
+        self._program = _make_program(self.sandbox)
         self._open_tools()
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
@@ -111,30 +142,34 @@ class Tau2Environment(ShellEnvironment):
     def _start_gold(self, task: Task) -> GoldRun:
         def play(sandbox: Sandbox) -> Gold:
             self.prepare(sandbox, task)
-            self._grader, _ = self._open_world(sandbox, [])
+            self._grader = _make_program(sandbox)
+            self._open_world(self._grader, [])
             return Gold(sandbox)
 
         return GoldRun(self.provider, self.spec(task, self.provider), play, "start")
 
     def _open_tools(self) -> None:
         """Have the tools ready, after the calls so far; they were lost if their interpreter was."""
-        self._program, functions = self._open_world(self.sandbox, self._calls)
+        assert self._program is not None
+        functions = self._open_world(self._program, self._calls)
         self.functions, self._user_functions = map(tuple, functions)
 
-    def _open_world(self, sandbox: Sandbox, calls: list[dict[str, Any]]) -> tuple[Program, Any]:
-        """Make the task's world in a sandbox; return what serves it, and both sides' tools."""
+    def _open_world(self, program: Program, calls: list[dict[str, Any]]) -> Any:
+        """Make the task's world, with some calls; return the tools of both sides."""
         fields = Tau2Fields.of(self.current_task)
-        program = Program(sandbox, _PACKAGE, "models", "world")
         values = {"domain": fields.domain, "initial": fields.initial, "calls": calls}
-        return program, self._ask(program, "open", **values)
+        return self._ask(program, "open", **values)
 
     def _ask(self, program: Program, what: str, **values: Any) -> Any:
-        """Ask our program for what no agent can keep it from.
+        """Ask our program for a world, or for a grading.
 
         Raises:
             TaskError: it has no answer, as the domain's files are not what is known.
+            SandboxBroken: it has none once there are calls to be made again.
         """
-        execution, answers = program.ask({"do": what, **values}, _START_TIMEOUT)
+        execution, answers = _request(program, _START_TIMEOUT, do=what, **values)
+        if 0 not in answers and values["calls"]:
+            raise SandboxBroken(f"its calls cannot be made again ({execution.ended})")
         if 0 not in answers:
             output = " ".join(execution.output.decode("utf-8", "replace").split())[-300:]
             raise TaskError(
@@ -169,11 +204,13 @@ class Tau2Environment(ShellEnvironment):
 
     def _call(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Call a tool; return what it says, and whether it failed."""
+        if excess := _find_excess(arguments):
+            return f"Error: {excess}", True
         call = {"requestor": requestor, "name": name, "arguments": arguments}
         assert self._program is not None
         self._calls.append(call)
         try:
-            execution, answers = self._program.ask({"do": "call", **call}, self.action_timeout)
+            _, answers = _request(self._program, self.action_timeout, do="call", **call)
         except ForgedAnswers as error:
             raise SandboxBroken("something else than the tools wrote answers") from error
         if 0 in answers:
@@ -181,10 +218,8 @@ class Tau2Environment(ShellEnvironment):
         else:
             text = f"Error: the tool gave no answer in {self.action_timeout:g} s"
             failed = True
-            if execution.restarted:
-                self._calls.pop()  # it would end the next interpreter as well
-                self._open_tools()
-                self._calls.append(call)
+            self._calls.pop()  # nobody knows how much of it was done
+            self._open_tools()
         self._errors += failed
         self._count_steps(2)
         return str(text), bool(failed)

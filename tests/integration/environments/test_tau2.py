@@ -49,6 +49,8 @@ class Hostile:
         "import os; os.listdir('/opt/tau2')",
         {call("calculate", expression="9**9**9**9")!r},
         {call("get_loan", book_id="b1")!r},
+        '{{"name": "get_loan", "arguments": {{"book_id": NaN, "more": 1e999}}}}',
+        '{{"name": "get_loan", "arguments": {{"book_id": ' + "[" * 150 + "]" * 150 + '}}}}',
     )
 
     def run(self, task, env):
@@ -167,6 +169,8 @@ def test_what_an_agent_sends_is_data_for_the_tools_alone(
     assert "[not run: an action is" in seen[7]
     assert "gave no answer" in seen[8]
     assert json.loads(seen[9])["due"] == "2025-03-15"
+    assert "unexpected keyword argument" in seen[10]
+    assert "nested more than 20 deep" in seen[11]
 
 
 def test_ten_failed_calls_end_it_without_a_reward(play: Play) -> None:

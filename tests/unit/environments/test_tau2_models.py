@@ -13,7 +13,7 @@ import pytest
 
 from pytest_intercode.environments.tau2.inside import models, world
 
-VALUES = [
+VALUES: list[Any] = [
     *(
         None,
         True,

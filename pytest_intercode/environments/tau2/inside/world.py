@@ -380,6 +380,7 @@ def _answer(request: dict[str, Any]) -> Any:
 
 def main(request: dict[str, Any]) -> None:
     """Answer a request on the standard output, in one line."""
-    data = f"{request['token']} 0 {json.dumps(_answer(request))}\n".encode()
+    answer = _answer(json.loads(request["json"]))
+    data = f"{request['token']} 0 {json.dumps(answer)}\n".encode()
     while data:
         data = data[os.write(1, data) :]
