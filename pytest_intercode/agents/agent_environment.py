@@ -97,6 +97,15 @@ class AgentEnvironment:
         return self._episode.environment.has_user
 
     @property
+    def functions(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that actions are calls of, as OpenAI's API describes functions.
+
+        There are none where an action has another form. A call of one is the action
+        ``json.dumps({"name": ..., "arguments": {...}})``.
+        """
+        return tuple(self._episode.environment.functions)
+
+    @property
     def prompt(self) -> str:
         """The task as a first message for a model with the tools of :meth:`tools`.
 

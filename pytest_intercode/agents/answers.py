@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_intercode.core.conversation import Reply
+from pytest_intercode.core.conversation import Reply, ToolCall
 from pytest_intercode.errors import (
     BudgetExhausted,
     ConfigurationError,
@@ -89,6 +89,16 @@ class Answers:
         is_last = isinstance(reply, Reply) and reply.is_last
         self.questions.append((message, None if is_last else reply))
         return reply
+
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+        """Let a model that plays the user call tools; replies that are given need none.
+
+        Args:
+            tools: the tools, as OpenAI's API describes functions.
+            call: calls one, by its name and its arguments, and returns what it says.
+        """
+        if self._user is not None:
+            self._user.give_tools(tools, call)
 
     def restart(self) -> None:
         """Begin from the first answer, as the episode does on a fresh sandbox."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
-from pytest_intercode.agents.chat.client import Caller, ChatClient, RequestRefused
+from pytest_intercode.agents.chat.calls import message_with_calls, parse_arguments
+from pytest_intercode.agents.chat.client import Answer, Caller, ChatClient, RequestRefused
 from pytest_intercode.agents.ledger import current_ledger
-from pytest_intercode.core.conversation import STOP_WORD, Reply
+from pytest_intercode.core.conversation import UNSCRIPTED, Conversation, Reply, ToolCall
 from pytest_intercode.errors import (
     AgentError,
     BudgetExhausted,
@@ -53,8 +54,8 @@ class SimulatedUser:
         model: the model, as the server of OpenAI's API names it.
         gateway: leads to that server.
         key: names the episode in recordings; the session has a key that is made from it.
-        stop: the words of which one, at the end of a reply, ends the conversation. They are looked
-            for in what the user says alone, never in the agent's messages.
+        conversation: how it ends: one of its stop words, which are looked for in what the user says
+            alone, never in the agent's messages. Its instructions are in place of ours.
 
     Raises:
         ConfigurationError: something is missing.
@@ -67,17 +68,20 @@ class SimulatedUser:
         model: str,
         gateway: Gateway,
         key: str,
-        stop: Sequence[str] = (STOP_WORD,),
+        conversation: Conversation = UNSCRIPTED,
     ) -> None:
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigurationError(
                 f"user={prompt!r:.60}: it is a text that says who the user is and what they want"
             )
-        self._instructions = _INSTRUCTIONS.format(
-            prompt=prompt.strip(), query=query.strip(), stop=_describe_stop(stop)
+        self._instructions = conversation.instructions or _INSTRUCTIONS.format(
+            prompt=prompt.strip(), query=query.strip(), stop=_describe_stop(conversation.stop)
         )
-        words = "|".join(map(re.escape, stop))
-        self._stop_words = re.compile(rf"(?<!\w)(?:{words})\W*$")
+        words = "|".join(map(re.escape, conversation.stop))
+        pattern = words if conversation.stops_anywhere else rf"(?<!\w)(?:{words})\W*$"
+        self._stop_words = re.compile(pattern)
+        self._tools: Sequence[Mapping[str, Any]] = ()
+        self._call: ToolCall = lambda name, arguments: ""
         self._model = model
         self._gateway = gateway
         self._key = f"{key}-user"
@@ -86,6 +90,22 @@ class SimulatedUser:
         self._parts: tuple[Session, ChatClient, Caller] | None = None
         self._messages: list[dict[str, Any]] = []
         self.restart()
+
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+        """Let the user call tools between two messages; see :meth:`Answers.give_tools`."""
+        self._tools, self._call = tools, call
+
+    def _make_calls(self, answer: Answer) -> None:
+        """Make the calls that the model asks for; the agent sees nothing of them.
+
+        Raises:
+            BudgetExhausted: the episode is over, as they count as well.
+        """
+        self._messages.append(message_with_calls(answer.text, answer))
+        for call in answer.calls:
+            arguments, problem = parse_arguments(call.arguments)
+            result = f"Error: {problem}" if problem else self._call(call.name, arguments)
+            self._messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
     def restart(self) -> None:
         """Forget what was said; the next message begins a session, for the episode of its time."""
@@ -104,10 +124,16 @@ class SimulatedUser:
         if len(message) > _MAX_MESSAGE_CHARACTERS:
             message = f"{message[:_MAX_MESSAGE_CHARACTERS]}\n[... and more]"
         self._messages.append({"role": "user", "content": message})
-        try:
-            text = caller.ask({"messages": self._messages}).text.strip()
-        except AgentError as error:
-            raise self._fault(error, session, caller) from None
+        tools = {"tools": self._tools} if self._tools else {}
+        while True:
+            try:
+                answer = caller.ask({"messages": self._messages, **tools})
+            except AgentError as error:
+                raise self._fault(error, session, caller) from None
+            if not (answer.calls and tools):
+                break
+            self._make_calls(answer)
+        text = answer.text.strip()
         self._messages.append({"role": "assistant", "content": text})
         return Reply(text, is_last=bool(self._stop_words.search(text))) if text else None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.answers import Answers
-from pytest_intercode.core.conversation import STOP_WORD, Conversation
+from pytest_intercode.core.conversation import UNSCRIPTED, Conversation
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.lazy import LazyGateway
@@ -43,7 +43,7 @@ class Users:
             return Answers(conversation.replies)
         self.check(task)
         prompt = _describe_user(conversation)
-        return Answers(user=self.simulate(prompt, self.model_of(task), task, conversation.stop))
+        return Answers(user=self.simulate(prompt, self.model_of(task), task, conversation))
 
     def model_of(self, task: Task) -> str:
         """Return the model that plays the user of a task; empty where none is named."""
@@ -66,7 +66,7 @@ class Users:
         self._gateway.check(subject)
 
     def simulate(
-        self, prompt: str, model: str, task: Task, stop: Sequence[str] = (STOP_WORD,)
+        self, prompt: str, model: str, task: Task, conversation: Conversation = UNSCRIPTED
     ) -> SimulatedUser:
         """Return a model that plays the user of a task's episode.
 
@@ -74,7 +74,7 @@ class Users:
             prompt: who the user is and what the user wants.
             model: the model.
             task: the task.
-            stop: the words that end the conversation.
+            conversation: how it ends, and what the model is told in place of the prompt.
 
         Raises:
             ConfigurationError: no server is known for it, or an extra is not installed.
@@ -85,7 +85,7 @@ class Users:
 
         self._gateway.check("a simulated user")
         key = episode_key(task)
-        return SimulatedUser(prompt, task.query, model, self._gateway.open(), key, stop)
+        return SimulatedUser(prompt, task.query, model, self._gateway.open(), key, conversation)
 
     def close(self) -> None:
         """End the gateway; may be called twice."""
@@ -132,4 +132,5 @@ def choose_user_model(user_model: str, agent_arguments: Mapping[str, str]) -> st
 def _describe_user(conversation: Conversation) -> str:
     """Return who the user is and what the user wants, for the model."""
     goal = f"What you want: {conversation.goal}" if conversation.goal else ""
-    return "\n\n".join(filter(None, (conversation.persona.strip(), goal.strip())))
+    parts = filter(None, (conversation.persona.strip(), goal.strip()))
+    return conversation.instructions or "\n\n".join(parts)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pytest_intercode.core.line import in_line
 
-__all__ = ["STOP_WORD", "Conversation", "Exchange", "Reply", "group_by_turn"]
+__all__ = [
+    "STOP_WORD",
+    "UNSCRIPTED",
+    "Conversation",
+    "Exchange",
+    "Reply",
+    "ToolCall",
+    "group_by_turn",
+]
+
+ToolCall: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+"""Calls a tool of a user's, by its name and its arguments, and returns what it says."""
 
 STOP_WORD = "DONE"
 """What a simulated user says last, where a task does not say otherwise."""
@@ -24,6 +36,9 @@ class Conversation:
         model: the model; empty for the one of the run.
         stop: words by which the model ends the conversation, each at the end of a reply.
         max_turns: replies that the agent gets from the model; None for as many as it has turns.
+        instructions: all that the model is told, in place of our sentences around the persona.
+        opening: what is said in the agent's name before it begins; the reply is its query's end.
+        stops_anywhere: a stop word ends the conversation wherever it is in a reply.
     """
 
     replies: tuple[str, ...] = ()
@@ -32,6 +47,13 @@ class Conversation:
     model: str = ""
     stop: tuple[str, ...] = (STOP_WORD,)
     max_turns: int | None = None
+    instructions: str = ""
+    opening: str = ""
+    stops_anywhere: bool = False
+
+
+UNSCRIPTED = Conversation()
+"""A user without a task."""
 
 
 class Reply(str):

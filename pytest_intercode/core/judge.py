@@ -53,6 +53,7 @@ class Judge:
         weight: the share of the reward, above 0 and below 1, that is the judge's; the rest is the
             environment's. None where the judge is alone.
         alone: the judge's score is the whole reward.
+        product: the reward is the environment's times the judge's score.
     """
 
     rubric: str = ""
@@ -60,10 +61,11 @@ class Judge:
     votes: int = 3
     weight: float | None = None
     alone: bool = False
+    product: bool = False
 
     @property
     def share(self) -> float:
-        """The share of the reward that is the judge's; 1 for one that is alone."""
+        """The share of the reward that is the judge's; 1 for one that is alone, 0 for a product."""
         return 1.0 if self.alone else self.weight or 0.0
 
     @property
@@ -78,6 +80,11 @@ class Judge:
             return "rubric: a text is needed that says what is graded, and how"
         if not self.model:
             return "model: name the model that grades, with its version"
+        if self.product:
+            field_name = "alone" if self.alone else "weight"
+            if self.alone or self.weight is not None:
+                return f"{field_name}: product makes the reward one of both; leave it out"
+            return ""
         if self.alone and self.weight is not None:
             return "weight: a judge that is alone gives the whole reward; leave weight or alone out"
         if not self.alone and not 0 < self.share < 1:
@@ -108,8 +115,8 @@ class JudgeRecord:
     Attributes:
         model: the model that was asked.
         digest: of the rubric and the model; see :class:`Judge`.
-        share: the share of the reward that is the judge's; 1 where it is alone, 0 where a project
-            test has asked.
+        share: the share of the reward that is the judge's; 1 where it is alone, 0 for a product
+            and where a project test has asked.
         reward: the environment's own reward.
         scores: the votes; none where nobody was asked, as the agent ended in an error.
         reasons: why, for each vote.
@@ -118,6 +125,7 @@ class JudgeRecord:
         evidence: a digest of what it was shown, by which labels of people name the episode.
         usage: what the judge used up; no budget of the agent's counts it.
         rubric: what it graded by, where a project test has asked; empty where it is the task's.
+        product: the reward is the environment's times the judge's score.
     """
 
     model: str
@@ -131,6 +139,7 @@ class JudgeRecord:
     evidence: str = field(default="", metadata=in_line(optional=True))
     usage: Usage = UNSPENT
     rubric: str = field(default="", metadata=in_line(optional=True, printed=True))
+    product: bool = field(default=False, metadata=in_line(optional=True))
 
     @property
     def score(self) -> float:
@@ -150,11 +159,11 @@ class JudgeRecord:
 
     def describe(self) -> list[str]:
         """Return what people are shown of it, in lines; models wrote a part of them."""
+        share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
+        share = "a factor of the reward" if self.product else share
+        lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
         if self.rubric:
             lines = [f"{self.model} is asked: {self.rubric}"]
-        else:
-            share = "the whole reward" if self.share >= 1 else f"{self.share:g} of the reward"
-            lines = [f"{self.model} judges {share}; without it, the reward is {self.reward:.2f}"]
         votes = zip(self.scores, self.reasons, strict=False)
         lines += [f"{score:.2f}: {reason}" for score, reason in votes]
         lines += [f"not a verdict: {line}" for line in self.unusable]

@@ -7,10 +7,11 @@ be defined; the others, and every attribute but ``name``, have a default.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_intercode.core.conversation import ToolCall
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.core.turn import Observation, Profile
@@ -32,6 +33,9 @@ class User(Protocol):
 
     def answer(self, message: str) -> str | None:
         """Return the reply to a message of the agent's; None where nobody answers."""
+
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+        """Let the user call tools, which are described as OpenAI's API describes functions."""
 
     def restart(self) -> None:
         """Begin with the first answer, as the episode does on a fresh sandbox."""
@@ -100,6 +104,8 @@ class ActionSpace(abc.ABC):
             end states are shown and exported.
         task: the task of the episode; None before the first reset.
         user: who answers an agent that hands back; None for nobody.
+        functions: the tools that actions are calls of, as OpenAI's API describes functions; none
+            where actions have another form. An action is a JSON object of a name and arguments.
     """
 
     name: str
@@ -113,6 +119,7 @@ class ActionSpace(abc.ABC):
     fields: type[TaskFields] = TaskFields
     kind: type[EnvironmentKind] = EnvironmentKind
     user: User | None = None
+    functions: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, provider: SandboxProvider, action_timeout: float | None = None) -> None:
         self.provider = provider

@@ -46,12 +46,15 @@ _KINDS = {
     "ctf": "CtfKind",
     "swe": "SweKind",
     "project": "ProjectKind",
+    "tau2": "Tau2Kind",
 }
 PROJECT = "project"
 """The environment of project tests: no suite has tasks of it, as a test says what is right."""
 
-BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name != PROJECT)
-"""The names of our own environments that suites have tasks of."""
+_OF_DATASETS = ("tau2",)  # suites may have tasks of them, and no suite is bundled
+
+BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name not in (PROJECT, *_OF_DATASETS))
+"""The names of our own environments that are run where no dataset is named."""
 
 GROUP = "pytest_intercode.environments"
 """The group of entry points: each is named as its environment, and names its class."""
@@ -100,7 +103,8 @@ def added_environment(name: str) -> type[Any] | None:
 
 def is_environment(name: str) -> bool:
     """Whether there is an environment of this name, for suites."""
-    return name in BUILTIN_ENVIRONMENTS or name in _added or name in _entry_points()
+    builtin = (*BUILTIN_ENVIRONMENTS, *_OF_DATASETS)
+    return name in builtin or name in _added or name in _entry_points()
 
 
 def environment_names() -> tuple[str, ...]:

@@ -95,6 +95,7 @@ class Hearing:
             omitted=material.omitted,
             evidence=material.digest,
             usage=self.usage,
+            product=judge.product,
         )
 
     def votes(self, material: Material) -> list[Verdict]:

@@ -91,7 +91,9 @@ class Judges:
         assert task.judge is not None
         if record.outcome == "agent-error":
             judge = task.judge
-            votes = JudgeRecord(judge.model, judge.digest, judge.share, record.reward)
+            votes = JudgeRecord(
+                judge.model, judge.digest, judge.share, record.reward, product=judge.product
+            )
             return judged_record(record, votes)
         from pytest_intercode.judging.question import describe_episode
 

@@ -181,7 +181,7 @@ def _todays_votes(record: EpisodeRecord, task: Task) -> JudgeRecord | None:
             f"{env}: the rubric or the model of the judge was changed, so the recorded votes are "
             f"stale: {_ADVICE}"
         )
-    return replace(votes, share=judge.share)
+    return replace(votes, share=judge.share, product=judge.product)
 
 
 def _check_best(record: EpisodeRecord, changed: bool) -> None:

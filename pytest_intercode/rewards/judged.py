@@ -12,8 +12,9 @@ __all__ = ["judged_reward"]
 def judged_reward(own_reward: Reward, judge: JudgeRecord) -> Reward:
     """Return the reward of an environment with the judge's share in it.
 
-    ``own_reward + share * (score - own_reward)``. Unless the judge is alone, only a state that
-    both find right is worth 1.0: where one of them does not, it is worth 0.99 at most.
+    ``own_reward + share * (score - own_reward)``, or ``own_reward * score`` for a product. Unless
+    the judge is alone, only a state that both find right is worth 1.0: where one of them does not,
+    it is worth 0.99 at most.
 
     Args:
         own_reward: the environment's reward.
@@ -22,6 +23,8 @@ def judged_reward(own_reward: Reward, judge: JudgeRecord) -> Reward:
     score = float(judge.score)
     if judge.share >= 1.0:
         value = score
+    elif judge.product:
+        value = own_reward.value * score
     else:
         value = own_reward.value + judge.share * (score - own_reward.value)
         if own_reward.value < 1.0 or score < 1.0:

@@ -387,6 +387,11 @@ class AgentRun(AgentActions):
             if self._stopped:  # before it began
                 return
             self._since = time.monotonic()
+            if environment.has_user and task.conversation and task.conversation.opening:
+                first_reply = self.ask(task.conversation.opening)
+                if first_reply is None:
+                    return
+                view = replace(view, query=f"{view.query}\n\n{first_reply}")
             env = AgentEnvironment(view, self, self._ledger)
             if agent.style == "loop":
                 message = self._await(agent.run(view, env))

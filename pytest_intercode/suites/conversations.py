@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, StrictStr, model_validator
+from pydantic import Field, StrictBool, StrictStr, model_validator
 
 from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.environments.fields import FileForm, Texts
@@ -20,6 +20,9 @@ class UserModel(FileForm):
     model: StrictStr = ""
     stop: Texts | None = None
     max_turns: int | None = Field(None, ge=1, le=100000)
+    instructions: StrictStr = ""
+    opening: StrictStr = ""
+    stops_anywhere: StrictBool = False
 
     @model_validator(mode="after")
     def _one_kind(self) -> UserModel:
@@ -32,7 +35,11 @@ class UserModel(FileForm):
                 )
             if not all(reply.strip() for reply in self.replies):
                 raise ValueError("replies: a reply is a text that is not empty")
-        elif not (self.persona.strip() or self.goal.strip()):
+        elif self.instructions.strip() and (self.persona or self.goal):
+            raise ValueError(
+                "instructions are all that the model is told; leave persona and goal out"
+            )
+        elif not (self.persona.strip() or self.goal.strip() or self.instructions.strip()):
             raise ValueError("either replies, or persona and goal for a model that plays the user")
         if not all(word.strip() for word in self.stop or ()):
             raise ValueError("stop: a word that ends the conversation is not empty")

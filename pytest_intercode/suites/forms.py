@@ -42,6 +42,7 @@ class JudgeModel(SuiteForm):
     votes: int | None = None
     weight: float | None = Field(None, gt=0, le=1)
     alone: StrictBool | None = None
+    product: StrictBool | None = None
 
     @field_validator("model")
     @classmethod

@@ -31,6 +31,7 @@ from pytest_intercode.suites.schema import (
     suite_model,
     task_model,
 )
+from pytest_intercode.suites.tau2 import read_tau2
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.rows import Row, read_rows
@@ -252,7 +253,8 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
         from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
 
         return read_swebench(path, source.swebench, folder, _tables())
-    return read_apps(path) if source.format == "apps" else read_rows(path)
+    readers = {"apps": read_apps, "tau2": read_tau2}
+    return readers.get(source.format, read_rows)(path)
 
 
 def _tables() -> Path:

@@ -416,7 +416,7 @@ class RowSource(SuiteForm):
     """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
 
     path: StrictStr
-    format: Literal["rows", "apps", "swebench"] = "rows"
+    format: Literal["rows", "apps", "swebench", "tau2"] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None

@@ -1,4 +1,4 @@
-"""The files that each dataset needs, of InterCode's repository and of InterCode-ALFA's.
+"""The files that each dataset needs: of the repositories of InterCode, InterCode-ALFA, tau2-bench.
 
 Reads one table of the package. Every file is pinned by the commit in its address and by its
 SHA-256.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = [
     *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE"),
-    *("Dataset", "RemoteFile", "files_of"),
+    *("TAU2_COMMIT", "TAU2_URL", "Dataset", "RemoteFile", "files_of"),
 ]
 
 COMMIT = "c3e46d827cfc9d4c704ec078f7abf9f41e3191d8"
@@ -27,11 +27,18 @@ ALFA_COMMIT = "2d3a69473a68569828ab0b4859073ef4a0ae482c"
 ALFA_URL = f"https://raw.githubusercontent.com/westenfelder/InterCode-ALFA/{ALFA_COMMIT}"
 """Where InterCode-ALFA's files are; no path of theirs is one of InterCode's."""
 
+TAU2_COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
+
+TAU2_URL = f"https://raw.githubusercontent.com/sierra-research/tau2-bench/{TAU2_COMMIT}"
+"""Where tau2-bench's files are."""
+
 # Where files belong in a folder of data, by what their path in a repository starts with.
 _PLACES = (
     ("data/", ""),
     ("src/icalfa/assets/datasets/", "alfa/"),
     ("LICENSE.txt", "alfa/LICENSE.txt"),
+    ("src/tau2/", "tau2/src/tau2/"),
+    ("LICENSE", "tau2/LICENSE"),
 )
 
 
@@ -65,7 +72,7 @@ class Dataset:
     """A dataset in a repository.
 
     Attributes:
-        paths: what its files' paths start with.
+        paths: its files' paths, and those of folders, which end with a slash.
         filesystems: the file trees that its tasks run on, by the path of the script that makes
             each, as the paths below ``/`` that the script makes; the script's own name among them
             means that the tree has the script, too.
@@ -121,6 +128,7 @@ DATASETS = {
         url=ALFA_URL,
         folder="alfa/filesystems",
     ),
+    "tau2": Dataset(("data/tau2/", "src/tau2/", "LICENSE"), url=TAU2_URL),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 
@@ -139,9 +147,10 @@ ELSEWHERE = {
 """Datasets that InterCode's repository does not hold, and what to do instead."""
 
 
-def files_of(*starts: str) -> list[RemoteFile]:
-    """Return the files whose paths in their repository start with any of ``starts``."""
-    return [file for file in _table() if file.path.startswith(starts)]
+def files_of(*paths: str) -> list[RemoteFile]:
+    """Return the files at any of these paths in their repository, or in these folders."""
+    folders = tuple(path for path in paths if path.endswith("/") or not path)
+    return [file for file in _table() if file.path in paths or file.path.startswith(folders)]
 
 
 @cache

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tau2_library import write_library
+
 __all__ = ["FILES"]
 
 Maker = Callable[[Path], None]
@@ -51,6 +53,12 @@ def _compiled(path: Path, text: str, *options: str) -> None:
     source.write_text(text)
     subprocess.run([compiler, "-shared", "-fPIC", *options, "-o", path, source], check=True)
     source.unlink()
+
+
+@_file
+def library(path: Path) -> None:
+    """A domain in the form of tau2-bench's, and its suite."""
+    write_library(path.parent).rename(path)
 
 
 @_file

@@ -91,7 +91,8 @@ class Conversation:
         self.values["setting"] = templates.introduce(kind, **self.values).strip()
         if templates.overrides:
             env.log(f"prompts of {arguments.prompts}: {', '.join(templates.overrides)}")
-        parts = (strategy, "user") if env.has_user else (strategy,)
+        template = "functions" if strategy == "tools" and env.functions else strategy
+        parts = (template, "user") if env.has_user else (template,)
         system = {"role": "system", "content": "\n\n".join(map(self.fill, parts))}
         first = "plan" if strategy == "plan-solve" else "task"
         user = {"role": "user", "content": self.fill(first)}

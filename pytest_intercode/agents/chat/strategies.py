@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pytest_intercode.agents.chat.calls import message_with_calls, parse_arguments
 from pytest_intercode.agents.chat.client import Answer, Call
 from pytest_intercode.agents.chat.conversation import Conversation
 from pytest_intercode.agents.chat.history import Message
@@ -87,9 +88,14 @@ def _ask_plan(conversation: Conversation) -> list[str]:
 
 
 def tools(conversation: Conversation) -> None:
-    """Call the tools execute and submit; what else the model says is for the user, if any."""
-    descriptions = _describe_tools(conversation)
+    """Call the tools execute and submit; what else the model says is for the user, if any.
+
+    Where actions are calls of an environment's own tools, those are what the model has.
+    """
+    descriptions = [*conversation.env.functions] or _describe_tools(conversation)
     form = "Call one of the tools execute(code) and submit(answer)."
+    if conversation.env.functions:
+        form = "Call a tool, or write to the user."
     while not conversation.over:
         answer = conversation.ask(tools=descriptions)
         thought, text = split_thought(answer.text)
@@ -115,16 +121,19 @@ def tools(conversation: Conversation) -> None:
             results.append({"role": "tool", "tool_call_id": call.id, "content": observation})
             if conversation.over:
                 return
-        conversation.history.add(_with_calls(text, answer), results)
+        conversation.history.add(message_with_calls(text, answer), results)
 
 
 def _carry_out(conversation: Conversation, call: Call, form: str, *, cut_off: bool) -> str:
     """Do what one call asks for; return its result."""
-    arguments, problem = _parse_arguments(call.arguments)
-    if call.name not in ("execute", "submit"):
+    arguments, problem = parse_arguments(call.arguments)
+    has_functions = bool(conversation.env.functions)
+    if not has_functions and call.name not in ("execute", "submit"):
         problem = f"there is no tool {call.name!r}"
     elif problem and cut_off:
         problem = f"the answer was cut off at its limit of tokens; {problem}"
+    elif not problem and has_functions:
+        return conversation.execute(json.dumps({"name": call.name, "arguments": arguments}))
     elif not problem and call.name == "execute":
         code = arguments.get("code")
         if isinstance(code, str) and code.strip():
@@ -136,30 +145,6 @@ def _carry_out(conversation: Conversation, call: Call, form: str, *, cut_off: bo
             return conversation.submit("" if value is None else str(value).strip())
         problem = "the argument answer of submit is not a text"
     return conversation.pass_turn(f"{call.name}({call.arguments})", problem, form)
-
-
-def _parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
-    """Return a call's arguments, and what is wrong with them."""
-    try:
-        arguments = json.loads(text) if text.strip() else {}
-    except ValueError as error:
-        return {}, f"the arguments of the call are not JSON ({error}): {text[:200]!r}"
-    if not isinstance(arguments, dict):
-        return {}, f"the arguments of the call are not a JSON object: {text[:200]!r}"
-    return arguments, ""
-
-
-def _with_calls(text: str, answer: Answer) -> Message:
-    """Return the message of the model with its calls, as servers accept it in a request.
-
-    Some refuse arguments that are not a JSON object; the result of the call says what is wrong.
-    """
-    calls = []
-    for call in answer.calls:
-        problem = _parse_arguments(call.arguments)[1]
-        function = {"name": call.name, "arguments": "{}" if problem else call.arguments or "{}"}
-        calls.append({"id": call.id, "type": "function", "function": function})
-    return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
 def _describe_tools(conversation: Conversation) -> list[dict[str, Any]]:

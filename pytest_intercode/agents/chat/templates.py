@@ -27,7 +27,8 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     **{kind.name: _SETTING for kind in builtin_kinds()},
     "other": ("environment", "description", *_SETTING),
     **dict.fromkeys(
-        ("single-turn", "try-again", "react", "plan-solve", "tools"), ("setting", *_SETTING)
+        ("single-turn", "try-again", "react", "plan-solve", "tools", "functions"),
+        ("setting", *_SETTING),
     ),
     "task": ("query", *_SETTING),
     "plan": ("query", *_SETTING),

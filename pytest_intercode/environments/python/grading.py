@@ -12,53 +12,42 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.task import FileSpec, ImageSource, Limits, Task
+from pytest_intercode.core.task import ImageSource, Limits, Task
 from pytest_intercode.environments.fields import ProgramTest
+from pytest_intercode.environments.inside_program import Program
 from pytest_intercode.environments.python.hidden_tests import entry_of, split_tests
 from pytest_intercode.environments.python.split import Split
 from pytest_intercode.errors import SandboxBroken, SandboxError
-from pytest_intercode.sandboxes.inside import text_of
-from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.system.archives import pack_files
 from pytest_intercode.system.files import bundled_folder
 
 __all__ = [
-    "ForgedAnswers",
+    "PACKAGE",
     "Judge",
     "Played",
-    "Program",
     "Submission",
     "answers_of",
     "grading_spec",
     "play_again",
 ]
 
-_PACKAGE = "pytest_intercode.environments.python.inside"
-_MAX_INLINE = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
-_FILE = "/tmp/.intercode-request"
+PACKAGE = "pytest_intercode.environments.python.inside"
+"""Where the programs are that run in sandboxes."""
+
 _MAX_OUTPUT = 64 * 1024**2  # bytes of answers
 _MAX_JUDGED = 16 * 1024**2  # bytes of them that the judge is given
 _MAX_TESTS_TIMEOUT = 300.0  # seconds that all tests of a task have
 _GRACE_PERIOD = 10.0  # seconds on top, for starting and answering
 _REPLAY_SLACK = 30.0  # seconds that playing again may take on top of twice the first time
 
-_ANSWER = rb"%b ([^ \n]*) ([^\n]*)\n"  # of a program, after its token
-_NUMBER = re.compile(rb"-1|0|[1-9][0-9]{0,5}")
-_TEXT = re.compile(rb"[\x20-\x7e]*")
-
 _LITERALS = {"inf": "1e999", "-inf": "-1e999", "nan": "(1e999-1e999)"}
-
-
-class ForgedAnswers(Exception):
-    """A sandbox wrote what none of our programs writes: the agent's doing, and the agent's loss."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +121,7 @@ def answers_of(
         "tests": tests,
         "seconds": seconds,
     }
-    program = Program(sandbox, "encoding", "one_by_one", "candidate")
+    program = Program(sandbox, PACKAGE, "encoding", "one_by_one", "candidate")
     limit = min(_MAX_TESTS_TIMEOUT, seconds * len(tests)) + _GRACE_PERIOD
     _, answers = program.ask(request, limit)
     return None if -1 in answers else answers
@@ -195,7 +184,7 @@ class Judge:
         image = self._provider.image(ImageSource(dockerfile=dockerfile))
         limits = Limits(output=_MAX_OUTPUT)
         spec = SandboxSpec(image, limits, hostname="judge", worker=PYTHON_WORKER)
-        return Program(self._provider.acquire(spec), "decoding", "one_by_one", "judge")
+        return Program(self._provider.acquire(spec), PACKAGE, "decoding", "one_by_one", "judge")
 
     def verdicts(self, task: Task, answers: dict[int, str], seconds: float) -> list[str]:
         """Return for each test nothing if it passed, or how it failed.
@@ -241,65 +230,3 @@ class Judge:
         """End its sandbox."""
         if not self._program.cancel() and self._program.exception() is None:
             self._program.result().sandbox.close()
-
-
-class Program:
-    """Our program in the interpreter of one sandbox; its text is sent the first time.
-
-    Args:
-        sandbox: a sandbox with a Python worker.
-        modules: the modules of ``inside/`` that it is made of; the last one has
-            ``main``.
-    """
-
-    def __init__(self, sandbox: Sandbox, *modules: str) -> None:
-        self.sandbox = sandbox
-        self._modules = modules
-        self._sent = False
-
-    def ask(self, request: Mapping[str, Any], timeout: float) -> tuple[Execution, dict[int, str]]:
-        """Send a request; return how it went, and the answers by their numbers.
-
-        What else is printed meanwhile is dropped.
-
-        Args:
-            request: builtin values for the program's ``main``.
-            timeout: seconds for all of it; the answers given by then count.
-
-        Raises:
-            ForgedAnswers: what was answered is not in order, or not as ``main`` writes it.
-        """
-        token = secrets.token_hex(8)
-        text = "" if self._sent else text_of(_PACKAGE, *self._modules)
-        source = ascii({**request, "token": token})
-        if len(source) > _MAX_INLINE:
-            file = FileSpec("file", source.encode("ascii"))
-            self.sandbox.unpack(pack_files({_FILE: file}, "/", 0.0))
-            source = f"eval(open({_FILE!r}).read())"
-        execution = self.sandbox.run(
-            f"import _intercode\n_intercode.run({text!a}, {source!a})", timeout
-        )
-        self._sent = not execution.restarted
-        max_answers = len(request["tests"]) if "tests" in request else 1
-        return execution, _read_answers(execution.output, token, max_answers)
-
-
-def _read_answers(output: bytes, token: str, max_answers: int) -> dict[int, str]:
-    """Return the answers in what a sandbox wrote; code of the agent's may have written there, too.
-
-    A program writes its answers in order, each once, in printable ASCII, or ``-1`` alone.
-    """
-    answers: dict[int, str] = {}
-    for match in re.finditer(_ANSWER % token.encode("ascii"), output):
-        number, text = match.groups()
-        if not (_NUMBER.fullmatch(number) and _TEXT.fullmatch(text)):
-            raise ForgedAnswers
-        index = int(number)
-        if (
-            -1 in answers
-            or index != (-1 if index < 0 and not answers else len(answers))
-            or index >= max_answers
-        ):
-            raise ForgedAnswers
-        answers[index] = text.decode("ascii")
-    return answers

@@ -18,9 +18,10 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.fields import CodeTest
+from pytest_intercode.environments.inside_program import ForgedAnswers, Program
 from pytest_intercode.environments.paper import PaperEnvironment
 from pytest_intercode.environments.python.fields import PythonFields
-from pytest_intercode.environments.python.grading import ForgedAnswers, Program
+from pytest_intercode.environments.python.grading import PACKAGE
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import (
@@ -60,7 +61,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         self._action = ""
         self._results = []
         super().start(task)
-        self._program = Program(self.sandbox, "paper")
+        self._program = Program(self.sandbox, PACKAGE, "paper")
 
     def _start_gold(self, task: Task) -> None:
         """Start nothing: the agent's own interpreter runs the tests."""

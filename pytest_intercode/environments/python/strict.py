@@ -15,9 +15,9 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.inside_program import ForgedAnswers
 from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.grading import (
-    ForgedAnswers,
     Judge,
     Played,
     Submission,

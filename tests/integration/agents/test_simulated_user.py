@@ -15,7 +15,7 @@ from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.simulated_user import SimulatedUser
-from pytest_intercode.core.conversation import STOP_WORD, Reply
+from pytest_intercode.core.conversation import STOP_WORD, Conversation, Reply
 from pytest_intercode.core.usage import UNSPENT, Budget, RunLimits
 from pytest_intercode.errors import (
     AgentError,
@@ -51,7 +51,8 @@ def opened(
         options = {"upstreams": upstreams, "keys": {"openai": KEY}, **settings}
         gateway = Gateway(GatewaySettings(**options))
         who = "You are in a hurry."
-        user = SimulatedUser(who, "Tidy up.", "small", gateway, "project-s-t-1", stop)
+        conversation = Conversation(stop=stop)
+        user = SimulatedUser(who, "Tidy up.", "small", gateway, "project-s-t-1", conversation)
         answers = Answers(user=user)
         try:
             yield answers, server

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pytest_intercode.environments.python.grading import ForgedAnswers, _read_answers
+from pytest_intercode.environments.inside_program import ForgedAnswers, _read_answers
 from pytest_intercode.sandboxes.inside import text_of
 
 WORKER = ("pytest_intercode.sandboxes", "python_worker")

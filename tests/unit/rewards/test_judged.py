@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_intercode.core.judge import Judge, JudgeRecord
@@ -35,6 +37,20 @@ def test_the_shares(own: float, scores: tuple[float, ...], share: float, value: 
     assert reward.value == pytest.approx(value, abs=1e-12)
     assert reward.parts["output"] == own
     assert 0 <= reward.parts["judge"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("own", "score", "value"), [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.5, 0.25)]
+)
+def test_a_product(own: float, score: float, value: float) -> None:
+    judge = replace(votes(score, share=0.0), product=True)
+    assert judged_reward(Reward(own), judge).value == value
+    assert Judge("r", "m", product=True).find_problem() == ""
+    for conflict in (
+        Judge("r", "m", product=True, weight=0.5),
+        Judge("r", "m", 1, None, True, True),
+    ):
+        assert "product" in conflict.find_problem()
 
 
 def test_the_reason_says_who_finds_fault() -> None:
