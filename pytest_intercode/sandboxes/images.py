@@ -7,12 +7,16 @@ goes on, as others may need it, until the run is over.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from pytest_intercode.core.phases import timed
 from pytest_intercode.core.task import ImageSource
@@ -127,6 +131,57 @@ def _in_thread(wait: ImageWait | str) -> Iterator[None]:
         _THREAD.wait = previous
 
 
+class _Owner(NamedTuple):
+    """Who has the whole error about images that are missing.
+
+    Attributes:
+        key: what distinguishes its episode from others.
+        task: the task's id.
+        image: the image that it needs.
+    """
+
+    key: str
+    task: str
+    image: str
+
+
+class _Owners:
+    """Who has which error: the first who asks, of all processes that share a file.
+
+    Args:
+        shared: files are made next to it, whose names begin with its own; None for this process.
+    """
+
+    def __init__(self, shared: Path | None) -> None:
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._owners: dict[str, _Owner] = {}
+
+    def claim(self, cause: str, claimant: _Owner) -> _Owner:
+        """Return who has the error about a cause: who asks, if nobody else does."""
+        with self._lock:
+            owner = self._owners.get(cause)
+            if owner is None:
+                owner = self._owners[cause] = self._claim_shared(cause, claimant)
+            return owner
+
+    def _claim_shared(self, cause: str, claimant: _Owner) -> _Owner:
+        if self._shared is None:
+            return claimant
+        name = f"{self._shared.name}.missing-{hashlib.sha256(cause.encode()).hexdigest()[:16]}"
+        path = self._shared.with_name(name)
+        own_path = path.with_name(f"{name}.{os.getpid()}")
+        try:
+            own_path.write_text(json.dumps(claimant), "utf-8")
+            with contextlib.suppress(FileExistsError):
+                os.link(own_path, path)  # whole at once, and for the first alone
+            return _Owner(*json.loads(path.read_text("utf-8")))
+        except OSError:  # the run is over, or its disk is full: each process has its own then
+            return claimant
+        finally:
+            own_path.unlink(missing_ok=True)
+
+
 class ReadyImages:
     """Has images made, and keeps what became of it.
 
@@ -134,10 +189,15 @@ class ReadyImages:
         images: makes them.
         lines: progress that is reported in other threads; those that wait pass it on.
         report: what they pass it on to.
+        shared: a file of the processes of a run, which have one error together for what is missing.
     """
 
     def __init__(
-        self, images: Images, lines: deque[str], report: Callable[[str], None] | None
+        self,
+        images: Images,
+        lines: deque[str],
+        report: Callable[[str], None] | None,
+        shared: Path | None = None,
     ) -> None:
         self._images = images
         self._lines = lines
@@ -145,7 +205,7 @@ class ReadyImages:
         self._changed = threading.Condition()  # its lock guards what follows
         self._made: dict[ImageSource, Future[str]] = {}
         self._threads: list[threading.Thread] = []
-        self._owners: dict[str, ImageWait] = {}  # who has the whole error, by the missing image
+        self._owners = _Owners(shared)
         self._closed = False
 
     def wake(self) -> None:
@@ -246,11 +306,15 @@ class ReadyImages:
                 self._report(self._lines.popleft())
 
     def _error_for(self, wait: ImageWait, error: ImageError, source: ImageSource) -> ImageError:
-        """Return the whole error to the first episode that meets it, and its name to others."""
+        """Return the whole error to the first episode that meets its cause, and its name to others.
+
+        An episode that is run once more has it again.
+        """
         name = error.image or source.image or str(source.dockerfile)
         if wait.key is not None:
-            with self._changed:
-                owner = self._owners.setdefault(name, wait)
-            if owner.key != wait.key:
-                return ImageMissing(f"image {name} is missing: see {owner.task}", name)
-        return ImageError(str(error), name)
+            claimant = _Owner(repr(wait.key), wait.task, name)
+            owner = self._owners.claim(error.cause or name, claimant)
+            if owner.key != claimant.key:
+                likewise = "" if owner.image == name else f", as {owner.image} is"
+                return ImageMissing(f"image {name} is missing{likewise}: see {owner.task}", name)
+        return ImageError(str(error), name, error.cause)

@@ -149,7 +149,9 @@ class SandboxProvider:
             try:
                 backend.start(BackendEvents(self._report, self._report_building, self._drop))
                 slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
-                self._state.ready = ReadyImages(backend.images, self._lines, self._progress)
+                self._state.ready = ReadyImages(
+                    backend.images, self._lines, self._progress, settings.slots
+                )
                 pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
                 self._state.pool = Pool(backend, pool_size, slots=slots)
             except BaseException:

@@ -136,7 +136,8 @@ class Systems:
             raise ImageError(
                 f"the image {source.image or source.dockerfile or name} is for {source.platform}, "
                 f"and bubblewrap runs programs of this machine, {own_platform}: take "
-                "--intercode-sandbox=docker"
+                "--intercode-sandbox=docker",
+                cause=f"made for {source.platform}",
             )
         if self._rootfs is not None:
             for folder in (self._rootfs / name, self._rootfs):
@@ -145,7 +146,8 @@ class Systems:
                     return str(folder)
             raise ImageError(
                 f"--intercode-rootfs={self._rootfs}: neither it nor {name} in it is an unpacked "
-                "root file system (it has no usr/bin/bash)"
+                "root file system (it has no usr/bin/bash)",
+                cause="no root file system",
             )
         dockerfile = source.dockerfile
         is_bundled = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
@@ -153,7 +155,8 @@ class Systems:
         if dockerfile is None or not (is_bundled or _is_plain(text)):
             raise ImageError(
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
-                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
+                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it",
+                cause="made by Docker",
             )
         if source.context and self._engine is not None:
             return self._with_layer(self._engine, dockerfile, source, purpose)
@@ -161,7 +164,8 @@ class Systems:
         if missing and not is_bundled:
             raise ImageError(
                 f"this machine lacks what {dockerfile} installs: apt-get install "
-                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked"
+                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked",
+                cause=f"needs {' '.join(sorted(missing))}",
             )
         if missing:
             self._progress(

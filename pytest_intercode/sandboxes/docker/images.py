@@ -40,15 +40,16 @@ from pytest_intercode.sandboxes.docker.platforms import (
     lacks_platform,
     name_for_platform,
     platform_of_name,
+    registry_host,
     repository_and_tag,
     without_platform,
 )
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
+    Puller,
     Registry,
     RegistryError,
     content_of,
-    pull_image,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -127,6 +128,7 @@ class DockerImages:
         self._identities: dict[str, str] = {}
         self._failed: dict[str, ImageError] = {}  # by the images' names
         self._transfers = Transfers(api)
+        self._puller = Puller(api, self._report)
 
     def _report(self, line: str, verbosity: int = 0) -> None:
         if self._verbosity >= verbosity:
@@ -289,7 +291,7 @@ class DockerImages:
         """
         if name in self._failed:
             failure = self._failed[name]
-            raise ImageError(str(failure), failure.image)
+            raise ImageError(str(failure), failure.image, failure.cause)
         try:
             yield
         except ImageError as error:
@@ -361,7 +363,7 @@ class DockerImages:
                 return
             try:
                 with self._transfers.begin():
-                    pull_image(self._api, name, self._names.own, self._report)
+                    self._puller.pull(name, self._names.own)
             except RegistryError as error:
                 is_own = without_platform(name) == without_platform(replaced)
                 origin = "" if is_own else f", which replaces {replaced},"
@@ -372,6 +374,7 @@ class DockerImages:
                         "for another processor, say so: 'platform: linux/amd64' in the suite, or "
                         "--intercode-platform=linux/amd64",
                         name,
+                        f"made for another platform than {platform}",
                     ) from None
                 place = self._names.describe_place(name)
                 raise ImageError(
@@ -379,6 +382,7 @@ class DockerImages:
                     f"{error}. Load it with 'docker load' or 'docker import', or name another with "
                     f"--intercode-base-image {replaced}=REPLACEMENT",
                     name,
+                    f"cannot be pulled from {registry_host(name)}",
                 ) from None
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:

@@ -22,6 +22,7 @@ from pytest_intercode.sandboxes.docker.platforms import (
     keeps_platforms,
     platform_of_name,
     published_platform,
+    registry_host,
     repository_and_tag,
     without_platform,
 )
@@ -29,7 +30,7 @@ from pytest_intercode.sandboxes.docker.platforms import (
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull", "pull_image"]
+__all__ = ["CONTENT_LABEL", "Puller", "Registry", "RegistryError", "content_of", "pull"]
 
 CONTENT_LABEL = "pytest-intercode.content"
 """The label of our images that holds the whole hash of what went into it."""
@@ -46,6 +47,10 @@ _MISSING = re.compile(
 )
 _DENIED = ("unauthorized", "denied", "authentication required", "no basic auth credentials")
 _TRANSFERS = ("Pulling fs layer", "Copying blob")
+# As engines say that a registry does not answer, or answers none of us for a while.
+_SILENT = re.compile(
+    r"dial tcp|no such host|timeout|deadline exceeded|connection refused|toomanyrequests|rate limit"
+)
 
 
 class RegistryError(ImageError):
@@ -54,12 +59,16 @@ class RegistryError(ImageError):
     Attributes:
         missing: all that is wrong is that the image is not there.
         denied: it does not let us.
+        silent: it does not answer, whatever it is asked for.
     """
 
-    def __init__(self, message: str, *, missing: bool = False, denied: bool = False) -> None:
+    def __init__(
+        self, message: str, *, missing: bool = False, denied: bool = False, silent: bool = False
+    ) -> None:
         super().__init__(message)
         self.missing = missing
         self.denied = denied
+        self.silent = silent
 
 
 def pull(
@@ -95,7 +104,43 @@ def pull(
     return digest
 
 
-def pull_image(
+class Puller:
+    """Pulls images, each of another registry; one that has never answered is asked once.
+
+    So a dataset of several hundred images costs one time-out where there is no network.
+
+    Args:
+        api: the engine's client.
+        progress: called with one line.
+    """
+
+    def __init__(self, api: APIClient, progress: Callable[[str], None]) -> None:
+        self._api = api
+        self._progress = progress
+        self._answered: set[str] = set()  # hosts of registries
+        self._silent: dict[str, RegistryError] = {}  # why nothing more is asked for, by the host
+
+    def pull(self, name: str, own_platform: Platform) -> None:
+        """Pull an image.
+
+        Raises:
+            RegistryError: it cannot be had; the text is what the engine says.
+        """
+        host = registry_host(name)
+        if host in self._silent:
+            raise RegistryError(str(self._silent[host]), silent=True)
+        try:
+            _pull_image(self._api, name, own_platform, self._progress)
+        except RegistryError as error:
+            if not error.silent:
+                self._answered.add(host)
+            elif host not in self._answered:
+                self._silent[host] = error
+            raise
+        self._answered.add(host)
+
+
+def _pull_image(
     api: APIClient, name: str, own_platform: Platform, progress: Callable[[str], None]
 ) -> None:
     """Pull an image; where its name says a platform, by its own name, which it then loses again.
@@ -175,9 +220,9 @@ def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, A
 def _registry_error(message: str) -> RegistryError:
     message, words = message[:_MAX_MESSAGE], message.lower()
     denied = any(phrase in words for phrase in _DENIED)
-    return RegistryError(
-        message, missing=not denied and bool(_MISSING.search(words)), denied=denied
-    )
+    missing = not denied and bool(_MISSING.search(words))
+    silent = not (denied or missing) and bool(_SILENT.search(words))
+    return RegistryError(message, missing=missing, denied=denied, silent=silent)
 
 
 def content_of(image: Mapping[str, Any]) -> str:
