@@ -377,8 +377,7 @@ def _describe_missing_images(items: Mapping[str, Collection[str]]) -> str:
         items: the node ids of those that need an image, by its name.
     """
     number = len(set[str]().union(*items.values()))
-    were = "was" if number == 1 else "were"
-    are = "is" if len(items) == 1 else "are"
-    images = f"image{'' if len(items) == 1 else 's'} {first_names(items)} {are} missing"
+    label, verb = ("image", "is") if len(items) == 1 else ("images", "are")
+    tasks = f"{pluralize(number, 'task')} {'was' if number == 1 else 'were'} not played"
     hint = "pytest-intercode images says of each what it lacks"
-    return f"intercode: {images}: {pluralize(number, 'task')} {were} not played; {hint}"
+    return f"intercode: {label} {first_names(items)} {verb} missing: {tasks}; {hint}"

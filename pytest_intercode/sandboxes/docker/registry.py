@@ -7,6 +7,7 @@ the credentials are those that ``docker login`` keeps, and no text holds them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -30,13 +31,18 @@ from pytest_intercode.sandboxes.docker.platforms import (
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["CONTENT_LABEL", "Puller", "Registry", "RegistryError", "content_of", "pull"]
+__all__ = [
+    *("CONTENT_LABEL", "REPOSITORY", "Puller", "Registry", "RegistryError", "content_of"),
+    "pull",
+]
 
 CONTENT_LABEL = "pytest-intercode.content"
 """The label of our images that holds the whole hash of what went into it."""
 
+REPOSITORY = "pytest-intercode"
+"""What our images are called on an engine, and at the end of their name in a registry."""
+
 _OPTION = "--intercode-registry"
-_REPOSITORY = "pytest-intercode"
 _MAX_LABEL = 40  # characters of a name in a tag, which has 128 at most
 _MAX_MESSAGE = 300  # characters of an engine's words, which may hold a whole page
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -126,11 +132,31 @@ class Puller:
         Raises:
             RegistryError: it cannot be had; the text is what the engine says.
         """
-        host = registry_host(name)
+        with self._remembering(registry_host(name)):
+            _pull_image(self._api, name, own_platform, self._progress)
+
+    def find_published(self, name: str) -> tuple[str, ...]:
+        """Return the platforms that an image can be pulled for; nothing where that is not known.
+
+        The engine asks the registry, and pulls nothing.
+
+        Raises:
+            RegistryError: it cannot be pulled; the text is what the engine says.
+        """
+        with self._remembering(registry_host(name)):
+            return _find_published(self._api, name)
+
+    @contextlib.contextmanager
+    def _remembering(self, host: str) -> Iterator[None]:
+        """Remember whether a registry answers.
+
+        Raises:
+            RegistryError: it has not answered before.
+        """
         if host in self._silent:
             raise RegistryError(str(self._silent[host]), silent=True)
         try:
-            _pull_image(self._api, name, own_platform, self._progress)
+            yield
         except RegistryError as error:
             if not error.silent:
                 self._answered.add(host)
@@ -225,6 +251,23 @@ def _registry_error(message: str) -> RegistryError:
     return RegistryError(message, missing=missing, denied=denied, silent=silent)
 
 
+def _find_published(api: APIClient, name: str) -> tuple[str, ...]:
+    """Return the platforms that a registry has an image for; see :meth:`Puller.find_published`."""
+    try:
+        answer: dict[str, Any] = api.inspect_distribution(without_platform(name))  # type: ignore[no-untyped-call]
+    except client_errors() as error:
+        problem = _registry_error(plain(error))
+        if not (problem.missing or problem.denied or problem.silent):
+            return ()  # an engine that cannot be asked, such as older Podman
+        raise problem from None
+    platforms = []
+    for platform in answer.get("Platforms") or ():
+        words = (platform.get("os"), platform.get("architecture"), platform.get("variant"))
+        if "unknown" not in words:  # an attestation, which is listed among them
+            platforms.append("/".join(filter(None, words)))
+    return tuple(platforms)
+
+
 def content_of(image: Mapping[str, Any]) -> str:
     """Return the hash that an image has as its label; empty for none.
 
@@ -249,7 +292,7 @@ class Registry:
         self._api = api
         self._address = address
         self._progress = progress
-        self.repository = f"{address}/{_REPOSITORY}"
+        self.repository = f"{address}/{REPOSITORY}"
 
     def problem(self) -> str:
         """Return why it cannot be used, or nothing."""
