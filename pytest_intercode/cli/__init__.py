@@ -31,6 +31,7 @@ _COMMANDS = {
     "images": "pytest_intercode.cli.images",
     "init": "pytest_intercode.cli.init",
     "kit": "pytest_intercode.cli.kit",
+    "lint": "pytest_intercode.cli.lint",
     "merge": "pytest_intercode.cli.merge",
     "prompts": "pytest_intercode.cli.prompts",
     "rescore": "pytest_intercode.cli.rescore",
