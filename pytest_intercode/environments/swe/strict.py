@@ -16,9 +16,10 @@ from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.mcp_servers import start_servers
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
-from pytest_intercode.environments.swe.fields import repository_of
+from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
 from pytest_intercode.environments.swe.machine import (
@@ -99,6 +100,7 @@ class SweEnvironment(ShellEnvironment):
         self._steps = Steps(task)
         super().start(task)
         self._steps.enter(self.sandbox)
+        start_servers(self, SweFields.of(task).mcp)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
