@@ -39,14 +39,17 @@ class SweFields(TaskFields):
     Attributes:
         repository: the repository that the task is about; None for a task on other files.
         mcp: command lines of MCP servers, by name; agents start them in the sandbox.
+        skills: a folder of the sandbox with skills for its agent; empty for none.
     """
 
     repository: Repository | None = field(default=None, metadata=in_suite(RepositoryModel))
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=in_suite(_Servers))
 
+    skills: str = field(default="", metadata=in_suite(AbsolutePath))
+
     def view(self) -> Mapping[str, Any]:
-        """Return the servers, which an agent starts itself."""
-        return {"mcp": self.mcp}
+        """Return what an agent is equipped with: servers, which it starts itself, and skills."""
+        return {"mcp": self.mcp, "skills": self.skills}
 
 
 def repository_of(task: Task) -> Repository | None:

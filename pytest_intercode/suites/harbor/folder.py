@@ -161,7 +161,9 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         timeout=timeout,
         action_timeout=timeout or DEFAULT_ACTION_TIMEOUT,
         platform=box.platform,
-        fields=SweFields(mcp=_servers(environment, folder / CONFIG)),
+        fields=SweFields(
+            mcp=_servers(environment, folder / CONFIG), skills=environment.skills_dir or ""
+        ),
     )
     variables: tuple[tuple[str, str], ...] | None
     try:

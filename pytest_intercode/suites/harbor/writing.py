@@ -192,6 +192,8 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     ]
     if servers:
         tables["environment"]["mcp_servers"] = servers
+    if skills := SweFields.of(task).skills:
+        tables["environment"]["skills_dir"] = skills
     _write(target / "task.toml", toml(tables))
     _write(target / "instruction.md", task.query.rstrip("\n") + "\n")
     tests = target / "tests"

@@ -1,4 +1,4 @@
-"""MCP servers that swe tasks bring: of a suite, and of a task folder in Harbor's format."""
+"""MCP servers and skills that swe tasks bring: of a suite, and of a folder in Harbor's format."""
 
 from __future__ import annotations
 
@@ -121,10 +121,39 @@ def test_the_suite_of_the_page(pytester: pytest.Pytester, suite: str, quick_sand
     assert "a name has letters, digits, - and _, up to 32" in text
 
 
+def test_an_agent_knows_where_skills_are(pytester: pytest.Pytester, quick_sandbox: str) -> None:
+    Path("suite.yaml").write_text(
+        f"{SUITE}    skills: /opt/skills\n    files: {{/opt/skills/one/SKILL.md: x}}\n"
+    )
+    run(pytester, "oracle", quick_sandbox)[0].assert_outcomes(passed=1)
+    pytester.makepyfile(
+        my_agent="""
+        def act(observation, done=[]):
+            done.append(1)
+            return "submit" if len(done) > 1 else "ls /opt/skills && echo 41 >/tmp/count"
+
+        class Agent:
+            def reset(self, task):
+                assert task.skills == "/opt/skills"
+
+            def act(self, observation):
+                return act(observation)
+        """
+    )
+    run(pytester, "my_agent.py:Agent", quick_sandbox)[0].assert_outcomes(passed=1)
+    Path("suite.yaml").write_text(f"{SUITE}    skills: /opt/none\n")
+    result, text = run(pytester, "oracle", quick_sandbox)
+    result.assert_outcomes(errors=1)
+    assert "skills: the sandbox has no folder /opt/none" in text
+
+
 @pytest.mark.usefixtures("suite")
 def test_convert_writes_them(pytester: pytest.Pytester) -> None:
+    with Path("suite.yaml").open("a") as suite:
+        suite.write("    skills: /opt\n")
     assert main(["convert", "suite.yaml", "--to", "out"]) == 0
-    text = Path("out/count/task.toml").read_text()
-    [server] = read_config(text, "task.toml").environment.mcp_servers
+    environment = read_config(Path("out/count/task.toml").read_text(), "task.toml").environment
+    assert environment.skills_dir == "/opt"
+    [server] = environment.mcp_servers
     assert (server.name, server.transport) == ("tickets", "stdio")
     assert [server.command, *server.args] == ["sh", "-c", "python3 /opt/tickets.py"]
