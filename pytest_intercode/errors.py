@@ -127,11 +127,14 @@ class ImageError(InfrastructureError):
 
     Attributes:
         image: the name of the image that is missing; empty where that is not known.
+        cause: what other images are missing for, too, such as a registry that does not answer, so
+            that one task has the error for all of them; empty for the image alone.
     """
 
-    def __init__(self, message: str, image: str = "") -> None:
+    def __init__(self, message: str, image: str = "", cause: str = "") -> None:
         super().__init__(message)
         self.image = image
+        self.cause = cause
 
 
 class ImageMissing(ImageError):

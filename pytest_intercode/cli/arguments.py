@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.cli.printing import note
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
 from pytest_intercode.system.platform import check_platform
 
 if TYPE_CHECKING:
     from pytest_intercode.core.permissions import Permissions
+    from pytest_intercode.core.task import Task
     from pytest_intercode.options.option import Option
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = [
     *("add_concurrency_argument", "add_option", "add_options", "add_permission_arguments"),
     *("add_results_argument", "count", "map_concurrently", "permissions_of", "results_stem"),
-    "sandboxes_of",
+    *("sandboxes_of", "tasks_of"),
 ]
 
 Argument = TypeVar("Argument")
@@ -92,6 +94,44 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
     )
 
 
+def tasks_of(
+    name: str, data: Path | None, permissions: Permissions, command: str
+) -> Sequence[Task]:
+    """Return the tasks of a suite, a bundled one or another, or of a dataset.
+
+    Args:
+        name: what the user wrote.
+        data: the folder of InterCode's data that the user named, or None.
+        permissions: what they may use of this machine, beyond what is in their folder.
+        command: the command's name, for messages.
+
+    Raises:
+        ConfigurationError: there is no such suite or dataset, or it is wrong.
+    """
+    from pytest_intercode.environments.registry import environment_names
+    from pytest_intercode.errors import suggestion
+    from pytest_intercode.suites.catalogue import (
+        bundled_tasks,
+        data_folder,
+        dataset_names,
+        dataset_of,
+        named_tasks,
+    )
+    from pytest_intercode.suites.formats import find_format
+
+    option = f"{command} {name}"
+    if name in environment_names():
+        return bundled_tasks(name, option)
+    if dataset_of(name) is None and find_format(Path(name).expanduser()) is None:
+        names = [*environment_names(), *dataset_names()]
+        raise ConfigurationError(
+            f"{option}: there is no such suite. Allowed: the path of a .yaml or of a folder of "
+            f"task folders, or {', '.join(names)}.{suggestion(name, names)}"
+        )
+    folder = data_folder(data, "--data")
+    return named_tasks(name, folder, option, folder=Path(), env=None, permissions=permissions)
+
+
 @contextlib.contextmanager
 def sandboxes_of(
     options: argparse.Namespace, progress: Callable[[str], None] = note
@@ -113,6 +153,7 @@ def sandboxes_of(
     settings = SandboxSettings(
         backend=getattr(options, "sandbox", "auto"),
         base_images=dict(getattr(options, "base_image", ())),
+        rootfs=getattr(options, "rootfs", None),
         runtime=getattr(options, "runtime", None),
         docker_hosts=options.docker_host,
         registry=options.registry,

@@ -24,6 +24,7 @@ from pytest_intercode.cli.arguments import (
     map_concurrently,
     permissions_of,
     sandboxes_of,
+    tasks_of,
 )
 from pytest_intercode.cli.printing import note, say, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -31,7 +32,6 @@ from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
     from pytest_intercode.auditing.report import Report
-    from pytest_intercode.core.permissions import Permissions
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.platform import check_platform
@@ -97,7 +97,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         check_platform()
         permissions = permissions_of(options)
-        suites = [(name, _tasks(name, options.data, permissions)) for name in options.suites]
+        suites = [
+            (name, tasks_of(name, options.data, permissions, "audit")) for name in options.suites
+        ]
         checks = _checks(options.check)
         selections = [_select(tasks, options) for _, tasks in suites]
         unknown = set(options.task) - {task.id for tasks in selections for task in tasks}
@@ -174,31 +176,6 @@ def _show_count(total: int, number: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if number == total else ""
         print(f"\r{number}/{total} tasks audited", end=end, file=sys.stderr, flush=True)
-
-
-def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
-    from pytest_intercode.environments.registry import environment_names
-    from pytest_intercode.suites.catalogue import (
-        bundled_tasks,
-        data_folder,
-        dataset_names,
-        dataset_of,
-        named_tasks,
-    )
-    from pytest_intercode.suites.formats import find_format
-
-    if name in environment_names():
-        return bundled_tasks(name, f"audit {name}")
-    if dataset_of(name) is None and find_format(Path(name).expanduser()) is None:
-        names = [*environment_names(), *dataset_names()]
-        raise ConfigurationError(
-            f"audit {name}: there is no such suite. Allowed: the path of a .yaml or of a folder of "
-            f"task folders, or {', '.join(names)}.{suggestion(name, names)}"
-        )
-    folder = data_folder(data, "--data")
-    return named_tasks(
-        name, folder, f"audit {name}", folder=Path(), env=None, permissions=permissions
-    )
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:

@@ -7,15 +7,16 @@ Exit status: 0 all is there, 1 something is missing, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import add_option, add_options
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import first_names, format_columns, pluralize
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
         note("no Docker engine answers, which would know the images")
     if (_MISSING, "image") in states:
         note(
-            "missing images: get them with docker pull or docker load, or replace them "
-            "with --intercode-base-image NAME=REPLACEMENT"
+            f"missing images: get them with pytest-intercode images {shlex.join(datasets)} --pull, "
+            "or docker load, or replace them with --intercode-base-image NAME=REPLACEMENT"
         )
     if (_MISSING, "kit") in states:
         note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
@@ -96,46 +97,25 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
-    from pytest_intercode.core.dockerfile import base_names, find_substitutes
-    from pytest_intercode.sandboxes.choice import images_here
+    from pytest_intercode.cli.needed_images import count_facts, count_sources, describe_name
+    from pytest_intercode.core.dockerfile import base_names
+    from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.sandboxes.settings import SandboxSettings
 
-    sources = [list(_sources(task)) for task in tasks]
-    texts = {source: _text(source) for group in sources for source in group}
-    names = {name for text in texts.values() for name in base_names(text)}
-    names |= {source.image for source in texts if source.image}
-    standing = {
-        name: plain
-        for text in texts.values()
-        for name, plain in find_substitutes(text, replacements, lambda name: False).items()
-    }
-    names |= {*standing.values(), *replacements.values()}
-    available = images_here(names)
-
-    def shown(name: str) -> tuple[str, str]:
-        candidates = [replacements[name]] if name in replacements else [name]
-        candidates += [standing[name]] if name in standing else []
-        image = next(
-            (candidate for candidate in candidates if available and candidate in available),
-            candidates[-1],
-        )
-        state = _UNKNOWN if available is None else _THERE if image in available else _MISSING
-        return state, name if image == name else f"{name} ({image})"
-
-    def needed(source: ImageSource) -> set[tuple[str, str]]:
-        base = shown(source.image) if source.image else None
-        if base and (base[0] == _THERE or not texts[source]):
-            return {base}
-        return set(map(shown, base_names(texts[source])))
-
-    counts = Counter(one for group in sources for one in set[Any]().union(*map(needed, group)))
+    sources = count_sources(tasks)
+    counts: Counter[tuple[str, str]] = Counter()
+    provider = SandboxProvider(SandboxSettings("docker", base_images=replacements))
+    try:
+        for fact, number in count_facts(sources, provider.described_images):
+            if fact.step == "pull" and (fact.present or not fact.optional):
+                counts[_THERE if fact.present else _MISSING, describe_name(fact)] += number
+    except EngineUnavailable:
+        for source, number in sources.items():
+            for name in {source.image} - {None} or base_names(_text(source)):
+                counts[_UNKNOWN, str(name)] += number
+    finally:
+        provider.close()
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
-
-
-def _sources(task: Task) -> Iterator[ImageSource]:
-    verified = [task.verification, *(step.verification for step in task.steps)]
-    for source in (task.image, *(one.image for one in verified if one is not None)):
-        if source is not None:
-            yield source
 
 
 def _text(source: ImageSource) -> str:

@@ -318,7 +318,8 @@ class Step:
     timeout: float | None = None
 
 
-_OWN_VIEW = frozenset({"engine", "database", "mcp"})  # what an environment's fields fill in
+# What an environment's fields fill in.
+_OWN_VIEW = frozenset({"engine", "database", "mcp", "skills"})
 
 
 @dataclass(frozen=True)

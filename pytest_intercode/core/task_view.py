@@ -27,6 +27,8 @@ class TaskView:
         engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
         database: the database that an sql task starts in, else the empty string.
         mcp: MCP servers for the agent to start: command lines for the sandbox's sh, by name.
+        skills: a folder of the sandbox with skills for the agent, each a folder with a
+            ``SKILL.md``; empty for none.
     """
 
     id: str
@@ -41,3 +43,4 @@ class TaskView:
     engine: str = ""
     database: str = ""
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False)
+    skills: str = ""

@@ -19,7 +19,7 @@ from pytest_intercode.environments.answer import Answer
 if TYPE_CHECKING:
     from pytest_intercode.core.record import EpisodeRecord
     from pytest_intercode.core.reward import Reward
-    from pytest_intercode.core.task import Task, TaskView
+    from pytest_intercode.core.task import ImageSource, Task, TaskView
     from pytest_intercode.environments.recorded import RecordedEpisode
     from pytest_intercode.environments.sections import Section
 
@@ -174,6 +174,15 @@ class EnvironmentKind:
     def needs_sandbox(self, task: Task) -> bool:
         """Whether an episode takes a sandbox."""
         return True
+
+    def images(self, task: Task) -> list[ImageSource]:
+        """Return where the images come from that a task names, for its sandbox and its verifiers'.
+
+        That of the environment, which a task without one has, is not among them.
+        """
+        verifications = [task.verification, *(step.verification for step in task.steps)]
+        images = [one.image for one in verifications if one is not None]
+        return [task.for_platform(image) for image in (task.image, *images) if image is not None]
 
     def extra(self, task: Task) -> str:
         """Return the extra of this package that a task cannot do without, or nothing."""

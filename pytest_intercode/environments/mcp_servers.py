@@ -1,4 +1,4 @@
-"""MCP servers of a task: what their names may be, and whether one starts, tried in the sandbox.
+"""MCP servers of a task: whether one starts, tried in the agent's sandbox.
 
 The agent starts them itself. One that does not start would be the agent's trouble, and look like
 its failure; so each is started once before it, and has to answer the first request of the protocol.
@@ -7,7 +7,6 @@ its failure; so each is started once before it, and has to answer the first requ
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +14,10 @@ from typing import Any
 from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Command
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import ConfigurationError, TaskError
+from pytest_intercode.errors import TaskError
 
-__all__ = ["check_servers", "start_servers"]
+__all__ = ["start_servers"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents make names of tools from it
 _START_TIMEOUT = 30  # seconds for the answer to the first request
 _MAX_LINE_BYTES = 1_000_000
 _MAX_SHOWN = 200  # characters of what a server printed
@@ -74,30 +72,6 @@ printf '%s %s\\n%s\\n' "$ending" "$code" "$line" >&"$report"
 tail -c 2000 "$errors" >&"$report"
 rm -f "$errors"
 """
-
-
-def check_servers(servers: object) -> dict[str, str]:
-    """Return the MCP servers that a test gives: the command line of each, by its name.
-
-    Raises:
-        ConfigurationError: they are not written so.
-    """
-    if not isinstance(servers, Mapping):
-        raise ConfigurationError(
-            f"mcp={servers!r:.60}: it is a mapping from a name to a command line, as in "
-            'mcp={"tickets": "python server.py"}'
-        )
-    for name, command in servers.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"mcp={{{name!r:.60}: ...}}: a name has letters, digits, - and _, up to 32, and "
-                "begins with a letter or a digit"
-            )
-        if not isinstance(command, str) or not command.strip() or "\0" in command:
-            raise ConfigurationError(
-                f"mcp={{{name!r}: {command!r:.60}}}: a command line is needed, for the sandbox's sh"
-            )
-    return dict(servers)
 
 
 def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> None:

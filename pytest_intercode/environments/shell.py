@@ -33,7 +33,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.archives import build_archive
 from pytest_intercode.system.files import bundled_folder
 
-__all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "set_up", "text_of"]
+__all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "own_image", "set_up", "text_of"]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
 """What an observation says where the interpreter was replaced."""
@@ -63,7 +63,7 @@ _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 
 @functools.cache
-def _own_image(dockerfile: Path | None, environment: str) -> ImageSource:
+def own_image(dockerfile: Path | None, environment: str) -> ImageSource:
     """Return the image of tasks that name none."""
     bundled = bundled_folder("dockerfiles")
     own_file = bundled / f"{environment}.Dockerfile"
@@ -131,7 +131,7 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
-        image = task.image or _own_image(cls.dockerfile, cls.name)
+        image = task.image or own_image(cls.dockerfile, cls.name)
         return SandboxSpec(
             image=provider.image(task.for_platform(image)),
             limits=task.limits,

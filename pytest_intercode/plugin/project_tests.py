@@ -19,9 +19,9 @@ from pytest_intercode.agents.users import choose_user_model
 from pytest_intercode.core.call import shorten_calls
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.servers import check_servers
 from pytest_intercode.core.task import ImageSource, Limits, Task
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.mcp_servers import check_servers
 from pytest_intercode.environments.project.environment import ProjectEnvironment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.environments.registry import PROJECT
@@ -256,7 +256,7 @@ class Project:
             env=PROJECT,
             suite=suite,
             dataset="",
-            fields=ProjectFields(commit=copy.commit, mcp=check_servers(options.get("mcp", {}))),
+            fields=ProjectFields(commit=copy.commit, mcp=_servers(options)),
             image=_image(options, copy, folder),
             setup=tuple(options.get("setup", ())),
             workdir=WORKDIR,
@@ -271,6 +271,13 @@ class Project:
             pass_rate=self._cell.pass_rate,
             treatment=treatment.name if treatment is not None else "",
         )
+
+
+def _servers(options: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return check_servers(options.get("mcp", {}))
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _image(options: Mapping[str, Any], copy: ProjectCopy, folder: Path) -> ImageSource:

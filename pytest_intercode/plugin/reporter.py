@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.core.text import first_names, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.reports import detach_episodes
@@ -233,10 +233,8 @@ class Reporter:
         self._write_page(terminalreporter, tries)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for image, items in self._not_played.items():
-            verb = "was" if len(items) == 1 else "were"
-            tasks = pluralize(len(items), "task")
-            line = f"intercode: image {image} is missing: {tasks} {verb} not played"
+        if self._not_played:
+            line = _describe_missing_images(self._not_played)
             terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
@@ -370,3 +368,16 @@ def _make_sender(settings: Settings) -> SpanSender | None:
     from pytest_intercode.plugin.otel import SpanSender
 
     return SpanSender(settings.otel, content=settings.otel_content)
+
+
+def _describe_missing_images(items: Mapping[str, Collection[str]]) -> str:
+    """Return the line about items that were not played.
+
+    Args:
+        items: the node ids of those that need an image, by its name.
+    """
+    number = len(set[str]().union(*items.values()))
+    label, verb = ("image", "is") if len(items) == 1 else ("images", "are")
+    tasks = f"{pluralize(number, 'task')} {'was' if number == 1 else 'were'} not played"
+    hint = "pytest-intercode images says of each what it lacks"
+    return f"intercode: {label} {first_names(items)} {verb} missing: {tasks}; {hint}"

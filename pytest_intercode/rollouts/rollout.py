@@ -396,7 +396,8 @@ def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
     has_user = environment.has_user or (task is not None and task.conversation is not None)
     if has_user and not (agent.continues or agent.is_scripted):
         raise ConfigurationError(cannot_continue(option))
-    if task is not None and task.view().mcp and not agent.takes_servers:
+    has_servers = task is not None and task.view().mcp
+    if has_servers and not (agent.takes_servers or agent.is_scripted):
         raise ConfigurationError(
             f"{option}: this agent cannot be given MCP servers; a class, a callable and `command:` "
             "get them as task.mcp, and installed agents whose recipe has `mcp:`"

@@ -23,7 +23,7 @@ from pytest_intercode.system.platform import check_platform
 
 __all__ = [
     *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends"),
-    *("find_platform", "images_here", "make_backend"),
+    *("find_platform", "make_backend"),
 ]
 
 AUTO = "auto"
@@ -146,13 +146,6 @@ def only_with(field: str) -> str:
     """Name those of our backends that can have a setting, for messages."""
     backends = (make_backend(name, SandboxSettings()) for name in _BUILT_IN)
     return " and ".join(backend.name for backend in backends if field in backend.takes)
-
-
-def images_here(names: Iterable[str]) -> set[str] | None:
-    """Return which of these images the Docker engine has; None where no engine answers."""
-    from pytest_intercode.sandboxes.docker.backend import find_images
-
-    return find_images(names)
 
 
 def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:

@@ -7,18 +7,25 @@ goes on, as others may need it, until the run is over.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from pytest_intercode.core.phases import timed
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, IntercodeError, SandboxError
 
 __all__ = [
+    "DescribedImages",
+    "ImageFact",
     "ImageNotReady",
     "ImageWait",
     "Images",
@@ -61,6 +68,60 @@ class Images(Protocol):
 
     def stop_builds(self) -> None:
         """End what :meth:`resolve` does in other threads; nothing is begun afterwards."""
+
+
+@dataclass(frozen=True)
+class ImageFact:
+    """What is known of an image that a task needs, before it is made.
+
+    Attributes:
+        name: its name, or the path of the Dockerfile that makes it.
+        step: how it comes here: ``pull`` or ``build``.
+        present: it is here.
+        size: bytes that it takes here, with the layers that it shares; 0 where that is not known.
+        platform: what it is for; empty where that is not known.
+        replacement: the image that is taken in its place; empty for itself.
+        optional: where it cannot be pulled, its Dockerfile is built.
+        problem: why it cannot be had, where that is known.
+    """
+
+    name: str
+    step: Literal["pull", "build"]
+    present: bool
+    size: int = 0
+    platform: str = ""
+    replacement: str = ""
+    optional: bool = False
+    problem: str = ""
+
+
+@runtime_checkable
+class DescribedImages(Protocol):
+    """The images of a backend that says what is here, and what is not; all of it from any thread.
+
+    What `Images` has makes them.
+    """
+
+    def describe(self, source: ImageSource) -> Iterable[ImageFact]:
+        """Yield what is known of the images that make an image, and of itself; makes nothing.
+
+        Raises:
+            ImageError: a file cannot be read.
+        """
+
+    def pull(self, source: ImageSource) -> None:
+        """Pull what an image is, or is built of, and build nothing.
+
+        Raises:
+            ImageError: it cannot be had.
+        """
+
+    def find_published(self, fact: ImageFact) -> Sequence[str]:
+        """Return the platforms that an image can be pulled for; nothing where that is not known.
+
+        Raises:
+            ImageError: it cannot be pulled; says why.
+        """
 
 
 class ImageNotReady(IntercodeError):
@@ -127,6 +188,57 @@ def _in_thread(wait: ImageWait | str) -> Iterator[None]:
         _THREAD.wait = previous
 
 
+class _Owner(NamedTuple):
+    """Who has the whole error about images that are missing.
+
+    Attributes:
+        key: what distinguishes its episode from others.
+        task: the task's id.
+        image: the image that it needs.
+    """
+
+    key: str
+    task: str
+    image: str
+
+
+class _Owners:
+    """Who has which error: the first who asks, of all processes that share a file.
+
+    Args:
+        shared: files are made next to it, whose names begin with its own; None for this process.
+    """
+
+    def __init__(self, shared: Path | None) -> None:
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._owners: dict[str, _Owner] = {}
+
+    def claim(self, cause: str, claimant: _Owner) -> _Owner:
+        """Return who has the error about a cause: who asks, if nobody else does."""
+        with self._lock:
+            owner = self._owners.get(cause)
+            if owner is None:
+                owner = self._owners[cause] = self._claim_shared(cause, claimant)
+            return owner
+
+    def _claim_shared(self, cause: str, claimant: _Owner) -> _Owner:
+        if self._shared is None:
+            return claimant
+        name = f"{self._shared.name}.missing-{hashlib.sha256(cause.encode()).hexdigest()[:16]}"
+        path = self._shared.with_name(name)
+        own_path = path.with_name(f"{name}.{os.getpid()}")
+        try:
+            own_path.write_text(json.dumps(claimant), "utf-8")
+            with contextlib.suppress(FileExistsError):
+                os.link(own_path, path)  # whole at once, and for the first alone
+            return _Owner(*json.loads(path.read_text("utf-8")))
+        except OSError:  # the run is over, or its disk is full: each process has its own then
+            return claimant
+        finally:
+            own_path.unlink(missing_ok=True)
+
+
 class ReadyImages:
     """Has images made, and keeps what became of it.
 
@@ -134,18 +246,23 @@ class ReadyImages:
         images: makes them.
         lines: progress that is reported in other threads; those that wait pass it on.
         report: what they pass it on to.
+        shared: a file of the processes of a run, which have one error together for what is missing.
     """
 
     def __init__(
-        self, images: Images, lines: deque[str], report: Callable[[str], None] | None
+        self,
+        images: Images,
+        lines: deque[str],
+        report: Callable[[str], None] | None,
+        shared: Path | None = None,
     ) -> None:
         self._images = images
         self._lines = lines
         self._report = report or (lambda line: None)
         self._changed = threading.Condition()  # its lock guards what follows
-        self._made: dict[ImageSource, Future[str]] = {}
+        self._made: dict[Hashable, Future[str]] = {}
         self._threads: list[threading.Thread] = []
-        self._owners: dict[str, ImageWait] = {}  # who has the whole error, by the missing image
+        self._owners = _Owners(shared)
         self._closed = False
 
     def wake(self) -> None:
@@ -166,14 +283,27 @@ class ReadyImages:
         if isinstance(wait, str):
             return self._name_if_ready(source, wait)
         image = self._begin(source, wait.task)
-        if not image.done():
-            with timed("build"), wait.woken_by(self.wake):
-                self._wait_for(image, wait)
-        self._show()
+        self._wait_for(image, wait)
         try:
             return image.result()
         except ImageError as error:
             raise self._error_for(wait, error, source) from None
+
+    def pull(self, source: ImageSource, images: DescribedImages) -> None:
+        """Have pulled what an image is, or is built of, waiting until it is there.
+
+        Raises:
+            ImageError: it cannot be had.
+            SandboxError: the run is over.
+        """
+
+        def pull() -> str:
+            images.pull(source)
+            return ""
+
+        image = self._begin_work(("pull", source), pull)
+        self._wait_for(image, ImageWait())
+        image.result()
 
     def _name_if_ready(self, source: ImageSource, task: str) -> str:
         """Return the name of an image that is there; else have it made if nothing else is.
@@ -203,31 +333,40 @@ class ReadyImages:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _begin(self, source: ImageSource, task: str) -> Future[str]:
-        """Return what an image comes to, having it made if nobody has."""
+        return self._begin_work(source, lambda: self._images.resolve(source, task))
+
+    def _begin_work(self, key: Hashable, make: Callable[[], str]) -> Future[str]:
+        """Return what some work comes to, having it begun if nobody has."""
         with self._changed:
             if self._closed:
                 raise SandboxError(RUN_IS_OVER)
-            image = self._made.get(source)
+            image = self._made.get(key)
             if image is not None:
                 return image
-            image = self._made[source] = Future()
+            image = self._made[key] = Future()
             # A daemon, as a build that the engine does not end must not keep the process.
             thread = threading.Thread(
-                target=self._make, args=(image, source, task), name="intercode-image", daemon=True
+                target=self._make, args=(image, make), name="intercode-image", daemon=True
             )
             self._threads = [worker for worker in self._threads if worker.is_alive()]
             self._threads.append(thread)
             thread.start()
         return image
 
-    def _make(self, image: Future[str], source: ImageSource, task: str) -> None:
+    def _make(self, image: Future[str], make: Callable[[], str]) -> None:
         try:
-            image.set_result(self._images.resolve(source, task))
+            image.set_result(make())
         except BaseException as error:
             image.set_exception(error)
         self.wake()
 
     def _wait_for(self, image: Future[str], wait: ImageWait) -> None:
+        if not image.done():
+            with timed("build"), wait.woken_by(self.wake):
+                self._wait_until_done(image, wait)
+        self._show()
+
+    def _wait_until_done(self, image: Future[str], wait: ImageWait) -> None:
         while True:
             with self._changed:
                 while not (image.done() or self._lines or wait.cancelled or self._closed):
@@ -246,11 +385,15 @@ class ReadyImages:
                 self._report(self._lines.popleft())
 
     def _error_for(self, wait: ImageWait, error: ImageError, source: ImageSource) -> ImageError:
-        """Return the whole error to the first episode that meets it, and its name to others."""
+        """Return the whole error to the first episode that meets its cause, and its name to others.
+
+        An episode that is run once more has it again.
+        """
         name = error.image or source.image or str(source.dockerfile)
         if wait.key is not None:
-            with self._changed:
-                owner = self._owners.setdefault(name, wait)
-            if owner.key != wait.key:
-                return ImageMissing(f"image {name} is missing: see {owner.task}", name)
-        return ImageError(str(error), name)
+            claimant = _Owner(repr(wait.key), wait.task, name)
+            owner = self._owners.claim(error.cause or name, claimant)
+            if owner.key != claimant.key:
+                likewise = "" if owner.image == name else f", as {owner.image} is"
+                return ImageMissing(f"image {name} is missing{likewise}: see {owner.task}", name)
+        return ImageError(str(error), name, error.cause)

@@ -17,7 +17,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ConfigurationError, IntercodeError, SandboxError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import AUTO, Choice, choose, only_with
-from pytest_intercode.sandboxes.images import ReadyImages
+from pytest_intercode.sandboxes.images import DescribedImages, ReadyImages
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -149,7 +149,9 @@ class SandboxProvider:
             try:
                 backend.start(BackendEvents(self._report, self._report_building, self._drop))
                 slots = None if settings.slots is None else Slots(settings.slots, backend.starters)
-                self._state.ready = ReadyImages(backend.images, self._lines, self._progress)
+                self._state.ready = ReadyImages(
+                    backend.images, self._lines, self._progress, settings.slots
+                )
                 pool_size = max(MIN_STOCK, settings.pool_size // settings.processes)
                 self._state.pool = Pool(backend, pool_size, slots=slots)
             except BaseException:
@@ -207,6 +209,31 @@ class SandboxProvider:
         """
         self._start()
         return self._state.ready.name(source)
+
+    def pull_image(self, source: ImageSource) -> None:
+        """Have pulled what an image is, or is built of, and build nothing.
+
+        Raises:
+            ImageError: it cannot be had.
+            ConfigurationError: the backend does not pull by itself.
+        """
+        images = self.described_images
+        self._state.ready.pull(source, images)
+
+    @property
+    def described_images(self) -> DescribedImages:
+        """The images of the backend, which says what is here.
+
+        Raises:
+            ConfigurationError: it does not.
+        """
+        self._start()
+        images = self.backend.images
+        if not isinstance(images, DescribedImages):
+            raise ConfigurationError(
+                f"the sandbox backend {self.backend.name} does not say which images it has"
+            )
+        return images
 
     def _report(self, line: str) -> None:
         if self._progress is not None:

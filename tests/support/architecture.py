@@ -23,7 +23,7 @@ LAYERS = (
     ("cli",),
     ("plugin",),
     ("projects",),
-    ("page", "export", "auditing", "rescoring", "gym", "options"),
+    ("page", "export", "auditing", "linting", "rescoring", "gym", "options"),
     ("rollouts",),
     ("judging",),
     ("agents",),

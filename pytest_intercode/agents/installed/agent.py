@@ -349,6 +349,7 @@ class _Episode:
             values: of the placeholders.
             forwards: for each port that a forwarder leads to a socket, the socket's name.
         """
+        has_skills = bool(task.skills and self.recipe.skills)
         variables = {"HOME": ANSWER_FOLDER, "TMPDIR": f"{ANSWER_FOLDER}/tmp"}
         variables |= session.variables(values["gateway"])
         variables |= {key: fill(value, values) for key, value in self.recipe.variables.items()}
@@ -358,6 +359,7 @@ class _Episode:
             words=self.recipe.fill_words(words, task.mcp, values),
             platform=self.platform,
             forwards=forwards,
+            skills=(task.skills, self.recipe.skills) if has_skills else None,
         )
 
     def _put_files(

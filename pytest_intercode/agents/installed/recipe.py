@@ -123,6 +123,8 @@ class Recipe(BaseModel):
         resume: those of the one that continues the conversation with ``{reply}``, what the user
             said; empty for a program that cannot.
         mcp: how it gets to know the MCP servers of a task; None for a program that knows none.
+        skills: the folder in its home where it looks for skills, which those of a task are copied
+            to; empty for a program that knows none.
         variables: environment variables of it.
         files: files in its home, by their paths there.
         arguments: what ``--intercode-agent-arg`` may give, with defaults; None has to be given.
@@ -143,6 +145,7 @@ class Recipe(BaseModel):
     command: list[str] = Field(min_length=1)
     resume: list[str] = Field(default_factory=list)
     mcp: ServerForm | None = None
+    skills: str = ""
     variables: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
     arguments: dict[str, str | None] = Field(default_factory=dict)
@@ -163,9 +166,9 @@ class Recipe(BaseModel):
             self._check_placeholders(self.mcp.words)
             if not any(_SERVERS in text for text in self.files.values()):
                 raise ValueError("mcp: none of the files has {servers}")
-        for path in self.files:
+        for name, path in (*(("files", path) for path in self.files), ("skills", self.skills)):
             if path.startswith("/") or ".." in path.split("/"):
-                raise ValueError(f"files: {path!r:.80} is not below the agent's home")
+                raise ValueError(f"{name}: {path!r:.80} is not below the agent's home")
         return self
 
     @property

@@ -51,7 +51,8 @@ _BEGINNING = """\
 shims={shims}/bin:
 case $PATH in "$shims"*) PATH=${{PATH#"$shims"}} ;; *) shims= ;; esac
 mkdir -p {home}/tmp || exit {status}
-"""
+{skills}"""
+_COPY_SKILLS = "mkdir -p {target} && cp -R {source}/. {target} || exit {status}\n"
 # Its last output is the program's.
 _ALONE = """\
 {forward}
@@ -98,6 +99,7 @@ class Script:
         forwards: for each port that a forwarder leads to a socket, the socket's name.
         node: what is put in front of PATH.
         platform: what it is installed for; None where that is not known.
+        skills: a folder whose content is copied, and where to in the program's home; None for none.
     """
 
     variables: Mapping[str, str]
@@ -105,6 +107,7 @@ class Script:
     forwards: Mapping[int, str]
     node: str
     platform: Platform | None
+    skills: tuple[str, str] | None = None
 
     def alone(self) -> str:
         """Return the script of a program that reads nothing, and says in the end what it did."""
@@ -121,7 +124,14 @@ class Script:
                 gateway=GATEWAY_FOLDER, socket=socket, port=number, status=CANNOT_RUN
             )
         platform = self.platform
+        skills = ""
+        if self.skills is not None:
+            source, target = map(shlex.quote, self.skills)
+            skills = _COPY_SKILLS.format(
+                source=source, target=f"{ANSWER_FOLDER}/{target}", status=CANNOT_RUN
+            )
         return f"{_BEGINNING}{template}".format(
+            skills=skills,
             shims=SHIMS_FOLDER,
             home=ANSWER_FOLDER,
             forward=forward,

@@ -27,6 +27,7 @@ __all__ = ["VERSION", "make_factory"]
 VERSION = 1
 """The protocol's version; it is counted up when what worked before no longer works."""
 
+_RARE = ("mcp", "skills")  # what most tasks have none of
 _EXIT_TIMEOUT = 2.0  # seconds that a program has to exit after the end of the episode
 
 
@@ -97,7 +98,7 @@ class _Episode(ProgramEpisode):
         facts = {
             key: replace_surrogates(value) if isinstance(value, str) else value
             for key, value in asdict(task).items()
-            if key != "mcp" or value  # most tasks have no servers, and programs know no such key
+            if value or key not in _RARE  # most programs know no such keys
         }
         lines.send({"type": "task", "version": VERSION, "task": facts, "arguments": self.arguments})
         reason = self._converse(program, lines, env)

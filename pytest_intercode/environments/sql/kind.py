@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import RewardOptions, Task, TaskView
+from pytest_intercode.core.task import ImageSource, RewardOptions, Task, TaskView
 from pytest_intercode.environments.answer import Answer, quote_both
 from pytest_intercode.environments.kind import EnvironmentKind, Tool
 from pytest_intercode.environments.recorded import (
@@ -75,6 +75,16 @@ tables first if you can: you do not know their names yet.
     def needs_sandbox(self, task: Task) -> bool:
         """Whether it is a server that runs the statements, and not a library of Python's."""
         return self.extra(task) != ""
+
+    def images(self, task: Task) -> list[ImageSource]:
+        """Return that of the server that has the task's databases."""
+        from pytest_intercode.environments.sql.fields import database_of
+
+        if not self.needs_sandbox(task):
+            return []
+        from pytest_intercode.databases.mysql.engine import image_source
+
+        return [image_source(database_of(task).scripts)]
 
     def extra(self, task: Task) -> str:
         """Return that of a server's client."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from pydantic import StrictStr
+from pydantic import AfterValidator, StrictStr
 
+from pytest_intercode.core.servers import check_servers
 from pytest_intercode.core.task import Repository, Task, TaskFields, in_suite
 from pytest_intercode.environments.fields import AbsolutePath, FileForm
 from pytest_intercode.system.suite_folder import SuitePath
@@ -26,15 +29,27 @@ class RepositoryModel(FileForm):
         return Repository(self.at, source, self.commit)
 
 
+_Servers = Annotated[dict[StrictStr, StrictStr], AfterValidator(check_servers)]
+
+
 @dataclass(frozen=True)
 class SweFields(TaskFields):
     """What swe tasks have.
 
     Attributes:
         repository: the repository that the task is about; None for a task on other files.
+        mcp: command lines of MCP servers, by name; agents start them in the sandbox.
+        skills: a folder of the sandbox with skills for its agent; empty for none.
     """
 
     repository: Repository | None = field(default=None, metadata=in_suite(RepositoryModel))
+    mcp: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=in_suite(_Servers))
+
+    skills: str = field(default="", metadata=in_suite(AbsolutePath))
+
+    def view(self) -> Mapping[str, Any]:
+        """Return what an agent is equipped with: servers, which it starts itself, and skills."""
+        return {"mcp": self.mcp, "skills": self.skills}
 
 
 def repository_of(task: Task) -> Repository | None:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import io
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from platform import machine
 
 from pytest_intercode.core.dockerfile import read_instructions
 from pytest_intercode.core.platforms import platform_of_machine
@@ -34,6 +34,7 @@ from pytest_intercode.sandboxes.build import (
     one_builder,
     read_dockerfile,
 )
+from pytest_intercode.sandboxes.images import ImageFact
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.system.files import cache_folder
 
@@ -110,6 +111,35 @@ class Systems:
             name = self._add_layer(name, layer)
         return name
 
+    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+        """Yield what takes the place of an image, or why nothing does."""
+        name = str(source.image or source.dockerfile)
+        try:
+            system = self._find_base(replace(source, layers=()), "", build=False)
+        except ImageError as error:
+            yield ImageFact(name, "pull", present=False, problem=str(error))
+            return
+        platform = str(platform_of_machine(machine()))
+        if system.startswith(f"{HOST}+"):
+            path = self._layer_path(system)
+            size = path.stat().st_size if path.exists() else 0
+            yield ImageFact(name, "build", size > 0, size, platform, "this machine's system")
+            return
+        system = "this machine's system" if system == HOST else system
+        yield ImageFact(name, "pull", present=True, platform=platform, replacement=system)
+
+    def pull(self, source: ImageSource) -> None:
+        """Pull nothing: there is no registry of systems.
+
+        Raises:
+            ImageError: nothing takes the place of the image.
+        """
+        self._find_base(replace(source, layers=()), "", build=False)
+
+    def find_published(self, fact: ImageFact) -> tuple[str, ...]:
+        """Return nothing."""
+        return ()
+
     def stop_builds(self) -> None:
         """End the sandboxes that build."""
         with self._lock:
@@ -129,14 +159,25 @@ class Systems:
             raise ImageError(f"{layer} cannot be laid over {base}: {error}") from None
         return name
 
-    def _find_base(self, source: ImageSource, purpose: str) -> str:
+    def _find_base(self, source: ImageSource, purpose: str, *, build: bool = True) -> str:
+        """Return what takes the place of an image.
+
+        Args:
+            source: where the image comes from.
+            purpose: the task that needs it.
+            build: a layer that is not there is built; else its name alone is returned.
+
+        Raises:
+            ImageError: nothing does.
+        """
         name = _rootfs_name(source)
-        own_platform = platform_of_machine(platform.machine())
+        own_platform = platform_of_machine(machine())
         if source.platform not in (None, own_platform):
             raise ImageError(
                 f"the image {source.image or source.dockerfile or name} is for {source.platform}, "
                 f"and bubblewrap runs programs of this machine, {own_platform}: take "
-                "--intercode-sandbox=docker"
+                "--intercode-sandbox=docker",
+                cause=f"made for {source.platform}",
             )
         if self._rootfs is not None:
             for folder in (self._rootfs / name, self._rootfs):
@@ -145,7 +186,8 @@ class Systems:
                     return str(folder)
             raise ImageError(
                 f"--intercode-rootfs={self._rootfs}: neither it nor {name} in it is an unpacked "
-                "root file system (it has no usr/bin/bash)"
+                "root file system (it has no usr/bin/bash)",
+                cause="no root file system",
             )
         dockerfile = source.dockerfile
         is_bundled = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
@@ -153,15 +195,20 @@ class Systems:
         if dockerfile is None or not (is_bundled or _is_plain(text)):
             raise ImageError(
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
-                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
+                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it",
+                cause="made by Docker",
             )
         if source.context and self._engine is not None:
-            return self._with_layer(self._engine, dockerfile, source, purpose)
+            name, context = _plan_layer(self._engine, dockerfile, source)
+            if build:
+                self._provide_layer(self._engine, name, dockerfile, context, purpose)
+            return name
         missing = list(_find_missing_packages(text))
         if missing and not is_bundled:
             raise ImageError(
                 f"this machine lacks what {dockerfile} installs: apt-get install "
-                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked"
+                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked",
+                cause=f"needs {' '.join(sorted(missing))}",
             )
         if missing:
             self._progress(
@@ -170,19 +217,19 @@ class Systems:
             )
         return HOST
 
-    def _with_layer(
-        self, engine: Bubblewrap, dockerfile: Path, source: ImageSource, purpose: str
-    ) -> str:
-        """Return the name under which the engine knows the host's system with a layer on it.
+    @staticmethod
+    def _layer_path(name: str) -> Path:
+        return cache_folder() / f"{name}.tar"
+
+    def _provide_layer(
+        self, engine: Bubblewrap, name: str, dockerfile: Path, context: bytes, purpose: str
+    ) -> None:
+        """Have the engine know the host's system with a layer on it, by its name.
 
         Raises:
             ImageError: it cannot be built here.
         """
-        server = _find_server_version(engine, dockerfile)
-        context = build_context(dockerfile, source.context)
-        digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
-        name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
-        path = cache_folder() / f"{name}.tar"
+        path = self._layer_path(name)
         try:
             with one_builder(name, lambda: self._stopped):
                 if not path.exists():
@@ -193,7 +240,6 @@ class Systems:
                 engine.add_layer(name, file, HOST)
         except (OSError, SandboxError) as error:
             raise ImageError(f"{dockerfile} cannot be built: {error}") from None
-        return name
 
     def _build(self, engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as output_folder:
@@ -232,6 +278,18 @@ class Systems:
                 f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
                 f"changed; unpack it as the user with the id {owner}"
             )
+
+
+def _plan_layer(engine: Bubblewrap, dockerfile: Path, source: ImageSource) -> tuple[str, bytes]:
+    """Return the name of the host's system with a layer on it, and what the layer is built of.
+
+    Raises:
+        ImageError: it cannot be built here.
+    """
+    server = _find_server_version(engine, dockerfile)
+    context = build_context(dockerfile, source.context)
+    digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
+    return f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}", context
 
 
 def _rootfs_name(source: ImageSource) -> str:

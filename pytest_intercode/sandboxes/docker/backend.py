@@ -19,7 +19,7 @@ from pytest_intercode.system.platform import IS_LINUX
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["DockerBackend", "DockerHostsBackend", "find_images", "make_docker"]
+__all__ = ["DockerBackend", "DockerHostsBackend", "make_docker"]
 
 _PING_TIMEOUT = 5.0  # seconds
 
@@ -185,15 +185,3 @@ class DockerHostsBackend(DockerBackend):
         from pytest_intercode.sandboxes.docker.hosts import DockerHosts
 
         self.engine = self.images = DockerHosts(self.settings, events)
-
-
-def find_images(names: Iterable[str]) -> set[str] | None:
-    """Return which of these images the engine has; None where none answers."""
-    from pytest_intercode.sandboxes.docker.engine import connect
-    from pytest_intercode.sandboxes.docker.images import layers_of
-
-    try:
-        with contextlib.closing(connect()) as link:
-            return {name for name in names if layers_of(link.api, name)}
-    except EngineUnavailable:
-        return None

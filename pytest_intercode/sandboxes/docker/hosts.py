@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,12 +27,13 @@ from pytest_intercode.sandboxes.docker.address import find_address
 from pytest_intercode.sandboxes.docker.container import NOT_HERE
 from pytest_intercode.sandboxes.docker.engine import runtime_problem
 from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Host, HostGroup
-from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
+from pytest_intercode.sandboxes.docker.images import DockerImages, copy_image, layers_of
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.platforms import engine_platform
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
+from pytest_intercode.sandboxes.images import ImageFact
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings
 from pytest_intercode.system.forks import MakingProcess
@@ -247,6 +248,25 @@ class DockerHosts(HostGroup):
                     if other_host.up:
                         other_host.request_image(name)
             return name
+
+    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+        """Yield what is known of images on the host that would make them."""
+        return self._builders_images().describe(source)
+
+    def pull(self, source: ImageSource) -> None:
+        """Pull what an image is, or is built of, on the host that would make it."""
+        self._builders_images().pull(source)
+
+    def find_published(self, fact: ImageFact) -> tuple[str, ...]:
+        """Return the platforms that its registry has an image for, as that host sees it."""
+        return self._builders_images().find_published(fact)
+
+    def _builders_images(self) -> DockerImages:
+        host = self._choose_builder(())
+        assert host is not None, "none has failed"
+        images = host.images
+        assert images is not None, "it answers"
+        return images
 
     def pinned(self, name: str) -> str:
         """Return what names an image in its registry permanently, or nothing."""

@@ -7,90 +7,59 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import re
-import tarfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.dockerfile import (
-    find_substitutes,
     reads_context,
-    replace_bases,
-    write_platforms,
 )
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.build import (
-    build_context,
-    copied_modes,
     describe_build,
     one_builder,
-    read_dockerfile,
 )
-from pytest_intercode.sandboxes.docker.errors import client_errors, plain
+from pytest_intercode.sandboxes.docker.errors import client_errors
+from pytest_intercode.sandboxes.docker.image_facts import describe_images
 from pytest_intercode.sandboxes.docker.platforms import (
     ImageNames,
     image_info,
     lacks_platform,
-    name_for_platform,
     platform_of_name,
+    registry_host,
     repository_and_tag,
     without_platform,
 )
+from pytest_intercode.sandboxes.docker.recipes import (
+    Recipe,
+    layers_context,
+    make_recipe,
+    own_name,
+    run_build,
+)
 from pytest_intercode.sandboxes.docker.registry import (
-    CONTENT_LABEL,
+    REPOSITORY,
+    Puller,
     Registry,
     RegistryError,
     content_of,
-    pull_image,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers
+from pytest_intercode.sandboxes.images import ImageFact
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from pytest_intercode.system.archives import add_entry
 
 if TYPE_CHECKING:
     from docker import APIClient
 
 __all__ = ["DockerImages", "copy_image", "layers_of"]
 
-_REPOSITORY = "pytest-intercode"
-_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
-_LAST_LINES = 12
-
 
 class _ContextRead(Exception):
     """A build would read files of its context, as its base has triggers (``ONBUILD``)."""
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """What an image is built by.
-
-    Attributes:
-        dockerfile: the Dockerfile's place.
-        text: its text, with other base images where they are replaced.
-        changed: the text is not what is in the file.
-        modes: modes of files by their names in the context.
-        arguments: the arguments of the build.
-        base_images: the images that it needs, each with the name that it replaces.
-        purpose: the task that it is built for; empty where that is not known.
-        platform: the platform that it is built for; None for the engine's own.
-    """
-
-    dockerfile: Path
-    text: str
-    changed: bool
-    modes: Mapping[str, int]
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    base_images: Sequence[tuple[str, str]] = ()
-    purpose: str = ""
-    platform: Platform | None = None
 
 
 class DockerImages:
@@ -127,6 +96,7 @@ class DockerImages:
         self._identities: dict[str, str] = {}
         self._failed: dict[str, ImageError] = {}  # by the images' names
         self._transfers = Transfers(api)
+        self._puller = Puller(api, self._report)
 
     def _report(self, line: str, verbosity: int = 0) -> None:
         if self._verbosity >= verbosity:
@@ -156,6 +126,35 @@ class DockerImages:
                 self._report(f"{original} cannot be had: its Dockerfile is built instead")
         return self._provide_from_dockerfile(source, purpose)
 
+    # -- what is there, for those who want to know before a run
+
+    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+        """Yield what is known of the images that make an image, and of itself; makes nothing."""
+        return describe_images(self._api, self._names, self._replacements, source)
+
+    def pull(self, source: ImageSource) -> None:
+        """Pull what an image is, or is built of, and build nothing.
+
+        Raises:
+            ImageError: it cannot be had.
+        """
+        if source.image:
+            try:
+                self._resolve(replace(source, dockerfile=None, layers=()), "")
+                return
+            except ImageError:
+                if source.dockerfile is None:
+                    raise
+        self._pull_bases(self._recipe(source))
+
+    def find_published(self, fact: ImageFact) -> tuple[str, ...]:
+        """Return the platforms that an image can be pulled for; see :meth:`Puller.find_published`.
+
+        Raises:
+            ImageError: it cannot be pulled.
+        """
+        return self._puller.find_published(fact.replacement or fact.name)
+
     def stop_builds(self) -> None:
         """End the builds and pulls that are under way."""
         self._transfers.stop()
@@ -184,7 +183,7 @@ class DockerImages:
 
     def _find_digest(self, name: str) -> str:
         """Return the digest that an image was pulled by, with the name that it has there."""
-        if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
+        if name.startswith(f"{REPOSITORY}/"):  # ours, and in no registry of this run
             return ""
         repository = f"{repository_and_tag(name)[0]}@"
         digests = [str(digest) for digest in self._inspect(name).get("RepoDigests") or ()]
@@ -201,57 +200,46 @@ class DockerImages:
         recipe = self._recipe(source, purpose)
         if not reads_context(recipe.text):
             # Equal Dockerfiles are one image then, whatever is in the folders next to them.
-            context = build_context(
-                recipe.dockerfile, (), recipe.text if recipe.changed else None, alone=True
-            )
             with contextlib.suppress(_ContextRead):
-                return self._provide_from_context(recipe, context, alone=True)
-        changed = recipe.text if recipe.changed else None
-        context = build_context(recipe.dockerfile, source.context, changed, recipe.modes)
-        return self._provide_from_context(recipe, context)
+                return self._provide_from_context(recipe, source, alone=True)
+        return self._provide_from_context(recipe, source)
 
-    def _provide_from_context(self, recipe: _Recipe, context: bytes, *, alone: bool = False) -> str:
+    def _recipe(self, source: ImageSource, purpose: str = "") -> Recipe:
+        return make_recipe(self._api, self._names, self._replacements, source, purpose)
+
+    def _provide_from_context(
+        self, recipe: Recipe, source: ImageSource, *, alone: bool = False
+    ) -> str:
         """Return the name of the image that a Dockerfile makes of a context.
 
         Raises:
             ImageError: it cannot be built.
             _ContextRead: it has to be built with its whole context, and ``alone`` is given.
         """
-        values = " ".join(recipe.arguments.values())
-        content = hashlib.sha256(f"{values}\n".encode() + context).hexdigest()
-        label = re.sub(r"[^a-z0-9_.-]", "-", recipe.dockerfile.name.lower())
-        label = label.removesuffix(".dockerfile").strip("-.") or "image"
+        context = recipe.context(source, alone=alone)
+        content = recipe.hash(context)
 
         def build(tag: str) -> None:
-            for name, replaced in recipe.base_images:
-                label = f"{without_platform(name)} of {recipe.dockerfile}"
-                self._ensure(name, "base image", label, replaced)
-            if alone and any(self._has_triggers(name) for name, _ in recipe.base_images):
+            self._pull_bases(recipe)
+            if alone and recipe.has_triggers(self._api):
                 raise _ContextRead
             self._build(recipe, context, content, tag)
 
-        return self._provide(label, content, build, recipe.platform)
+        return self._provide(recipe.label, content, build, recipe.platform)
 
-    def _has_triggers(self, name: str) -> bool:
-        return bool((image_info(self._api, name).get("Config") or {}).get("OnBuild"))
+    def _pull_bases(self, recipe: Recipe) -> None:
+        for name, replaced in recipe.base_images:
+            label = f"{without_platform(name)} of {recipe.dockerfile}"
+            self._ensure(name, "base image", label, replaced)
 
     def _add_layers(self, base: str, layers: Sequence[Path], purpose: str) -> str:
         """Return the name of an image with tar archives laid over it."""
-        lines = [f"FROM {base}", *(f"ADD {index}.tar /" for index in range(len(layers)))]
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as context:
-            add_entry(context, "Dockerfile", "\n".join(lines).encode())
-            for number, layer in enumerate(layers):
-                try:
-                    add_entry(context, f"{number}.tar", layer.read_bytes())
-                except OSError as error:
-                    raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
-        data = buffer.getvalue()
+        data = layers_context(base, layers)
         content = hashlib.sha256(
             str(image_info(self._api, base).get("Id")).encode() + data
         ).hexdigest()
         platform = platform_of_name(base)
-        recipe = _Recipe(
+        recipe = Recipe(
             Path("Dockerfile"), "", changed=False, modes={}, purpose=purpose, platform=platform
         )
         build = partial(self._build, recipe, data, content)
@@ -268,9 +256,7 @@ class DockerImages:
             build: builds it under a name.
             platform: what it is for; None for the engine's own.
         """
-        name = f"{_REPOSITORY}/{label}:{content[:12]}"
-        if platform is not None:
-            name = name_for_platform(name, platform)
+        name = own_name(label, content, platform)
         with one_builder(name, lambda: self._transfers.stopped), self._fail_once(name):
             if self.registry is not None:
                 self._pinned[name] = self._provide_from_registry(
@@ -289,7 +275,7 @@ class DockerImages:
         """
         if name in self._failed:
             failure = self._failed[name]
-            raise ImageError(str(failure), failure.image)
+            raise ImageError(str(failure), failure.image, failure.cause)
         try:
             yield
         except ImageError as error:
@@ -323,28 +309,6 @@ class DockerImages:
             self._report(f"{error}; other machines have to build it, too", -1)
             return ""
 
-    def _recipe(self, source: ImageSource, purpose: str) -> _Recipe:
-        """Return what an image is built by, with other base images where they are replaced."""
-        dockerfile, text = source.dockerfile, source.text
-        assert dockerfile is not None, "an image comes from a Dockerfile or has a name"
-        original = text or read_dockerfile(dockerfile)
-        names, platform = self._names, self._names.platform_of(source)
-        text = write_platforms(original, str(names.own), str(platform or names.own))
-        standing = find_substitutes(
-            text, self._replacements, lambda name: bool(image_info(self._api, name))
-        )
-        rebased, arguments, bases = replace_bases(
-            text,
-            {**self._replacements, **standing},
-            lambda name, written: names.base_name(name, written, platform),
-        )
-        rebased, modes = copied_modes(rebased)
-        changed = bool(source.text) or rebased != original
-        return _Recipe(
-            *(dockerfile, rebased, changed, modes, arguments, bases, purpose),
-            platform=names.other_platform_of(source),
-        )
-
     def _ensure(self, name: str, kind: str, label: str, replaced: str) -> None:
         """Make sure that an image is there, pulling it if it is not; once for all that need it.
 
@@ -361,7 +325,7 @@ class DockerImages:
                 return
             try:
                 with self._transfers.begin():
-                    pull_image(self._api, name, self._names.own, self._report)
+                    self._puller.pull(name, self._names.own)
             except RegistryError as error:
                 is_own = without_platform(name) == without_platform(replaced)
                 origin = "" if is_own else f", which replaces {replaced},"
@@ -372,6 +336,7 @@ class DockerImages:
                         "for another processor, say so: 'platform: linux/amd64' in the suite, or "
                         "--intercode-platform=linux/amd64",
                         name,
+                        f"made for another platform than {platform}",
                     ) from None
                 place = self._names.describe_place(name)
                 raise ImageError(
@@ -379,57 +344,18 @@ class DockerImages:
                     f"{error}. Load it with 'docker load' or 'docker import', or name another with "
                     f"--intercode-base-image {replaced}=REPLACEMENT",
                     name,
+                    f"cannot be pulled from {registry_host(name)}",
                 ) from None
 
-    def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
+    def _build(self, recipe: Recipe, context: bytes, content: str, tag: str) -> None:
         with self._transfers.begin():
             self._report(describe_build(tag, recipe.dockerfile, recipe.purpose))
-            failure, last = _run_build(
+            failure, last = run_build(
                 self._api, recipe, context, content, tag, lambda line: self._report(line, 1)
             )
         if failure or not image_info(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{recipe.dockerfile} does not build: {failure or 'no image'}{lines}")
-
-
-def _run_build(
-    api: APIClient,
-    recipe: _Recipe,
-    context: bytes,
-    content: str,
-    tag: str,
-    report_step: Callable[[str], None],
-) -> tuple[str, Iterable[str]]:
-    """Have an image built; return why it cannot be, if so, and the last lines of the build."""
-    name = recipe.dockerfile.name
-    last: deque[str] = deque(maxlen=_LAST_LINES)
-    failure = ""
-    try:
-        stream: Iterator[dict[str, Any]] = api.build(
-            fileobj=io.BytesIO(context),
-            custom_context=True,
-            dockerfile=name,
-            tag=tag,
-            buildargs=dict(recipe.arguments),
-            rm=True,
-            forcerm=True,
-            decode=True,
-            labels={f"{_REPOSITORY}.image": name, CONTENT_LABEL: content},
-            timeout=1800,
-            platform=None if recipe.platform is None else str(recipe.platform),
-        )
-        for event in stream:
-            for line in str(event.get("stream") or "").splitlines():
-                if not line.strip():
-                    continue
-                last.append(line.rstrip())
-                step = _STEP.match(line)
-                if step:
-                    report_step(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
-            failure = failure or str(event.get("error") or "")
-    except client_errors() as error:
-        failure = plain(error)
-    return failure, last
 
 
 def layers_of(api: APIClient, name: str) -> tuple[str, ...]:

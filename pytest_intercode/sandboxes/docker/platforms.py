@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     *("ImageNames", "engine_platform", "image_info", "image_platform", "keeps_platforms"),
     *("lacks_platform", "name_for_platform", "platform_of_name", "published_platform"),
-    *("repository_and_tag", "without_platform"),
+    *("registry_host", "repository_and_tag", "without_platform"),
 ]
 
 _SUFFIX = re.compile(r"\.linux-([a-z0-9]+)(?:-(v\d+))?$")
@@ -81,6 +81,13 @@ def repository_and_tag(name: str) -> tuple[str, str]:
         return repository, digest
     repository, _, tag = name.rpartition(":")
     return (name, "latest") if not repository or "/" in tag else (repository, tag)
+
+
+def registry_host(name: str) -> str:
+    """Return the host of the registry that an image is from."""
+    host, slash, _ = name.partition("/")
+    is_host = slash and ("." in host or ":" in host or host == "localhost")
+    return host if is_host else "docker.io"
 
 
 def name_for_platform(name: str, platform: Platform) -> str:

@@ -7,6 +7,7 @@ the credentials are those that ``docker login`` keeps, and no text holds them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -22,6 +23,7 @@ from pytest_intercode.sandboxes.docker.platforms import (
     keeps_platforms,
     platform_of_name,
     published_platform,
+    registry_host,
     repository_and_tag,
     without_platform,
 )
@@ -29,13 +31,18 @@ from pytest_intercode.sandboxes.docker.platforms import (
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull", "pull_image"]
+__all__ = [
+    *("CONTENT_LABEL", "REPOSITORY", "Puller", "Registry", "RegistryError", "content_of"),
+    "pull",
+]
 
 CONTENT_LABEL = "pytest-intercode.content"
 """The label of our images that holds the whole hash of what went into it."""
 
+REPOSITORY = "pytest-intercode"
+"""What our images are called on an engine, and at the end of their name in a registry."""
+
 _OPTION = "--intercode-registry"
-_REPOSITORY = "pytest-intercode"
 _MAX_LABEL = 40  # characters of a name in a tag, which has 128 at most
 _MAX_MESSAGE = 300  # characters of an engine's words, which may hold a whole page
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -46,6 +53,10 @@ _MISSING = re.compile(
 )
 _DENIED = ("unauthorized", "denied", "authentication required", "no basic auth credentials")
 _TRANSFERS = ("Pulling fs layer", "Copying blob")
+# As engines say that a registry does not answer, or answers none of us for a while.
+_SILENT = re.compile(
+    r"dial tcp|no such host|timeout|deadline exceeded|connection refused|toomanyrequests|rate limit"
+)
 
 
 class RegistryError(ImageError):
@@ -54,12 +65,16 @@ class RegistryError(ImageError):
     Attributes:
         missing: all that is wrong is that the image is not there.
         denied: it does not let us.
+        silent: it does not answer, whatever it is asked for.
     """
 
-    def __init__(self, message: str, *, missing: bool = False, denied: bool = False) -> None:
+    def __init__(
+        self, message: str, *, missing: bool = False, denied: bool = False, silent: bool = False
+    ) -> None:
         super().__init__(message)
         self.missing = missing
         self.denied = denied
+        self.silent = silent
 
 
 def pull(
@@ -95,7 +110,63 @@ def pull(
     return digest
 
 
-def pull_image(
+class Puller:
+    """Pulls images, each of another registry; one that has never answered is asked once.
+
+    So a dataset of several hundred images costs one time-out where there is no network.
+
+    Args:
+        api: the engine's client.
+        progress: called with one line.
+    """
+
+    def __init__(self, api: APIClient, progress: Callable[[str], None]) -> None:
+        self._api = api
+        self._progress = progress
+        self._answered: set[str] = set()  # hosts of registries
+        self._silent: dict[str, RegistryError] = {}  # why nothing more is asked for, by the host
+
+    def pull(self, name: str, own_platform: Platform) -> None:
+        """Pull an image.
+
+        Raises:
+            RegistryError: it cannot be had; the text is what the engine says.
+        """
+        with self._remembering(registry_host(name)):
+            _pull_image(self._api, name, own_platform, self._progress)
+
+    def find_published(self, name: str) -> tuple[str, ...]:
+        """Return the platforms that an image can be pulled for; nothing where that is not known.
+
+        The engine asks the registry, and pulls nothing.
+
+        Raises:
+            RegistryError: it cannot be pulled; the text is what the engine says.
+        """
+        with self._remembering(registry_host(name)):
+            return _find_published(self._api, name)
+
+    @contextlib.contextmanager
+    def _remembering(self, host: str) -> Iterator[None]:
+        """Remember whether a registry answers.
+
+        Raises:
+            RegistryError: it has not answered before.
+        """
+        if host in self._silent:
+            raise RegistryError(str(self._silent[host]), silent=True)
+        try:
+            yield
+        except RegistryError as error:
+            if not error.silent:
+                self._answered.add(host)
+            elif host not in self._answered:
+                self._silent[host] = error
+            raise
+        self._answered.add(host)
+
+
+def _pull_image(
     api: APIClient, name: str, own_platform: Platform, progress: Callable[[str], None]
 ) -> None:
     """Pull an image; where its name says a platform, by its own name, which it then loses again.
@@ -175,9 +246,26 @@ def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, A
 def _registry_error(message: str) -> RegistryError:
     message, words = message[:_MAX_MESSAGE], message.lower()
     denied = any(phrase in words for phrase in _DENIED)
-    return RegistryError(
-        message, missing=not denied and bool(_MISSING.search(words)), denied=denied
-    )
+    missing = not denied and bool(_MISSING.search(words))
+    silent = not (denied or missing) and bool(_SILENT.search(words))
+    return RegistryError(message, missing=missing, denied=denied, silent=silent)
+
+
+def _find_published(api: APIClient, name: str) -> tuple[str, ...]:
+    """Return the platforms that a registry has an image for; see :meth:`Puller.find_published`."""
+    try:
+        answer: dict[str, Any] = api.inspect_distribution(without_platform(name))  # type: ignore[no-untyped-call]
+    except client_errors() as error:
+        problem = _registry_error(plain(error))
+        if not (problem.missing or problem.denied or problem.silent):
+            return ()  # an engine that cannot be asked, such as older Podman
+        raise problem from None
+    platforms = []
+    for platform in answer.get("Platforms") or ():
+        words = (platform.get("os"), platform.get("architecture"), platform.get("variant"))
+        if "unknown" not in words:  # an attestation, which is listed among them
+            platforms.append("/".join(filter(None, words)))
+    return tuple(platforms)
 
 
 def content_of(image: Mapping[str, Any]) -> str:
@@ -204,7 +292,7 @@ class Registry:
         self._api = api
         self._address = address
         self._progress = progress
-        self.repository = f"{address}/{_REPOSITORY}"
+        self.repository = f"{address}/{REPOSITORY}"
 
     def problem(self) -> str:
         """Return why it cannot be used, or nothing."""

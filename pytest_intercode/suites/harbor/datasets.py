@@ -22,7 +22,7 @@ from pytest_intercode.system.suite_folder import SuiteFolder, SuitePath
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["folder_tasks", "registry_tasks"]
+__all__ = ["folder_tasks", "read_task_folder", "registry_tasks", "task_folders"]
 
 _DATASET_FILE = "dataset.toml"
 
@@ -41,16 +41,27 @@ def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
     """
     with SuiteFolder(path, permissions) as top:
         if _is_task(top):
-            return [_task(top, path.name)]
+            return [read_task_folder(top, path.name)]
         suite = _name_of(top)
-        folders = [folder for folder in top.iterdir() if _may_be_task(folder)]
-        if not folders:
-            raise MissingFile(
-                f"{path}: holds no task: a folder of tasks has folders with {harbor.CONFIG} "
-                f"(Harbor) or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has "
-                "such a file itself"
-            )
-        return _unique([_task_or_reason(folder, suite) for folder in folders])
+        return _unique([_task_or_reason(folder, suite) for folder in task_folders(top)])
+
+
+def task_folders(top: SuitePath) -> list[SuitePath]:
+    """Return the task folders of a folder: itself, or those that are in it.
+
+    Raises:
+        MissingFile: there are none.
+    """
+    if _is_task(top):
+        return [top]
+    folders = [folder for folder in top.iterdir() if _may_be_task(folder)]
+    if not folders:
+        raise MissingFile(
+            f"{top}: holds no task: a folder of tasks has folders with {harbor.CONFIG} "
+            f"(Harbor) or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has "
+            "such a file itself"
+        )
+    return folders
 
 
 def registry_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
@@ -156,7 +167,12 @@ def _may_be_task(path: SuitePath) -> bool:
         return True
 
 
-def _task(path: SuitePath, suite: str) -> Task:
+def read_task_folder(path: SuitePath, suite: str) -> Task:
+    """Return the task of a folder.
+
+    Raises:
+        SuiteError: a file of it is missing or wrong.
+    """
     if (path / harbor.CONFIG).is_file():
         task = harbor.harbor_task(path, suite)
     else:
@@ -167,7 +183,7 @@ def _task(path: SuitePath, suite: str) -> Task:
 def _task_or_reason(path: SuitePath, suite: str) -> Task:
     """Return a task, or one that says why it is not one."""
     try:
-        return _task(path, suite)
+        return read_task_folder(path, suite)
     except SuiteError as error:
         reason = str(error)
     except Exception as error:  # whatever is odd about one folder, the others are played

@@ -7,11 +7,13 @@ the reason as its ``skip``.
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.platforms import Platform
+from pytest_intercode.core.servers import check_servers
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -23,7 +25,8 @@ from pytest_intercode.core.task import (
     Task,
     Verification,
 )
-from pytest_intercode.errors import MissingFile
+from pytest_intercode.environments.swe.fields import SweFields
+from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -158,6 +161,9 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         timeout=timeout,
         action_timeout=timeout or DEFAULT_ACTION_TIMEOUT,
         platform=box.platform,
+        fields=SweFields(
+            mcp=_servers(environment, folder / CONFIG), skills=environment.skills_dir or ""
+        ),
     )
     variables: tuple[tuple[str, str], ...] | None
     try:
@@ -216,9 +222,28 @@ def _check_support(environment: EnvironmentConfig) -> None:
         raise Unsupported(f"it needs a machine with {environment.os}")
     if environment.gpus or environment.tpu:
         raise Unsupported("it needs an accelerator (gpus or tpu in task.toml)")
-    if environment.mcp_servers:
-        names = ", ".join(server.name for server in environment.mcp_servers)
-        raise Unsupported(f"its agent needs tool servers (mcp_servers: {names})")
+    remote = [server.name for server in environment.mcp_servers if server.transport != "stdio"]
+    if remote:
+        raise Unsupported(
+            "its agent needs tool servers that are reached by an address (mcp_servers: "
+            f"{', '.join(remote)}); those with transport = 'stdio' are started in its sandbox"
+        )
+
+
+def _servers(environment: EnvironmentConfig, place: SuitePath) -> dict[str, str]:
+    """Return the command lines of the agent's tool servers, by name.
+
+    Raises:
+        SuiteError: a name cannot be that of a server, or two have it.
+    """
+    servers = environment.mcp_servers
+    lines = {server.name: shlex.join([server.command or "", *server.args]) for server in servers}
+    try:
+        if len(lines) < len(servers):
+            raise ValueError("two have one name")
+        return check_servers(lines)
+    except ValueError as error:
+        raise SuiteError(f"{place}: mcp_servers: {error}") from None
 
 
 def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:

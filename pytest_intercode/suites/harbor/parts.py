@@ -25,6 +25,7 @@ __all__ = [
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
+    "MissingVariable",
     "find_requirements",
     "healthcheck_setup",
     "make_gold",
@@ -56,6 +57,10 @@ _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 _MEMORY = 2 * 1024**3  # bytes
 _PROCESSES = 4096
 _DISK = 10 * 1024**3  # bytes of one file
+
+
+class MissingVariable(MissingFile):
+    """A task needs an environment variable of this machine that it is not given."""
 
 
 def read_text(path: Path | SuitePath, label: str) -> str:
@@ -117,7 +122,7 @@ def resolve_variables(
     user passes on is known.
 
     Raises:
-        MissingFile: there is no such variable, or it is not passed on, and there is no default.
+        MissingVariable: it is not set, or not passed on, and there is no default.
     """
     pairs = []
     for name, value in variables.items():
@@ -130,7 +135,7 @@ def resolve_variables(
                 if match[1] not in permissions.variables:
                     remedy = permissions.remedy("pass-env", match[1])
                     reason = f"of this machine is not passed on: {remedy} does"
-                raise MissingFile(
+                raise MissingVariable(
                     f"{place}: {name} = {value!r}: the environment variable {match[1]} {reason}"
                 )
             value = default

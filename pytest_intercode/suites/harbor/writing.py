@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.environments.swe.fields import repository_of
+from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
@@ -173,7 +173,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     lines.append(f"WORKDIR {task.workdir}")
     lines += [f"RUN {json.dumps(['bash', '-c', command])}" for command in task.setup]
     _write(place / "Dockerfile", "\n".join(lines) + "\n")
-    tables = {
+    tables: dict[str, Any] = {
         "schema_version": _VERSION,
         "metadata": {"difficulty": task.hardness or "unknown", "tags": list(task.tags)},
         "agent": {"timeout_sec": task.timeout or 600.0},
@@ -186,6 +186,14 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             **_network(task.limits, fetches=verification.kit is not None),
         },
     }
+    servers = [
+        {"name": name, "transport": "stdio", "command": "sh", "args": ["-c", line]}
+        for name, line in SweFields.of(task).mcp.items()
+    ]
+    if servers:
+        tables["environment"]["mcp_servers"] = servers
+    if skills := SweFields.of(task).skills:
+        tables["environment"]["skills_dir"] = skills
     _write(target / "task.toml", toml(tables))
     _write(target / "instruction.md", task.query.rstrip("\n") + "\n")
     tests = target / "tests"

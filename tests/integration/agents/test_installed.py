@@ -274,6 +274,7 @@ def test_where_there_is_no_shell(world: World) -> None:
         ("installed:reply.yaml", {}, "there is no placeholder {reply}"),
         ("installed:servers.yaml", {}, "mcp: none of the files has {servers}"),
         ("installed:word.yaml", {}, "there is no placeholder {mcp}"),
+        ("installed:skills.yaml", {}, r"skills: '/x' is not below the agent's home"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -291,6 +292,7 @@ def test_bad_input_is_one_line(
         "resume": f"folder: .\nresume: [x, -c]\n{start}",
         "reply": 'folder: .\nprogram: x\ncommand: ["{reply}"]\n',
         "servers": f"folder: .\nmcp: {{server: x}}\n{start}",
+        "skills": f"folder: .\nskills: /x\n{start}",
         "word": 'folder: .\nprogram: x\ncommand: ["{mcp}"]\n',
         "npm": f'npm: ["file:///nowhere/at/all"]\n{start}',
     }

@@ -13,8 +13,9 @@ import pytest
 
 from pytest_intercode.agents.answers import Answers
 from pytest_intercode.core.conversation import Conversation
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import FileSpec, Task, Verification
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.projects.commands import Commands
@@ -207,3 +208,24 @@ def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:
     assert call.action == f"{name}({{}})"
     assert "41" in call.observation
     assert work.action == "echo 41 >x"
+
+
+@pytest.mark.parametrize(
+    "talking_world",
+    ["codex", *(pytest.param(name, marks=pytest.mark.slow) for name in CONTINUING[1:])],
+    indirect=True,
+)
+def test_it_tells_its_model_of_the_tasks_skills(talking_world: World) -> None:
+    skill = b"---\nname: zebra-notes\ndescription: How notes about zebras are kept.\n---\nIn x.\n"
+    task = Task(
+        *("t", "Write.", ("echo hi >x",), "swe", "s", "s"),
+        workdir="/w",
+        files={"/opt/skills/zebra-notes/SKILL.md": FileSpec("file", skill)},
+        fields=SweFields(skills="/opt/skills"),
+        verification=Verification("test -e /w/x", parser="status"),
+    )
+    asked = len(talking_world.server.requests)
+    record = talking_world.play_task(task, Command("echo hi >x"), "done")
+    assert (record.outcome, record.reason) == ("solved", "")
+    texts = [request.text for request in talking_world.server.requests[asked:]]
+    assert any("zebra-notes" in text for text in texts)

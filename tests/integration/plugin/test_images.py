@@ -59,7 +59,7 @@ def test_a_missing_image_is_one_error(
     assert said.count("--intercode-base-image localhost:1/none:1=REPLACEMENT") == 1
     result.stdout.fnmatch_lines(
         [
-            "intercode: image localhost:1/none:1 is missing: 4 tasks were not played",
+            "intercode: image localhost:1/none:1 is missing: 4 tasks were not played; *",
             "SKIPPED [[]3[]] *: image localhost:1/none:1 is missing: see t*",
         ]
     )
@@ -67,15 +67,42 @@ def test_a_missing_image_is_one_error(
     assert sorted(row["outcome"] for row in rows) == ["infrastructure-error", "solved"]
 
 
-def test_a_missing_image_under_xdist(pytester: pytest.Pytester) -> None:
-    write_suite(["FROM localhost:1/none:1\nCOPY own /\n"] * 6)
+def test_images_missing_for_one_cause_are_one_error(pytester: pytest.Pytester) -> None:
+    write_suite([f"FROM localhost:1/none:{number}\nCOPY own /\n" for number in range(4)])
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", "-rs")
+    result.assert_outcomes(errors=1, skipped=3)
+    said = str(result.stdout)
+    assert said.count("connection refused") == 1
+    assert said.count("pulling localhost:1/") == 1  # a registry that does not answer is asked once
+    result.stdout.fnmatch_lines(
+        [
+            "intercode: images localhost:1/none:0, localhost:1/none:1, localhost:1/none:2, ... are "
+            "missing: 4 tasks were not played; pytest-intercode images says of each what it lacks",
+            "SKIPPED [[]1[]] *: image localhost:1/none:3 is missing, as localhost:1/none:0 is: "
+            "see t0",
+        ]
+    )
+
+
+def test_what_bubblewrap_has_not_is_one_error(pytester: pytest.Pytester) -> None:
+    write_suite([f"FROM localhost:1/none:{number}\nCOPY own /\n" for number in range(3)])
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", "--intercode-sandbox=bubblewrap"
+    )
+    result.assert_outcomes(errors=1, skipped=2)
+    assert str(result.stdout).count("is made by Docker") == 1
+
+
+def test_missing_images_are_one_error_of_all_workers(pytester: pytest.Pytester) -> None:
+    write_suite([f"FROM localhost:1/none:{number // 3}\nCOPY own /\n" for number in range(6)])
     result = pytester.runpytest_subprocess("suite.yaml", "--intercode-agent=oracle", "-n2")
-    outcomes = result.parseoutcomes()
-    assert outcomes.get("errors", 0) in (1, 2)
-    assert outcomes["errors"] + outcomes["skipped"] == 6
+    result.assert_outcomes(errors=1, skipped=5)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["intercode: image localhost:1/none:1 is missing: 6 tasks were not played"]
+        [
+            "intercode: images localhost:1/none:?, localhost:1/none:? are missing: 6 tasks were "
+            "not played; *"
+        ]
     )
 
 

@@ -274,7 +274,7 @@ def test_a_missing_file_is_named(
         (
             "task.toml",
             "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://b'",
-            r"its agent needs tool servers \(mcp_servers: a\)",
+            r"its agent needs tool servers that are reached by an address \(mcp_servers: a\)",
         ),
         ("task.toml", "[[verifier.collect]]\ncommand = 'a'\nservice = 'db'", "the service 'db'"),
         (

@@ -1,0 +1,219 @@
+"""``pytest-intercode images``: the images that a dataset needs, and having them before a run.
+
+Exit status: 0 all are there, 1 some are not, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.cli.arguments import (
+    add_concurrency_argument,
+    add_option,
+    add_options,
+    add_permission_arguments,
+    map_concurrently,
+    permissions_of,
+    sandboxes_of,
+    tasks_of,
+)
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.text import first_names, format_columns, pluralize
+from pytest_intercode.errors import ConfigurationError, ImageError
+from pytest_intercode.options.table import Options
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.task import ImageSource
+    from pytest_intercode.sandboxes.images import DescribedImages, ImageFact
+    from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "list the images that a dataset needs, with what is here; pull and build them"
+
+_USAGE = 2  # exit status
+_CONCURRENCY = 4  # images at a time
+_MAX_PROBLEMS = 5  # that are written out
+_MISSING, _UNKNOWN, _TO_PULL = "missing", "unknown", "to pull"
+_TO_BUILD, _THERE = "to build", "there"
+_STATES = (_MISSING, _UNKNOWN, _TO_PULL, _TO_BUILD, _THERE)
+_ALTERNATIVE = ", else its Dockerfile is built"
+
+Problems = dict[str, tuple[str, list[str]]]
+"""For each reason that images cannot be had for: the first error's text, and their names."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "suites",
+        metavar="SUITE",
+        nargs="+",
+        help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
+        "(spider) or a folder of task folders",
+    )
+    parser.add_argument("--pull", action="store_true", help="pull what is not here")
+    parser.add_argument(
+        "--build", action="store_true", help="pull what is not here, and build the tasks' images"
+    )
+    add_concurrency_argument(parser, _CONCURRENCY, "images")
+    add_option(parser, Options.backend, "the backend of sandboxes")
+    add_options(parser, Options.rootfs, Options.base_images, Options.docker_hosts)
+    add_options(parser, Options.registry, Options.platform, Options.data_path)
+    add_permission_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make what is asked for, and print a table of the images."""
+    from pytest_intercode.cli.needed_images import count_facts, count_sources
+
+    try:
+        tasks = [
+            task
+            for name in options.suites
+            for task in tasks_of(name, options.data, permissions_of(options), "images")
+            if not task.skip
+        ]
+        sources = count_sources(tasks)
+        with sandboxes_of(options) as provider:
+            problems = _provide(provider, list(sources), options)
+            facts = count_facts(sources, provider.described_images)
+            rows = map_concurrently(
+                partial(_make_row, provider.described_images), facts, _CONCURRENCY
+            )
+    except ConfigurationError as error:
+        note(str(error))
+        return _USAGE
+    return _show(rows, problems)
+
+
+def _provide(
+    provider: SandboxProvider, sources: Sequence[ImageSource], options: argparse.Namespace
+) -> Problems:
+    """Pull and build what is asked for; return which images cannot be had, by the reason."""
+    problems: Problems = {}
+    if not (options.pull or options.build):
+        return problems
+
+    def provide(source: ImageSource) -> ImageError | None:
+        try:
+            if options.build:
+                provider.image(source)
+            else:
+                provider.pull_image(source)
+        except ImageError as error:
+            return error
+        return None
+
+    report = partial(_show_count, len(sources))
+    for error in map_concurrently(provide, sources, options.concurrency, report):
+        if error is not None:
+            _add_problem(problems, error, error.image)
+    return problems
+
+
+def _add_problem(problems: Problems, error: ImageError, image: str) -> None:
+    """Add an image that cannot be had, for the same reason as others where there is one."""
+    problems.setdefault(error.cause or str(error), (str(error), []))[1].append(image)
+
+
+def _show_count(total: int, number: int) -> None:
+    """Show in a terminal how many images are done."""
+    if sys.stderr.isatty():
+        end = "\n" if number == total else ""
+        print(f"\r{number}/{total} images", end=end, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One image of the table.
+
+    Attributes:
+        fact: what is known of it here.
+        tasks: how many tasks need it.
+        state: one of `_STATES`.
+        platforms: those that it is for, or can be pulled for.
+        problem: why it cannot be had, where that is known.
+    """
+
+    fact: ImageFact
+    tasks: int
+    state: str
+    platforms: str
+    problem: ImageError | None = None
+
+
+def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
+    """Say what state an image is in; a registry is asked about one that is not here."""
+    fact, tasks = counted
+    if fact.present:
+        return _Row(fact, tasks, _THERE, fact.platform)
+    if fact.problem:
+        return _Row(fact, tasks, _MISSING, fact.platform, ImageError(fact.problem, fact.name))
+    if fact.step == "build":
+        return _Row(fact, tasks, _TO_BUILD, fact.platform)
+    try:
+        platforms = images.find_published(fact)
+    except ImageError as error:
+        return _Row(fact, tasks, _MISSING, fact.platform, error)
+    state = _TO_PULL if platforms else _UNKNOWN
+    return _Row(fact, tasks, state, ", ".join(platforms) or fact.platform)
+
+
+def _show(rows: Sequence[_Row], problems: Problems) -> int:
+    """Print the table, what is wrong, and how it can be had; return the exit status."""
+    rows = sorted(rows, key=lambda row: (_STATES.index(row.state), -row.tasks, row.fact.name))
+    table = [
+        [
+            *(row.state, "image" if row.fact.step == "pull" else "build"),
+            *(pluralize(row.tasks, "task"), _format_size(row.fact.size), row.platforms or "-"),
+            _describe(row.fact),
+        ]
+        for row in rows
+    ]
+    for line in format_columns(table, labels=6) if table else ():
+        say(line.rstrip())
+    counts = Counter(row.state for row in rows)
+    states = ", ".join(f"{counts[state]} {state}" for state in _STATES if counts[state])
+    say(f"{pluralize(len(rows), 'image')}{f': {states}' if states else ''}")
+    if not problems:
+        for row in rows:
+            if row.problem is not None:
+                _add_problem(problems, row.problem, row.fact.name)
+        _advise(rows)
+    for text, names in list(problems.values())[:_MAX_PROBLEMS]:
+        note(f"{first_names(dict.fromkeys(names))}: {text}")
+    if len(problems) > _MAX_PROBLEMS:
+        note(f"{len(problems) - _MAX_PROBLEMS} further images fail for reasons of their own")
+    return int(any(row.state != _THERE for row in rows if not row.fact.optional))
+
+
+def _advise(rows: Sequence[_Row]) -> None:
+    """Say how what is not here can be had."""
+    states = {row.state for row in rows}
+    if {_TO_PULL, _UNKNOWN} & states:
+        note("--pull pulls what is not here; otherwise the first run does it")
+    if _TO_BUILD in states:
+        note("--build pulls and builds all of it; otherwise the first run does it")
+    if any(row.state == _MISSING and not row.fact.problem for row in rows):
+        note("what cannot be pulled: docker load, or --base-image NAME=REPLACEMENT")
+
+
+def _describe(fact: ImageFact) -> str:
+    """Return the name of an image; a path below this folder is as it is seen from here."""
+    from pytest_intercode.cli.needed_images import describe_name
+
+    name = describe_name(fact).removeprefix(f"{Path.cwd()}/")
+    return f"{name}{_ALTERNATIVE}" if fact.optional and not fact.present else name
+
+
+def _format_size(size: int) -> str:
+    """Return a number of bytes for people; a hyphen where it is not known."""
+    return f"{size / 1e6:,.0f} MB" if size else "-"

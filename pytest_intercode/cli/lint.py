@@ -1,0 +1,164 @@
+"""``pytest-intercode lint``: what is wrong with task folders and suites, by their files alone.
+
+Reads files, and runs, builds and downloads nothing. Exit status: 0 no errors (with ``--strict``, no
+warnings either), 1 some, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.cli.arguments import (
+    add_options,
+    add_permission_arguments,
+    permissions_of,
+    tasks_of,
+)
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.options.table import Options
+
+if TYPE_CHECKING:
+    from pytest_intercode.linting.rules import Finding
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "find mistakes in task folders and suites by reading them, before anything runs"
+
+_USAGE = 2  # exit status
+_VERSION = 1  # of the JSON, to be counted up where its readers would misread it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "suites",
+        metavar="FOLDER",
+        nargs="+",
+        help="a task folder of Harbor or Terminal-Bench 1, a folder of them, a suite (.yaml), or a "
+        "dataset",
+    )
+    for option, text in (
+        ("--rule", "look at these rules only (docs/linting.md lists them)"),
+        ("--disable", "leave out these rules"),
+    ):
+        parser.add_argument(
+            option, metavar="NAME", nargs="+", action="extend", default=[], help=text
+        )
+    parser.add_argument("--strict", action="store_true", help="fail where there are warnings, too")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument(
+        "--github",
+        action="store_true",
+        help="print annotations of GitHub, as is done in its Actions by itself",
+    )
+    add_options(parser, Options.data_path)
+    add_permission_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each finding on a line of its own, and how many of each level."""
+    from pytest_intercode.linting.rules import RULES, choose_rules
+
+    try:
+        rules = choose_rules(options.rule, options.disable)
+        results = [_lint(name, options, rules) for name in options.suites]
+    except ConfigurationError as error:
+        note(str(error))
+        return _USAGE
+    tasks = sum(number for number, _ in results)
+    findings = [finding for _, suite_findings in results for finding in suite_findings]
+    levels = Counter(RULES[finding.rule].level for finding in findings)
+    if options.json:
+        say(_as_json(findings))
+    else:
+        is_github = options.github or os.environ.get("GITHUB_ACTIONS") == "true"
+        for finding in findings:
+            print(_as_annotation(finding)) if is_github else say(_as_line(finding))
+        errors, warnings = (pluralize(levels[level], level) for level in ("error", "warning"))
+        say(f"{pluralize(tasks, 'task')}, {errors}, {warnings}")
+    return int(bool(levels["error"] or (options.strict and levels["warning"])))
+
+
+def _lint(
+    name: str, options: argparse.Namespace, rules: Sequence[str]
+) -> tuple[int, Sequence[Finding]]:
+    """Return how many tasks were read, and what rules find in them."""
+    from pytest_intercode.errors import SuiteError
+    from pytest_intercode.linting.linter import lint_folder, lint_tasks
+    from pytest_intercode.linting.rules import Finding
+    from pytest_intercode.suites.catalogue import dataset_of
+
+    path = Path(name).expanduser()
+    permissions = permissions_of(options)
+    if path.is_dir() and dataset_of(name) is None:
+        return lint_folder(path, permissions, rules)
+    try:
+        tasks = tasks_of(name, options.data, permissions, "lint")
+    except SuiteError as error:
+        place = str(error).partition(": ")[0].rpartition(":")
+        line = int(place[2]) if place[2].isdigit() else 0
+        message = str(error).partition(": ")[2] if line else str(error)
+        findings = [Finding("cannot-load", "", str(path), line, message)]
+        return 0, [finding for finding in findings if finding.rule in rules]
+    return len(tasks), lint_tasks(tasks, path, rules)
+
+
+def _place(finding: Finding) -> str:
+    """Return the path of a finding as it is seen from here, where it is below."""
+    return finding.path.removeprefix(f"{Path.cwd()}/")
+
+
+def _as_line(finding: Finding) -> str:
+    from pytest_intercode.linting.rules import RULES
+
+    rule = RULES[finding.rule]
+    line = f":{finding.line}" if finding.line else ""
+    text = f"{_place(finding)}{line}: {rule.level}: {rule.name}: {finding.message}; {rule.remedy}"
+    return one_line(text)
+
+
+def _as_json(findings: Sequence[Finding]) -> str:
+    from pytest_intercode.linting.rules import RULES
+
+    rows = [
+        {
+            **asdict(finding),
+            "path": _place(finding),
+            "level": RULES[finding.rule].level,
+            "remedy": RULES[finding.rule].remedy,
+        }
+        for finding in findings
+    ]
+    return json.dumps({"version": _VERSION, "findings": rows}, indent=1)
+
+
+def _as_annotation(finding: Finding) -> str:
+    """Return a finding as a command of GitHub's, which puts it next to the line.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+    """
+    from pytest_intercode.linting.rules import RULES
+
+    rule = RULES[finding.rule]
+    path = Path(finding.path).absolute()
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
+    name = path.relative_to(workspace) if path.is_relative_to(workspace) else path
+    values = {"file": str(name), "line": str(finding.line or 1), "title": rule.name}
+    properties = ",".join(f"{key}={_escape(value, property=True)}" for key, value in values.items())
+    message = _escape(one_line(f"{finding.message}; {rule.remedy}"))
+    return f"::{rule.level} {properties}::{message}"
+
+
+def _escape(text: str, *, property: bool = False) -> str:
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if property else text

@@ -1,0 +1,159 @@
+"""MCP servers and skills that swe tasks bring: of a suite, and of a folder in Harbor's format."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.cli import main
+from pytest_intercode.suites.harbor.config import read_config
+from tests.conftest import results
+from tests.support.task_folders import BASE, write_harbor
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "swe.md").read_text(encoding="utf-8")
+# A server that any image can run; an agent that knows the answer from it alone.
+SERVER = """\
+while read -r line; do
+  case $line in
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}' ;;
+    *'"tools/call"'*) echo '{"jsonrpc":"2.0","id":2,"result":{"count":41}}' ;;
+  esac
+done
+"""
+AGENT = """\
+class Agent:
+    def reset(self, task):
+        self.actions = [
+            f"echo '\\"tools/call\\"' | {task.mcp['tickets']} >all",
+            "grep -o '41' all >count",
+        ]
+
+    def act(self, observation):
+        return self.actions.pop(0) if self.actions else "submit"
+"""
+TOML = """\
+[verifier]
+environment_mode = "shared"
+[[environment.mcp_servers]]
+name = "tickets"
+transport = "stdio"
+command = "sh"
+args = ["/opt/the server.sh"]
+"""
+
+
+def write_task(folder: Path, server: str = SERVER, toml: str = TOML) -> None:
+    write_harbor(
+        folder,
+        tests='[ "$(cat /app/count)" = 41 ]',
+        solution="echo 41 >count",
+        toml=toml,
+        dockerfile=f'FROM {BASE}\nCOPY ["server.sh", "/opt/the server.sh"]\nWORKDIR /app\n',
+        files={"environment/server.sh": server},
+    )
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_an_agent_has_the_server_of_a_task_folder(pytester: pytest.Pytester) -> None:
+    write_task(pytester.path / "set/one")
+    pytester.makepyfile(my_agent=AGENT)
+    for agent in ("my_agent.py:Agent", "oracle"):
+        result = pytester.runpytest("--intercode-dataset=set", f"--intercode-agent={agent}")
+        result.assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_a_server_that_does_not_start_is_the_tasks_fault(pytester: pytest.Pytester) -> None:
+    write_task(pytester.path / "set/one", server="echo it is broken >&2; exit 3\n")
+    pytester.makepyfile(my_agent=AGENT)
+    result = pytester.runpytest(
+        "--intercode-dataset=set", "--intercode-agent=my_agent.py:Agent", "--intercode-results=r"
+    )
+    result.assert_outcomes(errors=1)
+    [row] = results(pytester.path / "r")
+    assert row["outcome"] == "task-error"
+    assert "the server 'tickets' (sh '/opt/the server.sh') ended with status 3" in row["reason"]
+
+
+def test_two_servers_of_one_name(pytester: pytest.Pytester) -> None:
+    write_task(pytester.path / "one", toml=TOML + TOML.partition("\n")[2].partition("\n")[2])
+    result = pytester.runpytest("--intercode-dataset=one", "--intercode-agent=oracle")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "task.toml: mcp_servers: two have one name" in str(result.stderr)
+
+
+SUITE = """\
+env: swe
+tasks:
+  - id: count
+    query: How many tickets are open?
+    gold: echo 41 >/tmp/count
+    verification: {command: grep -qx 41 /tmp/count, parser: status}
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> str:
+    """Write a suite with the fields that the page shows, and return its text."""
+    [lines] = [block for block in PAGE.split("```yaml\n") if block.startswith("    mcp:")]
+    shutil.copy(ROOT / "tests/support/ticket_server.py", pytester.path / "tickets.py")
+    text = SUITE + lines.partition("```")[0]
+    Path("suite.yaml").write_text(text)
+    return text
+
+
+def run(pytester: pytest.Pytester, agent: str, sandbox: str) -> tuple[pytest.RunResult, str]:
+    result = pytester.runpytest("suite.yaml", f"--intercode-agent={agent}", sandbox)
+    return result, f"{result.stdout}{result.stderr}"
+
+
+def test_the_suite_of_the_page(pytester: pytest.Pytester, suite: str, quick_sandbox: str) -> None:
+    run(pytester, "oracle", quick_sandbox)[0].assert_outcomes(passed=1)
+    result, text = run(pytester, "mcp:true", quick_sandbox)
+    assert result.ret != 0
+    assert "--intercode-agent=mcp:true: this agent cannot be given MCP servers" in text
+    Path("suite.yaml").write_text(suite.replace("mcp: {tickets", "mcp: {a b"))
+    result, text = run(pytester, "oracle", quick_sandbox)
+    assert result.ret != 0
+    assert "a name has letters, digits, - and _, up to 32" in text
+
+
+def test_an_agent_knows_where_skills_are(pytester: pytest.Pytester, quick_sandbox: str) -> None:
+    Path("suite.yaml").write_text(
+        f"{SUITE}    skills: /opt/skills\n    files: {{/opt/skills/one/SKILL.md: x}}\n"
+    )
+    run(pytester, "oracle", quick_sandbox)[0].assert_outcomes(passed=1)
+    pytester.makepyfile(
+        my_agent="""
+        def act(observation, done=[]):
+            done.append(1)
+            return "submit" if len(done) > 1 else "ls /opt/skills && echo 41 >/tmp/count"
+
+        class Agent:
+            def reset(self, task):
+                assert task.skills == "/opt/skills"
+
+            def act(self, observation):
+                return act(observation)
+        """
+    )
+    run(pytester, "my_agent.py:Agent", quick_sandbox)[0].assert_outcomes(passed=1)
+    Path("suite.yaml").write_text(f"{SUITE}    skills: /opt/none\n")
+    result, text = run(pytester, "oracle", quick_sandbox)
+    result.assert_outcomes(errors=1)
+    assert "skills: the sandbox has no folder /opt/none" in text
+
+
+@pytest.mark.usefixtures("suite")
+def test_convert_writes_them(pytester: pytest.Pytester) -> None:
+    with Path("suite.yaml").open("a") as suite:
+        suite.write("    skills: /opt\n")
+    assert main(["convert", "suite.yaml", "--to", "out"]) == 0
+    environment = read_config(Path("out/count/task.toml").read_text(), "task.toml").environment
+    assert environment.skills_dir == "/opt"
+    [server] = environment.mcp_servers
+    assert (server.name, server.transport) == ("tickets", "stdio")
+    assert [server.command, *server.args] == ["sh", "-c", "python3 /opt/tickets.py"]
