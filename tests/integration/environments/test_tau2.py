@@ -95,7 +95,7 @@ def says(*replies: str) -> Callable[[Request], str]:
         if "BEGIN" in json.dumps(request.body["messages"]):
             return verdict(1.0)
         count = sum(message["role"] == "assistant" for message in request.body["messages"])
-        return replies[min(count, len(replies) - 1)]
+        return str(replies[min(count, len(replies) - 1)])
 
     return answer
 
