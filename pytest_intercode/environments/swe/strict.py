@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.core.turn import Command, Observation, Profile, StepResult
+from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.environments.mcp_servers import start_servers
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
+from pytest_intercode.environments.swe.equipment import equip
 from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
@@ -47,7 +47,6 @@ from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["SweEnvironment"]
 
-_SKILLS_TIMEOUT = 10.0  # seconds to look for a folder
 _SETTLE_TIMEOUT = 2.0  # seconds that background jobs have to end before the state is read
 
 # What a step of grading comes to where a sandbox answers and the step cannot be done. Once an agent
@@ -101,20 +100,7 @@ class SweEnvironment(ShellEnvironment):
         self._steps = Steps(task)
         super().start(task)
         self._steps.enter(self.sandbox)
-        fields = SweFields.of(task)
-        if fields.skills:
-            self._check_skills(fields.skills)
-        start_servers(self, fields.mcp)
-
-    def _check_skills(self, folder: str) -> None:
-        """See that the folder of the task's skills is there.
-
-        Raises:
-            TaskError: it is not.
-        """
-        test = Command(f"test -d {shlex.quote(folder)}", "/", _SKILLS_TIMEOUT, "", False)
-        if self.run_command(test)[0] != 0:
-            raise TaskError(f"skills: the sandbox has no folder {folder}")
+        equip(self, SweFields.of(task))
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
