@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_intercode.core.conversation import Reply, ToolCall
+from pytest_intercode.core.conversation import CallTool, Reply
 from pytest_intercode.errors import (
     BudgetExhausted,
     ConfigurationError,
@@ -90,7 +90,7 @@ class Answers:
         self.questions.append((message, None if is_last else reply))
         return reply
 
-    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: CallTool) -> None:
         """Let a model that plays the user call tools; replies that are given need none.
 
         Args:

@@ -15,7 +15,7 @@ from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.chat.calls import message_with_calls, parse_arguments
 from pytest_intercode.agents.chat.client import Answer, Caller, ChatClient, RequestRefused
 from pytest_intercode.agents.ledger import current_ledger
-from pytest_intercode.core.conversation import UNSCRIPTED, Conversation, Reply, ToolCall
+from pytest_intercode.core.conversation import UNSCRIPTED, CallTool, Conversation, Reply
 from pytest_intercode.errors import (
     AgentError,
     BudgetExhausted,
@@ -81,7 +81,7 @@ class SimulatedUser:
         pattern = words if conversation.stops_anywhere else rf"(?<!\w)(?:{words})\W*$"
         self._stop_words = re.compile(pattern)
         self._tools: Sequence[Mapping[str, Any]] = ()
-        self._call: ToolCall = lambda name, arguments: ""
+        self._call: CallTool = lambda name, arguments: ""
         self._model = model
         self._gateway = gateway
         self._key = f"{key}-user"
@@ -91,7 +91,7 @@ class SimulatedUser:
         self._messages: list[dict[str, Any]] = []
         self.restart()
 
-    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: CallTool) -> None:
         """Let the user call tools between two messages; see :meth:`Answers.give_tools`."""
         self._tools, self._call = tools, call
 

@@ -11,14 +11,14 @@ from pytest_intercode.core.line import in_line
 __all__ = [
     "STOP_WORD",
     "UNSCRIPTED",
+    "CallTool",
     "Conversation",
     "Exchange",
     "Reply",
-    "ToolCall",
     "group_by_turn",
 ]
 
-ToolCall: TypeAlias = Callable[[str, Mapping[str, Any]], str]
+CallTool: TypeAlias = Callable[[str, Mapping[str, Any]], str]
 """Calls a tool of a user's, by its name and its arguments, and returns what it says."""
 
 STOP_WORD = "DONE"

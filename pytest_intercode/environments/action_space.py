@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_intercode.core.conversation import ToolCall
+from pytest_intercode.core.conversation import CallTool
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.core.turn import Observation, Profile
@@ -34,7 +34,7 @@ class User(Protocol):
     def answer(self, message: str) -> str | None:
         """Return the reply to a message of the agent's; None where nobody answers."""
 
-    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: ToolCall) -> None:
+    def give_tools(self, tools: Sequence[Mapping[str, Any]], call: CallTool) -> None:
         """Let the user call tools, which are described as OpenAI's API describes functions."""
 
     def restart(self) -> None:

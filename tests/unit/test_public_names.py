@@ -56,8 +56,8 @@ def test_public_names(name: str) -> None:
 
 # -- signatures
 
-# Of arguments that only the plugin gives, and of what streams alone ask a cluster.
-_INTERNAL = {"Cancellation", "Ledger", "RunBudget"}
+# Of arguments that only the plugin and environments give, and of what streams alone ask a cluster.
+_INTERNAL = {"CallTool", "Cancellation", "Ledger", "RunBudget"}
 _INTERNAL |= {"ClusterExecutor", "Machines", "NodeAgent", "Observer", "Playback"}
 # Of methods of a sandbox that only our own backends need.
 _INTERNAL |= {"OverlayProbe", "Plan", "Proxy", "Stamps"}
