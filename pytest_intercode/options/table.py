@@ -319,9 +319,10 @@ class Options(_RunOptions):
     """All options: also what sandboxes are made of and may reach, and how models are reached."""
 
     backend = option(
-        "sandbox=auto|docker|bubblewrap|NAME",
+        "sandbox=auto|docker|bubblewrap|kubernetes|NAME",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
-        "which needs no daemon and no root; the header says which and why. NAME is that of an "
+        "which needs no daemon and no root; the header says which and why. `kubernetes` starts "
+        "them in pods of a cluster (docs/kubernetes.md). NAME is that of an "
         "installed package (docs/backends.md)",
         parse_backend,
         default="auto",
@@ -337,7 +338,7 @@ class Options(_RunOptions):
     runtime = optional(
         "runtime=NAME",
         "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
-        "`kata`, `crun`; docs/isolation.md says what each is for",
+        "`kata`, `crun`; docs/isolation.md says what each is for. With Kubernetes, a RuntimeClass",
         str,
         fallback="the engine's own",
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
@@ -350,6 +351,27 @@ class Options(_RunOptions):
         parse_docker_host,
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
+    )
+    kube_context = optional(
+        "kube-context=NAME",
+        "the context of kubeconfig whose cluster starts the sandboxes of "
+        "`--intercode-sandbox=kubernetes` (docs/kubernetes.md); extra `kubernetes`",
+        str,
+        fallback="the current one, or in a pod without kubeconfig, its own cluster",
+    )
+    kube_namespace = optional(
+        "kube-namespace=NAME",
+        "the namespace that their pods are in",
+        str,
+        fallback="the context's own",
+    )
+    kube_pull_secrets = listed(
+        "kube-pull-secret=NAME",
+        "a secret of that namespace by which the nodes pull images",
+        str,
+    )
+    kube_nodes = pairs(
+        "kube-node LABEL=VALUE", "a label that the nodes of the pods have to have", text
     )
     platform = optional(
         "platform=PLATFORM",
