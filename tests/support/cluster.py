@@ -448,7 +448,9 @@ class ApiServer:
             raise _Refused(404, f'pods "{name}" not found')
         assert request.query["container"] == "sandbox"
         assert all(request.query[stream] == "true" for stream in ("stdin", "stdout", "stderr"))
-        response = web.WebSocketResponse(protocols=self.protocols, max_msg_size=1 << 20)
+        response = web.WebSocketResponse(
+            protocols=self.protocols, max_msg_size=1 << 20, timeout=0.5
+        )
         await response.prepare(request)
         self._sockets.append(response)
         with self.kubelet.attached(self._containers[name]) as attached:
@@ -465,6 +467,7 @@ class ApiServer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self._sockets.remove(response)
+        self._abort(request)  # else TLS would wait for a client that is not listening
         return response
 
     async def _to_pod(self, response: web.WebSocketResponse, attached: Any) -> None:

@@ -60,7 +60,7 @@ class KubernetesBackend(EngineBackend):
             return [Fact(self.name, "its client is installed")]
         try:
             with closing(Cluster(self.settings.kube_context, self.settings.kube_namespace)) as own:
-                own.list_all("pods", "pytest-intercode/run=none", _ANSWER_TIMEOUT)
+                own.list_all("pod", "pytest-intercode/run=none", _ANSWER_TIMEOUT)
                 return [Fact(self.name, f"the cluster {own.label}, namespace {own.namespace}")]
         except (EngineUnavailable, ClusterError) as error:
             return [Fact(self.name, str(error), "problem")]

@@ -55,6 +55,11 @@ class ClusterError(SandboxError):
         super().__init__(message)
         self.status = status
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether we may not do that, however often we ask."""
+        return self.status in (_UNAUTHORIZED, _FORBIDDEN)
+
 
 def missing_client() -> str:
     """Return that the extra is not installed, or nothing."""
@@ -102,8 +107,9 @@ class Cluster:
             if self._context is None and not _has_kubeconfig() and _in_cluster():
                 config.load_incluster_config(client_configuration=configuration)
                 return configuration, _NAMESPACE_FILE.read_text().strip(), "of this pod"
-            config.load_kube_config(context=self._context, client_configuration=configuration)
-            contexts, current = config.list_kube_config_contexts()
+            # The client's own default is that of when it was imported.
+            config.load_kube_config(_kubeconfig(), self._context, configuration)
+            contexts, current = config.list_kube_config_contexts(_kubeconfig())
             chosen = next((item for item in contexts if item["name"] == self._context), current)
         except (config.ConfigException, OSError, ValueError) as error:
             raise EngineUnavailable(f"no cluster: {' '.join(str(error).split())}") from None
@@ -114,8 +120,10 @@ class Cluster:
         from kubernetes import client
 
         self._client = client.ApiClient(self._configuration)
-        self.pods = client.CoreV1Api(self._client)
-        self.policies = client.NetworkingV1Api(self._client)
+        self._clients = {
+            "pod": client.CoreV1Api(self._client),
+            "network_policy": client.NetworkingV1Api(self._client),
+        }
 
     def _renew(self, refused: Any) -> bool:
         """Read the credentials again, unless another thread has; return whether that can help.
@@ -197,30 +205,12 @@ class Cluster:
             f"{purpose}: the cluster {self.label} does not answer: {words[:_MAX_MESSAGE]}"
         )
 
-    def create_pod(self, manifest: Mapping[str, Any], timeout: float) -> None:
-        """Create a pod; one of its name is ours, by a request whose answer was lost."""
-        self._create(
-            "a pod",
-            lambda: self.pods.create_namespaced_pod(
-                self.namespace, manifest, _request_timeout=_REQUEST_TIMEOUT
-            ),
-            timeout,
-        )
-
-    def create_policy(self, manifest: Mapping[str, Any]) -> None:
-        """Create a NetworkPolicy, likewise."""
-        self._create(
-            "a NetworkPolicy",
-            lambda: self.policies.create_namespaced_network_policy(
-                self.namespace, manifest, _request_timeout=_REQUEST_TIMEOUT
-            ),
-        )
-
-    def _create(
-        self, purpose: str, ask: Callable[[], Any], timeout: float = _PATIENCE_TIMEOUT
+    def create(
+        self, kind: str, manifest: Mapping[str, Any], timeout: float = _PATIENCE_TIMEOUT
     ) -> None:
+        """Create an object; one of its name is ours, by a request whose answer was lost."""
         try:
-            self.call(purpose, ask, timeout)
+            self._ask(kind, "create", self.namespace, manifest, timeout=timeout)
         except ClusterError as error:
             if error.status != _CONFLICT:
                 raise
@@ -228,18 +218,11 @@ class Cluster:
     def read_pod(self, name: str, timeout: float = _PATIENCE_TIMEOUT) -> dict[str, Any] | None:
         """Return a pod as it is now; None where there is none."""
         try:
-            answer = self.call(
-                f"the pod {name}",
-                lambda: self.pods.read_namespaced_pod(
-                    name, self.namespace, _preload_content=False, _request_timeout=_REQUEST_TIMEOUT
-                ),
-                timeout,
-            )
+            pod: dict[str, Any] = self._ask("pod", "read", name, self.namespace, timeout=timeout)
         except ClusterError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        pod: dict[str, Any] = json.loads(answer.data)
         return pod
 
     def watch_pod(self, name: str) -> Iterator[dict[str, Any] | None]:
@@ -248,7 +231,7 @@ class Cluster:
 
         watch = Watch(return_type="object")
         events = watch.stream(
-            self.pods.list_namespaced_pod,
+            self._clients["pod"].list_namespaced_pod,
             self.namespace,
             field_selector=f"metadata.name={name}",
             timeout_seconds=_WATCH_TIMEOUT,
@@ -264,47 +247,39 @@ class Cluster:
     def list_all(
         self, kind: str, selector: str, timeout: float = _PATIENCE_TIMEOUT
     ) -> list[dict[str, Any]]:
-        """Return the objects with some labels.
-
-        Args:
-            kind: ``pods`` or ``policies``.
-            selector: what their labels have to be.
-            timeout: seconds after which a failure is final.
-        """
-        answer = self.call(
-            f"the list of {kind}",
-            lambda: self._method(kind, "list")(
-                self.namespace,
-                label_selector=selector,
-                _preload_content=False,
-                _request_timeout=_REQUEST_TIMEOUT,
-            ),
-            timeout,
-        )
-        items: list[dict[str, Any]] = json.loads(answer.data)["items"]
+        """Return the objects with some labels."""
+        answer = self._ask(kind, "list", self.namespace, timeout=timeout, label_selector=selector)
+        items: list[dict[str, Any]] = answer["items"]
         return items
 
     def delete(self, kind: str, name: str, timeout: float = _PATIENCE_TIMEOUT) -> bool:
         """Delete an object; return whether it is gone, or on its way."""
-        options = {"grace_period_seconds": 1} if kind == "pods" else {}
+        options = {"grace_period_seconds": 1} if kind == "pod" else {}
         try:
-            self.call(
-                f"{kind} {name}",
-                lambda: self._method(kind, "delete")(
-                    name, self.namespace, _request_timeout=_REQUEST_TIMEOUT, **options
-                ),
-                timeout,
-            )
+            self._ask(kind, "delete", name, self.namespace, timeout=timeout, **options)
         except ClusterError as error:
             return error.status == _NOT_FOUND
         return True
 
-    def _method(self, kind: str, verb: str) -> Callable[..., Any]:
-        """Return what the present client does it by; another one takes its place on a renewal."""
-        client = self.pods if kind == "pods" else self.policies
-        name = {"pods": "pod", "policies": "network_policy"}[kind]
-        method: Callable[..., Any] = getattr(client, f"{verb}_namespaced_{name}")
-        return method
+    def _ask(self, kind: str, verb: str, *words: Any, timeout: float, **options: Any) -> Any:
+        """Have the client make a request, and return the answer's JSON as it is.
+
+        Args:
+            kind: ``pod`` or ``network_policy``.
+            verb: what the client calls it.
+            words: what the client's method takes.
+            timeout: seconds after which a failure is final.
+            options: further ones of these.
+        """
+
+        def ask() -> Any:
+            method = getattr(self._clients[kind], f"{verb}_namespaced_{kind}")
+            answer = method(
+                *words, **options, _preload_content=False, _request_timeout=_REQUEST_TIMEOUT
+            )
+            return json.loads(answer.data)
+
+        return self.call(f"{verb} {kind}", ask, timeout)
 
     def attach(self, name: str) -> PodStreams:
         """Attach to the first process of a pod, once.
@@ -362,8 +337,13 @@ def _tls_options(configuration: Any) -> dict[str, Any]:
     return {**options, **{key: value for key, value in values.items() if value}}
 
 
+def _kubeconfig() -> str:
+    """Return where kubeconfig is: a path, or several."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
 def _has_kubeconfig() -> bool:
-    paths = os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)
+    paths = _kubeconfig().split(os.pathsep)
     return any(Path(path).expanduser().exists() for path in paths if path)
 
 

@@ -47,12 +47,13 @@ _DELETERS = 4
 # each container the address. What opens is tried again, as rules may come after the pod.
 _NETWORK_PROBE = """
 [ "$KUBERNETES_SERVICE_HOST" ] && [ "$KUBERNETES_SERVICE_PORT" ] || exit 3
-for try in 1 2 3 4 5 6 7 8; do
+for ((tries = {tries}; tries; tries--)); do
   timeout 1 bash -c ': </dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT' || exit 0
   sleep 1
 done
 exit 4
 """
+_PROBE_TRIES = 8  # as many seconds, or twice as many
 _PROBE_TIMEOUT = 60.0  # seconds
 _PROBLEMS = {
     3: "its kubelet does not say where the cluster's API is, and whether the sandbox is without a "
@@ -127,7 +128,7 @@ class KubernetesEngine:
         with self._lock:
             if not self._has_policies:
                 for policy in manifests.policies(self.run, self._owner):
-                    self.cluster.create_policy(policy)
+                    self.cluster.create("network_policy", policy)
                 self._has_policies = True
 
     def _start(self, spec: SandboxSpec) -> Pod:
@@ -138,7 +139,7 @@ class KubernetesEngine:
             self._find_architecture(spec.image),
         )
         try:
-            self.cluster.create_pod(manifest, _START_TIMEOUT)
+            self.cluster.create("pod", manifest, _START_TIMEOUT)
             self._await_running(name, limit)
             return self._attach(name, spec)
         except BaseException:
@@ -192,6 +193,8 @@ class KubernetesEngine:
         try:
             streams = self.cluster.attach(name)
         except ClusterError as error:
+            if error.is_refusal:
+                raise
             raise _PodLost(str(error)) from None
         try:
             pod = Pod(self.cluster, name, streams, spec, self._forget)
@@ -219,7 +222,7 @@ class KubernetesEngine:
             problem, may_start = start_problem(pod)
             if not may_start:
                 raise SandboxError(problem)
-        raise _PodLost(end_cause(pod) or "its pod ended at once")
+        raise _PodLost(end_cause(pod) or "the connection to it was lost at once")
 
     # -- while they run
 
@@ -246,7 +249,7 @@ class KubernetesEngine:
     def _delete(self, name: str) -> None:
         """Delete a pod soon; at the end, what is left is deleted anyway."""
         with contextlib.suppress(RuntimeError):
-            self._deleters.submit(self._try_to_delete, "pods", name)
+            self._deleters.submit(self._try_to_delete, "pod", name)
 
     def _try_to_delete(self, kind: str, name: str) -> bool:
         with contextlib.suppress(ClusterError):
@@ -265,18 +268,18 @@ class KubernetesEngine:
             EngineUnavailable: the cluster cannot be used.
         """
         try:
-            pods = self.cluster.list_all("pods", manifests.MANAGED)
-            rules = self.cluster.list_all("policies", manifests.MANAGED)
+            pods = self.cluster.list_all("pod", manifests.MANAGED)
+            rules = self.cluster.list_all("network_policy", manifests.MANAGED)
         except ClusterError as error:
             raise EngineUnavailable(str(error)) from None
         left = [pod for pod in pods if _is_left(pod)]
         names = {pod["metadata"]["name"] for pod in left}
         used = {_run_of(pod) for pod in pods if pod["metadata"]["name"] not in names}
-        removed = sum(self._try_to_delete("pods", name) for name in sorted(names))
+        removed = sum(self._try_to_delete("pod", name) for name in sorted(names))
         for rule in rules:
             is_old = _age(rule["metadata"].get("creationTimestamp")) > manifests.DEADLINE
             if _run_of(rule) not in used and (_owner_is_dead(rule) or is_old):
-                self._try_to_delete("policies", rule["metadata"]["name"])
+                self._try_to_delete("network_policy", rule["metadata"]["name"])
         return removed
 
     def close(self) -> None:
@@ -291,7 +294,7 @@ class KubernetesEngine:
         self._deleters.shutdown(wait=True)
         with contextlib.suppress(ClusterError):
             selector = f"{manifests.RUN_LABEL}={self.run}"
-            for kind in ("pods", "policies"):  # the rules hold until the last pod is gone
+            for kind in ("pod", "network_policy"):  # the rules hold until the last pod is gone
                 for item in self.cluster.list_all(kind, selector, _END_TIMEOUT):
                     self._try_to_delete(kind, item["metadata"]["name"])
         self._pinger.join()
@@ -321,7 +324,7 @@ def _check_network(pod: Pod) -> None:
     Raises:
         SandboxError: it does, or that cannot be seen.
     """
-    status, output = pod.admin(_NETWORK_PROBE, _PROBE_TIMEOUT)
+    status, output = pod.admin(_NETWORK_PROBE.replace("{tries}", f"{_PROBE_TRIES}"), _PROBE_TIMEOUT)
     if status != 0:
         problem = _PROBLEMS.get(status, f"its network cannot be tried: {output!r:.200}")
         raise SandboxError(f"the pod {pod.name}: {problem}")
