@@ -426,3 +426,20 @@ def test_images_that_are_built_here(
     assert images.architecture(name) in ("amd64", "arm64")
     with closing(engine.launch(SandboxSpec(name))) as sandbox:
         assert output_of(sandbox, "cat /built") == "built\n"
+
+
+# -- a run
+
+
+def test_the_pages_run(server: ApiServer, bash_image: str, pytester: pytest.Pytester) -> None:
+    [(name, suite)] = re.findall(r"^```yaml (\S+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    pytester.path.joinpath(name).write_text(suite)
+    [command] = re.findall(r"^    (pytest .*)$", PAGE, re.MULTILINE)
+    before = {kind: set(items) for kind, items in server.items.items()}
+    result = pytester.runpytest_subprocess(
+        *command.split()[1:], "--intercode-base-image", f"python:3.12={bash_image}", "-v"
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*kubernetes*"])
+    assert any("pods/" in line for line in server.requests)
+    assert {kind: set(items) for kind, items in server.items.items()} == before
