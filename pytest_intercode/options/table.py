@@ -322,8 +322,7 @@ class Options(_RunOptions):
         "sandbox=auto|docker|bubblewrap|kubernetes|NAME",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
         "which needs no daemon and no root; the header says which and why. `kubernetes` starts "
-        "them in pods of a cluster (docs/kubernetes.md). NAME is that of an "
-        "installed package (docs/backends.md)",
+        "pods (docs/kubernetes.md). NAME is that of an installed package (docs/backends.md)",
         parse_backend,
         default="auto",
     )
@@ -354,25 +353,17 @@ class Options(_RunOptions):
     )
     kube_context = optional(
         "kube-context=NAME",
-        "the context of kubeconfig whose cluster starts the sandboxes of "
-        "`--intercode-sandbox=kubernetes` (docs/kubernetes.md); extra `kubernetes`",
+        "the context of kubeconfig whose cluster has the pods; extra `kubernetes`",
         str,
         fallback="the current one, or in a pod without kubeconfig, its own cluster",
     )
     kube_namespace = optional(
-        "kube-namespace=NAME",
-        "the namespace that their pods are in",
-        str,
-        fallback="the context's own",
+        "kube-namespace=NAME", "the namespace of the pods", str, fallback="the context's own"
     )
     kube_pull_secrets = listed(
-        "kube-pull-secret=NAME",
-        "a secret of that namespace by which the nodes pull images",
-        str,
+        "kube-pull-secret=NAME", "a secret of that namespace by which the nodes pull images", str
     )
-    kube_nodes = pairs(
-        "kube-node LABEL=VALUE", "a label that the nodes of the pods have to have", text
-    )
+    kube_nodes = pairs("kube-node LABEL=VALUE", "a label that the pods' nodes have to have", text)
     platform = optional(
         "platform=PLATFORM",
         "the platform of images whose suite names none (`platform:`): `linux/amd64`, "

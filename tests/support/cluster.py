@@ -18,7 +18,7 @@ import ssl
 import subprocess
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import yaml
 from aiohttp import WSMsgType, web
+from pydantic import ValidationError
 
 from tests.support.kubelet import Kubelet, StartFailed
 
@@ -42,42 +43,32 @@ _INPUT, _OUTPUT, _ERROR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _NODE = "node-1"
 
 
-def schema_problems(value: Any, kind: str, path: str = "") -> list[str]:
-    """Say what of an object is not as the schema has it: fields that there are not, other types.
+def schema_problems(item: Any, kind: str) -> list[str]:
+    """Say what of an object is not as the schema has it: other types, and further fields.
 
     Args:
-        value: the object.
-        kind: the type, as the client's models have it: ``V1Pod``, ``list[V1Volume]``, ``str``.
-        path: where it is.
+        item: the object.
+        kind: its type, as the client's models are called: ``V1Pod``.
     """
     from kubernetes.client import models
 
-    if match := re.fullmatch(r"list\[(.*)\]", kind):
-        if not isinstance(value, list):
-            return [f"{path} is not a list"]
-        parts = enumerate(value)
-        return [
-            text for n, item in parts for text in schema_problems(item, match[1], f"{path}[{n}]")
-        ]
-    if match := re.fullmatch(r"dict\(str, (.*)\)", kind):
-        items = value.items() if isinstance(value, dict) else ()
-        return [
-            text for key, item in items for text in schema_problems(item, match[1], f"{path}.{key}")
-        ]
-    model = getattr(models, kind, None)
-    if model is None:
-        types = {"str": (str,), "int": (int,), "bool": (bool,), "object": (str, int)}
-        right = type(value) in types.get(kind, (type(value),))
-        return [] if right else [f"{path} is not {kind}: {value!r}"]
-    if not isinstance(value, dict):
-        return [f"{path} is not {kind}: {value!r}"]
-    fields = {
-        name: model.openapi_types[attribute] for attribute, name in model.attribute_map.items()
-    }
-    problems = [f"{path}.{name} is not a field of {kind}" for name in value.keys() - fields.keys()]
-    for name in value.keys() & fields.keys():
-        problems += schema_problems(value[name], fields[name], f"{path}.{name}")
-    return problems
+    try:
+        known = getattr(models, kind).from_dict(item).model_dump(by_alias=True, exclude_none=True)
+    except ValidationError as error:
+        return [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()]
+    return list(_unknown_fields(item, known, kind))
+
+
+def _unknown_fields(item: Any, known: Any, path: str) -> Iterator[str]:
+    """Yield the paths of what an object has, and what became of it has not."""
+    if type(item) is not type(known):
+        yield path
+    elif isinstance(item, dict):
+        for key, value in item.items():
+            yield from _unknown_fields(value, known.get(key), f"{path}.{key}")
+    elif isinstance(item, list):
+        for index, value in enumerate(item):
+            yield from _unknown_fields(value, known[index], f"{path}[{index}]")
 
 
 def _semantic_problems(item: Mapping[str, Any]) -> list[str]:

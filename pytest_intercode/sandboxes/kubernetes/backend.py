@@ -59,9 +59,13 @@ class KubernetesBackend(EngineBackend):
         if self.settings.backend != self.name:
             return [Fact(self.name, "its client is installed")]
         try:
-            with closing(Cluster(self.settings.kube_context, self.settings.kube_namespace)) as own:
-                own.list_all("pod", "pytest-intercode/run=none", _ANSWER_TIMEOUT)
-                return [Fact(self.name, f"the cluster {own.label}, namespace {own.namespace}")]
+            with closing(
+                Cluster(self.settings.kube_context, self.settings.kube_namespace)
+            ) as cluster:
+                cluster.list_all("pod", "pytest-intercode/run=none", _ANSWER_TIMEOUT)
+                return [
+                    Fact(self.name, f"the cluster {cluster.label}, namespace {cluster.namespace}")
+                ]
         except (EngineUnavailable, ClusterError) as error:
             return [Fact(self.name, str(error), "problem")]
 

@@ -110,17 +110,17 @@ class Cluster:
             # The client's own default is that of when it was imported.
             config.load_kube_config(_kubeconfig(), self._context, configuration)
             contexts, current = config.list_kube_config_contexts(_kubeconfig())
-            chosen = next((item for item in contexts if item["name"] == self._context), current)
+            match = next((item for item in contexts if item["name"] == self._context), current)
         except (config.ConfigException, OSError, ValueError) as error:
             raise EngineUnavailable(f"no cluster: {' '.join(str(error).split())}") from None
-        namespace = str(chosen["context"].get("namespace") or "default")
-        return configuration, namespace, f"of the context {chosen['name']}"
+        namespace = str(match["context"].get("namespace") or "default")
+        return configuration, namespace, f"of the context {match['name']}"
 
     def _connect(self) -> None:
         from kubernetes import client
 
         self._client = client.ApiClient(self._configuration)
-        self._clients = {
+        self._clients: dict[str, Any] = {
             "pod": client.CoreV1Api(self._client),
             "network_policy": client.NetworkingV1Api(self._client),
         }
@@ -295,8 +295,8 @@ class Cluster:
         from websocket import WebSocketException, create_connection
 
         configuration = self._configuration
-        headers: dict[str, str] = {}
-        self._client.update_params_for_auth(headers, [], ["BearerToken"])
+        settings = configuration.auth_settings().values()
+        headers = {str(setting["key"]): str(setting["value"]) for setting in settings}
         streams = {"stdin": "true", "stdout": "true", "stderr": "true", "tty": "false"}
         path = f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(name)}/attach"
         query = urlencode({"container": CONTAINER, **streams})

@@ -24,6 +24,7 @@ from pytest_intercode.sandboxes.kubernetes.pod import (
     end_cause,
     ended_at,
     has_ended,
+    has_stopped,
     is_given_up,
     is_running,
     start_problem,
@@ -39,6 +40,7 @@ _STARTERS = 8  # more starts at a time are the scheduler's work, and it takes th
 _MAX_TRIES = 3  # pods for one sandbox: a cluster may lose one before anything has acted in it
 _START_TIMEOUT = 600.0  # seconds: a cluster may have to add a machine first
 _END_TIMEOUT = 15.0  # seconds to delete what is left at the end
+_END_INTERVAL = 0.2
 _PING_INTERVAL = 20.0  # seconds; what lies in between ends connections that idle for a minute
 _KEPT_TIMEOUT = 600.0  # seconds for which another run's pod is kept that has ended
 _DELETERS = 4
@@ -201,9 +203,9 @@ class KubernetesEngine:
             if not spec.limits.network:
                 _check_network(pod)
         except BaseException as error:
-            lost = streams.hung_up()
+            was_lost = streams.hung_up()
             streams.close()
-            if lost and isinstance(error, SandboxError):
+            if was_lost and isinstance(error, SandboxError):
                 self._explain_end(name)
             raise
         with self._lock:
@@ -237,9 +239,9 @@ class KubernetesEngine:
             pods = list(self._pods)
         for pod in pods:
             pod.streams.ping()
-        lost = {id(pod) for pod in pods if pod.streams.hung_up()}
-        if lost:
-            self._events.drop(lambda sandbox: id(sandbox) in lost)
+        lost_pods = {id(pod) for pod in pods if pod.streams.hung_up()}
+        if lost_pods:
+            self._events.drop(lambda sandbox: id(sandbox) in lost_pods)
 
     def _forget(self, pod: Pod) -> None:
         with self._lock:
@@ -272,13 +274,13 @@ class KubernetesEngine:
             rules = self.cluster.list_all("network_policy", manifests.MANAGED)
         except ClusterError as error:
             raise EngineUnavailable(str(error)) from None
-        left = [pod for pod in pods if _is_left(pod)]
-        names = {pod["metadata"]["name"] for pod in left}
-        used = {_run_of(pod) for pod in pods if pod["metadata"]["name"] not in names}
-        removed = sum(self._try_to_delete("pod", name) for name in sorted(names))
+        names = [pod["metadata"]["name"] for pod in pods if _is_left(pod)]
+        removed = sum(self._try_to_delete("pod", name) for name in names)
+        # What runs, if only for a moment, keeps its rules; the next run removes them.
+        running = {_run_of(pod) for pod in pods if not has_stopped(pod)}
         for rule in rules:
             is_old = _age(rule["metadata"].get("creationTimestamp")) > manifests.DEADLINE
-            if _run_of(rule) not in used and (_owner_is_dead(rule) or is_old):
+            if _run_of(rule) not in running and (_owner_is_dead(rule) or is_old):
                 self._try_to_delete("network_policy", rule["metadata"]["name"])
         return removed
 
@@ -293,12 +295,22 @@ class KubernetesEngine:
             pod.close()
         self._deleters.shutdown(wait=True)
         with contextlib.suppress(ClusterError):
-            selector = f"{manifests.RUN_LABEL}={self.run}"
-            for kind in ("pod", "network_policy"):  # the rules hold until the last pod is gone
-                for item in self.cluster.list_all(kind, selector, _END_TIMEOUT):
-                    self._try_to_delete(kind, item["metadata"]["name"])
+            self._remove_all()
         self._pinger.join()
         self.cluster.close()
+
+    def _remove_all(self) -> None:
+        """Remove the pods of this run, and its rules once none is left; else a later run does."""
+        limit = time.monotonic() + _END_TIMEOUT
+        selector = f"{manifests.RUN_LABEL}={self.run}"
+        while pods := self.cluster.list_all("pod", selector, _END_TIMEOUT):
+            if time.monotonic() > limit:
+                return
+            for pod in pods:
+                self._try_to_delete("pod", pod["metadata"]["name"])
+            time.sleep(_END_INTERVAL)
+        for rule in self.cluster.list_all("network_policy", selector, _END_TIMEOUT):
+            self._try_to_delete("network_policy", rule["metadata"]["name"])
 
 
 def _refuse(spec: SandboxSpec) -> None:

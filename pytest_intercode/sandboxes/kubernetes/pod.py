@@ -15,8 +15,8 @@ from pytest_intercode.sandboxes.kubernetes.streams import PodStreams
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
 
 __all__ = [
-    *("Pod", "await_end", "end_cause", "ended_at", "has_ended", "is_given_up", "is_running"),
-    "start_problem",
+    *("Pod", "await_end", "end_cause", "ended_at", "has_ended", "has_stopped", "is_given_up"),
+    *("is_running", "start_problem"),
 ]
 
 _ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one pod
@@ -52,8 +52,12 @@ def has_ended(pod: Mapping[str, Any] | None) -> bool:
     """Whether a pod is gone, or its container has ended, or the cluster is about to end it."""
     if pod is None or pod["metadata"].get("deletionTimestamp"):
         return True
-    phase = (pod.get("status") or {}).get("phase")
-    return phase in ("Failed", "Succeeded") or "terminated" in _container_state(pod)
+    return has_stopped(pod) or "terminated" in _container_state(pod)
+
+
+def has_stopped(pod: Mapping[str, Any]) -> bool:
+    """Whether nothing of a pod runs any more, as its kubelet says."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
 
 
 def is_given_up(pod: Mapping[str, Any]) -> bool:
@@ -88,9 +92,9 @@ def start_problem(pod: Mapping[str, Any]) -> tuple[str, bool]:
     reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
     if reason in (*_PULL_FAULTS, *_START_FAULTS):
         return _words(reason, message), reason in _PULL_FAULTS
-    ended = _container_state(pod).get("terminated") or {}
-    if ended.get("reason") == "StartError" or ended.get("exitCode") in _NO_PROGRAM:
-        words = _words(str(ended.get("reason")), str(ended.get("message") or ""))
+    termination = _container_state(pod).get("terminated") or {}
+    if termination.get("reason") == "StartError" or termination.get("exitCode") in _NO_PROGRAM:
+        words = _words(str(termination.get("reason")), str(termination.get("message") or ""))
         return f"it needs bash and setpriv ({words})", False
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
@@ -109,10 +113,10 @@ def end_cause(pod: Mapping[str, Any] | None) -> str:
     status = pod.get("status") or {}
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     if reason == "Evicted":
-        own = any(words in message for words in _OWN_FAULTS)
-        return "" if own else _words("its node has evicted it", message)
-    ended = _container_state(pod).get("terminated") or {}
-    if ended.get("exitCode") == _KILLED and ended.get("reason") == "OOMKilled":
+        is_own = any(words in message for words in _OWN_FAULTS)
+        return "" if is_own else _words("its node has evicted it", message)
+    termination = _container_state(pod).get("terminated") or {}
+    if termination.get("exitCode") == _KILLED and termination.get("reason") == "OOMKilled":
         return ""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
@@ -122,7 +126,7 @@ def end_cause(pod: Mapping[str, Any] | None) -> str:
         return f"the cluster has ended it: {_words(reason, message)}"
     if pod["metadata"].get("deletionTimestamp"):
         return "somebody has deleted its pod"
-    if ended.get("exitCode") == INPUT_ENDED:
+    if termination.get("exitCode") == INPUT_ENDED:
         return _LOST
     return ""
 
