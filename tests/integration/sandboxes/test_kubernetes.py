@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -96,7 +97,7 @@ class TestContract(SandboxContract):
     def test_processes(self, small: Sandbox) -> None:
         """Here, the limit is the kubelet's: no pod can ask for one."""
         start = "for n in $(seq 150); do sleep 1000 & done 2>&1; sleep 1000"
-        assert b"Resource temporarily unavailable" in small.run(start, 1.0).output
+        assert b"Resource temporarily unavailable" in small.run(start, 5.0).output
         assert output_of(small, "ls /proc/self/fd >/dev/null && echo forked") == "forked\n"
 
 
@@ -445,3 +446,58 @@ def test_the_pages_run(server: ApiServer, bash_image: str, pytester: pytest.Pyte
     result.stdout.fnmatch_lines(["*kubernetes*"])
     assert any("pods/" in line for line in server.requests)
     assert {kind: set(items) for kind, items in server.items.items()} == before
+
+
+# -- what another engine makes of a manifest
+
+_INSIDE = (  # in one line: Podman writes others in a way that it cannot read
+    "ulimit -f; ulimit -c; hostname; "
+    r"sed -n 's/^\(CapEff\|NoNewPrivs\|Seccomp\):\s*/\1 /p' /proc/self/status; "
+    "ls -l /proc/1/fd >/dev/null 2>&1 || echo guarded"
+)
+
+
+@pytest.mark.slow
+def test_podman_plays_the_manifest(tmp_path: Path, bash_image: str) -> None:
+    """What it starts has the rights and limits that are written; it opens no input."""
+    if os.geteuid() or not all(map(shutil.which, ("podman", "runc", "catatonit"))):
+        pytest.skip("needs root, podman, runc and catatonit")
+    spec = SandboxSpec(f"localhost/{bash_image}", scratch=("/work",))
+    manifest = manifests.pod("played", spec, "run", "owner", SandboxSettings("kubernetes"))
+    [container] = manifest["spec"]["containers"]
+    container["command"] += ["-c", _INSIDE]
+    (tmp_path / "pod.json").write_text(json.dumps(manifest))
+    storage, engine = tmp_path / "storage.conf", tmp_path / "containers.conf"
+    storage.write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{tmp_path}/g"\nrunroot = "{tmp_path}/r"\n'
+    )
+    engine.write_text(
+        '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n'
+        '[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n'
+    )
+    places = {"CONTAINERS_STORAGE_CONF": str(storage), "CONTAINERS_CONF": str(engine)}
+
+    def podman(*words: str) -> str:
+        command = ["podman", *words]
+        environment = {**os.environ, **places}
+        return subprocess.run(
+            command, check=True, env=environment, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    archive = str(tmp_path / "image.tar")
+    subprocess.run(["docker", "save", "-o", archive, bash_image], check=True)
+    try:
+        podman("load", "-q", "-i", archive)
+        podman("kube", "play", "--network", "none", str(tmp_path / "pod.json"))
+        podman("wait", "played-sandbox")
+        output = podman("logs", "played-sandbox")
+        [facts] = json.loads(podman("inspect", "played-sandbox"))
+    finally:
+        podman("system", "reset", "--force")
+    capabilities = "00000000000000fb"  # the seven lowest but CAP_DAC_READ_SEARCH
+    assert output == (
+        f"262144\n0\nplayed\nCapEff {capabilities}\nNoNewPrivs 1\nSeccomp 2\nguarded\n"
+    )
+    limits = facts["HostConfig"]
+    assert (limits["Memory"], limits["NanoCpus"]) == (512 * 1024**2, 1_000_000_000)
+    assert limits["SecurityOpt"] == ["no-new-privileges"]
