@@ -201,7 +201,8 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
 def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
     if not problems[choice.backend]:
         return Fact("sandboxes", str(choice))
-    usable = [name for name, problem in problems.items() if not problem]
+    unasked = _BUILT_IN.keys() - set(_AUTOMATIC)  # whether these can be used, only a use shows
+    usable = [name for name, problem in problems.items() if not problem and name not in unasked]
     hint = f"; {' and '.join(usable)} can be used" if usable else ""
     return Fact("sandboxes", f"none can be started with {choice.backend}{hint}", "problem")
 
