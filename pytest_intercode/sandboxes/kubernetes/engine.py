@@ -7,7 +7,6 @@ import os
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -101,7 +100,7 @@ class KubernetesEngine:
         self.run = secrets.token_hex(6)
         self._owner = owner_name(os.getpid())
         self._process = MakingProcess()
-        self._pods: weakref.WeakSet[Pod] = weakref.WeakSet()
+        self._pods: set[Pod] = set()
         self._lock = threading.Lock()  # of what follows, and of these
         self._has_policies = False
         self._closing = threading.Event()
@@ -134,6 +133,7 @@ class KubernetesEngine:
                 self._has_policies = True
 
     def _start(self, spec: SandboxSpec) -> Pod:
+        self._check_open()
         name = f"intercode-{self.run}-{secrets.token_hex(4)}"
         limit = time.monotonic() + _START_TIMEOUT
         manifest = manifests.pod(
@@ -156,7 +156,8 @@ class KubernetesEngine:
             _PodLost: the pod is gone, or its image could not be pulled this time.
         """
         problem, may_start = "", True
-        while not self._closing.is_set() and time.monotonic() < limit:
+        while time.monotonic() < limit:
+            self._check_open()
             ask = partial(self._next_state, name, problem)
             pod = self.cluster.call(f"the pod {name}", ask, _START_TIMEOUT)
             if pod is None:
@@ -169,6 +170,10 @@ class KubernetesEngine:
             if has_ended(pod) or is_given_up(pod):
                 raise _PodLost(problem or end_cause(pod) or "its pod ended at once")
         raise SandboxError(problem or "its pod does not start in time")
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise SandboxError("the run is over")
 
     def _next_state(self, name: str, problem: str) -> dict[str, Any] | None:
         """Return a pod once there is something new to be said of it, or after a while.
@@ -249,9 +254,12 @@ class KubernetesEngine:
         self._delete(pod.name)
 
     def _delete(self, name: str) -> None:
-        """Delete a pod soon; at the end, what is left is deleted anyway."""
-        with contextlib.suppress(RuntimeError):
+        """Delete a pod soon; once the run is over, at once."""
+        try:
             self._deleters.submit(self._try_to_delete, "pod", name)
+        except RuntimeError:
+            self._try_to_delete("pod", name)
+            self.cluster.close()  # it may have made a connection again
 
     def _try_to_delete(self, kind: str, name: str) -> bool:
         with contextlib.suppress(ClusterError):

@@ -397,6 +397,21 @@ def test_an_end_leaves_nothing(server: ApiServer, launch: Launch) -> None:
     assert {kind: set(items) for kind, items in server.items.items()} == before
 
 
+def test_an_end_while_a_pod_waits_for_a_node(server: ApiServer, launch: Launch) -> None:
+    image = launch().spec.image
+    before = {kind: set(items) for kind, items in server.items.items()}
+    engine = KubernetesEngine(SandboxSettings("kubernetes"))
+    server.unschedulable = True
+    with ThreadPoolExecutor(1) as threads:
+        start = threads.submit(engine.launch, SandboxSpec(image))
+        await_true(lambda: "Insufficient memory" in json.dumps(server.items["pods"]))
+        engine.close()
+        with pytest.raises(SandboxError, match="the run is over"):
+            start.result(SOON)
+    server.schedule()
+    assert {kind: set(items) for kind, items in server.items.items()} == before
+
+
 # -- images
 
 
