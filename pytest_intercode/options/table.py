@@ -319,10 +319,10 @@ class Options(_RunOptions):
     """All options: also what sandboxes are made of and may reach, and how models are reached."""
 
     backend = option(
-        "sandbox=auto|docker|bubblewrap|NAME",
+        "sandbox=auto|docker|bubblewrap|kubernetes|NAME",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
-        "which needs no daemon and no root; the header says which and why. NAME is that of an "
-        "installed package (docs/backends.md)",
+        "which needs no daemon and no root; the header says which and why. `kubernetes` starts "
+        "pods (docs/kubernetes.md). NAME is that of an installed package (docs/backends.md)",
         parse_backend,
         default="auto",
     )
@@ -337,7 +337,7 @@ class Options(_RunOptions):
     runtime = optional(
         "runtime=NAME",
         "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
-        "`kata`, `crun`; docs/isolation.md says what each is for",
+        "`kata`, `crun`; docs/isolation.md says what each is for. With Kubernetes, a RuntimeClass",
         str,
         fallback="the engine's own",
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
@@ -351,6 +351,19 @@ class Options(_RunOptions):
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
     )
+    kube_context = optional(
+        "kube-context=NAME",
+        "the context of kubeconfig whose cluster has the pods; extra `kubernetes`",
+        str,
+        fallback="the current one, or in a pod without kubeconfig, its own cluster",
+    )
+    kube_namespace = optional(
+        "kube-namespace=NAME", "the namespace of the pods", str, fallback="the context's own"
+    )
+    kube_pull_secrets = listed(
+        "kube-pull-secret=NAME", "a secret of that namespace by which the nodes pull images", str
+    )
+    kube_nodes = pairs("kube-node LABEL=VALUE", "a label that the pods' nodes have to have", text)
     platform = optional(
         "platform=PLATFORM",
         "the platform of images whose suite names none (`platform:`): `linux/amd64`, "

@@ -163,6 +163,10 @@ class Settings(Options):
             registry=self.registry,
             platform=self.platform,
             docker_hosts=self.docker_hosts,
+            kube_context=self.kube_context,
+            kube_namespace=self.kube_namespace,
+            kube_pull_secrets=self.kube_pull_secrets,
+            kube_nodes=self.kube_nodes,
         )
 
     @property
@@ -172,6 +176,10 @@ class Settings(Options):
             "runtime": "--intercode-runtime",
             "docker_hosts": "--intercode-docker-host",
             "platform": "--intercode-platform",
+            "kube_context": "--intercode-kube-context",
+            "kube_namespace": "--intercode-kube-namespace",
+            "kube_pull_secrets": "--intercode-kube-pull-secret",
+            "kube_nodes": "--intercode-kube-node",
         }
         # The nodes of a cluster ask it.
         return options if self.cluster else {**options, "registry": "--intercode-registry"}

@@ -49,8 +49,8 @@ class Backend(Launcher, Protocol):
 
     Attributes:
         name: what ``--intercode-sandbox`` calls it, as its entry point does.
-        takes: which of ``docker_hosts``, ``platform``, ``registry``, ``rootfs`` and ``runtime`` of
-            the settings it can have; others are reported to the user.
+        takes: which of ``docker_hosts``, ``platform``, ``registry``, ``rootfs``, ``runtime`` and
+            those of clusters of the settings it can have; others are reported to the user.
         builds_images: it makes images by Dockerfiles, and not only their likes.
         shares_network: a sandbox with the network has that of this machine, with its ports.
     """

@@ -30,8 +30,13 @@ AUTO = "auto"
 GROUP = "pytest_intercode.sandboxes"
 """The group of entry points: each is named as its backend, and names what makes it."""
 
-# In the order in which `auto` asks them. Imported when they are asked for.
-_BUILT_IN = {"docker": "make_docker", "bubblewrap": "BubblewrapBackend"}
+# Imported when they are asked for.
+_BUILT_IN = {
+    "docker": "make_docker",
+    "bubblewrap": "BubblewrapBackend",
+    "kubernetes": "KubernetesBackend",
+}
+_AUTOMATIC = ("docker", "bubblewrap")  # in the order in which `auto` asks them
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
 def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     """Return the backend of some settings; nothing of it is started.
 
-    ``auto`` is the one that a setting is for, else the first built-in one that can be used
-    here, else the first of all. An added backend has to be asked for by its name.
+    ``auto`` is the one that a setting is for, else the first of this machine's own that can be
+    used, else the first of all. A cluster, and an added backend, has to be asked for by its name.
 
     Raises:
         ConfigurationError: there is none of this name, its package cannot be used, or this system
@@ -107,7 +112,7 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
         backend = make_backend(settings.backend, settings)
         return backend, Choice(backend.name, "", str(backend))
     return _choose_usable(
-        [make_backend(name, settings) for name in _BUILT_IN], lambda backend: backend.problem()
+        [make_backend(name, settings) for name in _AUTOMATIC], lambda backend: backend.problem()
     )
 
 
@@ -172,7 +177,7 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
             problems[name] = str(error)
     if settings.backend == AUTO:
         backend, choice = _choose_usable(
-            [backends[name] for name in _BUILT_IN], lambda backend: problems[backend.name]
+            [backends[name] for name in _AUTOMATIC], lambda backend: problems[backend.name]
         )
         is_needed = needed or backend.requested() is not None
     else:
@@ -189,7 +194,8 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
 def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
     if not problems[choice.backend]:
         return Fact("sandboxes", str(choice))
-    usable = [name for name, problem in problems.items() if not problem]
+    unasked = _BUILT_IN.keys() - set(_AUTOMATIC)  # whether these can be used, only a use shows
+    usable = [name for name, problem in problems.items() if not problem and name not in unasked]
     hint = f"; {' and '.join(usable)} can be used" if usable else ""
     return Fact("sandboxes", f"none can be started with {choice.backend}{hint}", "problem")
 

@@ -33,11 +33,17 @@ _MAX_THREADS = 10_000  # more than ever run: work must not be kept from starting
 # What a backend lacks where it cannot have a setting, in the words of a user.
 _LACKS = {
     "docker_hosts": "hosts",
+    "kube_context": "contexts",
+    "kube_namespace": "namespaces",
+    "kube_nodes": "nodes",
+    "kube_pull_secrets": "secrets",
     "platform": "platforms",
     "registry": "images",
     "rootfs": "root file system",
     "runtime": "runtimes",
 }
+# Those by which a user says what the sandboxes are to run on.
+_ASKS = ("docker_hosts", "kube_context", "kube_namespace", "kube_nodes", "kube_pull_secrets")
 
 
 class _State:
@@ -186,11 +192,14 @@ class SandboxProvider:
 
     def _refuse(self, name: str, value: object, option: str) -> None:
         text = self.settings.hosts[0].name if name == "docker_hosts" else value
+        if isinstance(value, (tuple, dict)) and name != "docker_hosts":
+            text = ",".join(value)
         owner = only_with(name)
-        hint = f", or take --intercode-sandbox={owner}" if name == "docker_hosts" else ""
+        is_one, verb = (" and " not in owner), ("have" if " and " in owner else "has")
+        hint = f", or take --intercode-sandbox={owner}" if is_one and name in _ASKS else ""
         raise ConfigurationError(
-            f"{option}={text}: {self.backend.name} has no {_LACKS[name]}, only {owner} has; leave "
-            f"it out{hint}"
+            f"{option}={text}: {self.backend.name} has no {_LACKS[name]}, only {owner} {verb}; "
+            f"leave it out{hint}"
         )
 
     @property

@@ -64,6 +64,11 @@ class SandboxSettings:
             the engine's own.
         docker_hosts: the hosts whose Docker engines start the sandboxes; none for the engine that
             ``docker`` uses here.
+        kube_context: the context of kubeconfig whose cluster starts the sandboxes; None for the
+            current one.
+        kube_namespace: the namespace that they are in; None for the context's own.
+        kube_pull_secrets: the namespace's secrets by which its nodes pull images.
+        kube_nodes: the labels that the nodes have to have.
         hidden: folders of this machine that no sandbox may see, wherever they are.
         readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
             pairs of a path here and a path inside.
@@ -84,6 +89,10 @@ class SandboxSettings:
     registry: str | None = None
     platform: Platform | str | None = None
     docker_hosts: Sequence[DockerHost | str] = ()
+    kube_context: str | None = None
+    kube_namespace: str | None = None
+    kube_pull_secrets: Sequence[str] = ()
+    kube_nodes: Mapping[str, str] = field(default_factory=dict)
     hidden: Sequence[str | os.PathLike[str]] = ()
     readonly: Sequence[Sequence[str]] = ()
     scratch: Sequence[str] = ()
@@ -99,6 +108,8 @@ class SandboxSettings:
             "base_images": dict(self.base_images),
             "platform": self.default_platform,
             "docker_hosts": self.hosts,
+            "kube_pull_secrets": tuple(self.kube_pull_secrets),
+            "kube_nodes": dict(self.kube_nodes),
             "hidden": tuple(os.fspath(folder) for folder in self.hidden),
             "readonly": tuple(tuple(pair) for pair in self.readonly),
             "scratch": tuple(self.scratch),

@@ -31,7 +31,7 @@ from pytest_intercode.errors import ConfigurationError
 
 __all__ = [
     *("HAS_SANDBOXES", "IS_LINUX", "adopts_orphans", "check_platform", "hard_limit", "hung_up"),
-    "interrupt_main_thread",
+    *("interrupt_main_thread", "is_dead", "owner_name"),
     *("kill_by_pidfd", "lock", "lockable", "machine_identity", "memory_of", "open_folder"),
     *("open_pipe", "open_waker", "peer_network", "present_umask", "process_identity"),
     *("readable_bytes", "run_in_children", "try_lock", "unix_socket", "unlock", "user_id", "wake"),
@@ -443,3 +443,16 @@ else:
     machine_identity = name_and_address
     if sys.platform != "win32":
         hung_up = hung_up_once_read
+
+
+def owner_name(pid: int) -> str:
+    """Name a process so that another run can find out whether it still lives."""
+    return f"{machine_identity()} {pid} {process_identity(pid)}"
+
+
+def is_dead(owner: str) -> bool:
+    """Whether a process that was so named ran here, in this machine's present life, and is gone."""
+    words = owner.rsplit(" ", 2)
+    if len(words) != 3 or words[0] != machine_identity():
+        return False
+    return process_identity(int(words[1])) != words[2]

@@ -35,7 +35,7 @@ from pytest_intercode.sandboxes.docker.volumes import Volumes, remove_old_volume
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.system.forks import MakingProcess
-from pytest_intercode.system.platform import IS_LINUX, machine_identity, process_identity
+from pytest_intercode.system.platform import IS_LINUX, is_dead, owner_name
 
 __all__ = ["DockerEngine", "connect", "limits_problem", "max_starters", "runtime_problem"]
 
@@ -136,19 +136,6 @@ def _refuse_recorder() -> None:
         )
 
 
-def _owner_name(pid: int) -> str:
-    """Name a process so that another run can find out whether it still lives."""
-    return f"{machine_identity()} {pid} {process_identity(pid)}"
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether a container's owner ran here, in this machine's present life, and is gone."""
-    words = owner.rsplit(" ", 2)
-    if len(words) != 3 or words[0] != machine_identity():
-        return False
-    return process_identity(int(words[1])) != words[2]
-
-
 class _DelayedEnds:
     """Lets containers end when none is started: an end takes half as much of the engine as a start.
 
@@ -231,7 +218,7 @@ class DockerEngine:
             self.link.close()
             raise
         self.run = secrets.token_hex(6)
-        self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
+        self._labels = {RUN_LABEL: self.run, OWNER_LABEL: owner_name(os.getpid())}
         self._label = f"{RUN_LABEL}={self.run}"
         self._image_ids: dict[str, str] = {}
         self._volumes = Volumes(self.api, self._labels)
@@ -379,7 +366,7 @@ class DockerEngine:
         with _engine_errors("the list of containers"):
             for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
                 labels: Mapping[str, str] = row.get("Labels") or {}
-                if _is_dead(labels.get(OWNER_LABEL, "")):
+                if is_dead(labels.get(OWNER_LABEL, "")):
                     with contextlib.suppress(*client_errors()):  # the next run tries
                         removed += remove_container(self.api, row["Id"])
             if not self.is_local:

@@ -85,7 +85,7 @@ class AttachedStreams:
             if not ready[0][1] & ~select.POLLOUT:
                 return []
         try:
-            data = self._socket.recv(262144)
+            data = self._read()
         except _NOT_READY:
             return []
         except OSError as error:
@@ -118,6 +118,9 @@ class AttachedStreams:
             start = end
         del buffer[:start]
         return chunks
+
+    def _read(self) -> bytes:
+        return self._socket.recv(262144)
 
     def _flush(self) -> None:
         try:

@@ -48,7 +48,7 @@ def test_the_example_is_short() -> None:
 
 @pytest.mark.usefixtures("added")
 def test_a_backend_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choice.backend_names() == ("auto", "docker", "bubblewrap", "podman")
+    assert choice.backend_names() == ("auto", "docker", "bubblewrap", "kubernetes", "podman")
     backend, chosen = choice.choose(SandboxSettings("podman", runtime="crun"))
     assert (backend.name, str(chosen)) == ("podman", "podman, runtime crun")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
@@ -64,7 +64,8 @@ def test_an_unknown_name_lists_all(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("suite.yaml", "--intercode-sandbox=podmann")
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --intercode-sandbox=podmann: allowed are auto, docker, bubblewrap, podman. "
+            "ERROR: --intercode-sandbox=podmann: allowed are auto, docker, bubblewrap, "
+            "kubernetes, podman. "
             "Did you mean 'podman'?"
         ]
     )

@@ -57,6 +57,7 @@ SAMPLES: dict[str, Any] = {
     "registry": "localhost:5000/ada",
     "gateway-price": ["*=1.25/10"],
     "base-image": ["debian=mirror/debian"],
+    "kube-node": ["pool=agents"],
     "platform": "linux/amd64",
     "pass-rate": 0.8,
 }

@@ -61,7 +61,7 @@ def test_backends_are_those_that_there_are() -> None:
     option = _BY_NAME["sandbox"]
     assert option.metavar == "|".join((*backend_names(), "NAME"))
     assert [option.value(name) for name in backend_names()] == list(backend_names())
-    with pytest.raises(ValueError, match=r"^allowed are auto, docker, bubblewrap"):
+    with pytest.raises(ValueError, match=r"^allowed are auto, docker, bubblewrap, kubernetes"):
         option.value("else")
 
 
@@ -150,7 +150,7 @@ def test_commands_take_options_over(capsys: pytest.CaptureFixture[str], tmp_path
         "network": True,
     }
     for word, message in (
-        ("--sandbox=x", "argument --sandbox: allowed are auto, docker, bubblewrap."),
+        ("--sandbox=x", "argument --sandbox: allowed are auto, docker, bubblewrap, kubernetes."),
         ("--base-image=a", "--base-image: the form NAME=REPLACEMENT is needed, found 'a'"),
         ("--base-image=a=", "--base-image: a value is needed"),
         ("--allow-path=no", "argument --allow-path: no: there is no such folder"),

@@ -139,7 +139,9 @@ def test_hosts_and_a_registry_are_checked_first(
     assert f"{host}: bubblewrap has no hosts, only docker has" in capsys.readouterr().err
     assert _grade("--registry=localhost:1") == 2
     said = capsys.readouterr().err
-    assert "--registry=localhost:1: bubblewrap has no images, only docker has" in said
+    assert (
+        "--registry=localhost:1: bubblewrap has no images, only docker and kubernetes have" in said
+    )
     assert _grade("--sandbox=docker", host) == 2
     said = capsys.readouterr().err
     assert f"{host}: no Docker engine answers there: No such file or directory" in said

@@ -1,0 +1,1 @@
+"""Kubernetes as a backend: a pod for each sandbox, and one attach to its keeper."""

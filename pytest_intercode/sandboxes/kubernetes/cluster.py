@@ -1,0 +1,370 @@
+"""A cluster as one context of the user reaches it: what is asked, asked again, and given up.
+
+The official client is used as it is made, and waits: every sandbox is started and used by a thread
+of its own anyway. What its generated half does not have is the attach of bytes, which it decodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from pytest_intercode.errors import EngineUnavailable, SandboxError
+from pytest_intercode.sandboxes.kubernetes.streams import SUBPROTOCOLS, PodStreams
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiException
+
+__all__ = ["CONTAINER", "Cluster", "ClusterError", "missing_client"]
+
+CONTAINER = "sandbox"
+"""The name of the container in each pod."""
+
+Result = TypeVar("Result")
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")  # of a pod's own
+_REQUEST_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for bytes
+_ATTACH_TIMEOUT = 60.0  # seconds that the handshake may take
+_WATCH_TIMEOUT = 30  # seconds after which a watch is begun again
+_PATIENCE_TIMEOUT = 120.0  # seconds that a request is made again for
+_MIN_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = 0.25, 10.0  # seconds
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
+_BUSY = (429, 500, 502, 503, 504)
+_MAX_MESSAGE = 300  # characters of a cluster's words
+_QUOTA = re.compile(r"exceeded quota", re.IGNORECASE)
+_HANDSHAKE = re.compile(r"Handshake status (\d{3})")
+
+
+class ClusterError(SandboxError):
+    """The cluster refuses, or does not answer.
+
+    Attributes:
+        status: the status of its answer; 0 where there was none.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether we may not do that, however often we ask."""
+        return self.status in (_UNAUTHORIZED, _FORBIDDEN)
+
+
+def missing_client() -> str:
+    """Return that the extra is not installed, or nothing."""
+    from importlib.util import find_spec
+
+    if find_spec("kubernetes") is not None:
+        return ""
+    return "the client of Kubernetes is not installed: pip install 'pytest-intercode[kubernetes]'"
+
+
+class Cluster:
+    """The clients of one cluster, and its namespace.
+
+    Args:
+        context: the name of a context of kubeconfig; None for the current one, or in a pod of a
+            cluster without kubeconfig, for its service account.
+        namespace: where pods are; None for the context's own.
+
+    Attributes:
+        label: what it is called in messages.
+        namespace: where pods are.
+
+    Raises:
+        EngineUnavailable: there is no such context, or the client is not installed.
+    """
+
+    def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
+        problem = missing_client()
+        if problem:
+            raise EngineUnavailable(problem)
+        self._context = context
+        self._closing = threading.Event()
+        self._renewing = threading.Lock()
+        self._configuration, own_namespace, self.label = self._load()
+        self.namespace = namespace or own_namespace
+        self._connect()
+
+    def _load(self) -> tuple[Any, str, str]:
+        """Return the client's configuration, its namespace, and what it is called."""
+        from kubernetes import client, config
+
+        configuration = client.Configuration()
+        configuration.retries = False  # we know better what may be asked again, and when
+        try:
+            if self._context is None and not _has_kubeconfig() and _in_cluster():
+                config.load_incluster_config(client_configuration=configuration)
+                return configuration, _NAMESPACE_FILE.read_text().strip(), "of this pod"
+            # The client's own default is that of when it was imported.
+            config.load_kube_config(_kubeconfig(), self._context, configuration)
+            contexts, current = config.list_kube_config_contexts(_kubeconfig())
+            match = next((item for item in contexts if item["name"] == self._context), current)
+        except (config.ConfigException, OSError, ValueError) as error:
+            raise EngineUnavailable(f"no cluster: {' '.join(str(error).split())}") from None
+        namespace = str(match["context"].get("namespace") or "default")
+        return configuration, namespace, f"of the context {match['name']}"
+
+    def _connect(self) -> None:
+        from kubernetes import client
+
+        self._client = client.ApiClient(self._configuration)
+        self._clients: dict[str, Any] = {
+            "pod": client.CoreV1Api(self._client),
+            "network_policy": client.NetworkingV1Api(self._client),
+        }
+
+    def _renew(self, refused: Any) -> bool:
+        """Read the credentials again, unless another thread has; return whether that can help.
+
+        Programs that give tokens are run again by it, and files that hold them are read again.
+        """
+        with self._renewing:
+            if self._configuration is not refused:
+                return True
+            with contextlib.suppress(EngineUnavailable):
+                self._configuration = self._load()[0]
+                self._connect()
+                return True
+        return False
+
+    def close(self) -> None:
+        """Ask nothing again, and close the client."""
+        self._closing.set()
+        self._client.close()
+
+    # -- what is asked
+
+    def call(
+        self,
+        purpose: str,
+        ask: Callable[[], Result],
+        timeout: float = _PATIENCE_TIMEOUT,
+    ) -> Result:
+        """Ask the cluster; again where it is busy or cannot be reached, or had us log in again.
+
+        Args:
+            purpose: what for, for messages: ``a pod``.
+            ask: asks; it may have been understood although it fails.
+            timeout: seconds after which a failure is final.
+
+        Raises:
+            ClusterError: it refuses, or does not answer; nothing of the credentials is in it.
+        """
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        limit = time.monotonic() + timeout
+        pause, renewed = _MIN_RETRY_INTERVAL, False
+        while True:
+            configuration = self._configuration
+            try:
+                return ask()
+            except ApiException as error:
+                failure, retry = self._explain(purpose, error), _retry_interval(error)
+                if error.status == _UNAUTHORIZED and not renewed and self._renew(configuration):
+                    renewed = True
+                    continue
+            except (HTTPError, OSError) as error:
+                failure, retry = self._no_answer(purpose, error), 0.0
+            if retry is None:
+                raise failure
+            pause = max(pause, retry)
+            if time.monotonic() + pause > limit or self._closing.wait(pause):
+                raise failure
+            pause = min(2 * pause, _MAX_RETRY_INTERVAL)
+
+    def _explain(self, purpose: str, error: ApiException) -> ClusterError:
+        message = _message(error)
+        if error.status == _UNAUTHORIZED:
+            message = (
+                f"it does not know our credentials, which may have expired ({message}); log in "
+                "again, and see that 'kubectl get pods' answers"
+            )
+        elif error.status == _FORBIDDEN and not _QUOTA.search(message):
+            message = f"it forbids that: {message}; docs/kubernetes.md has the Role that is needed"
+        elif not error.status:
+            return self._no_answer(purpose, error)
+        return ClusterError(f"{purpose}: the cluster {self.label}: {message}", error.status or 0)
+
+    def _no_answer(self, purpose: str, error: Exception) -> ClusterError:
+        words = str(getattr(error, "reason", None) or error)
+        words = re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?", "", " ".join(words.split()))
+        return ClusterError(
+            f"{purpose}: the cluster {self.label} does not answer: {words[:_MAX_MESSAGE]}"
+        )
+
+    def create(
+        self, kind: str, manifest: Mapping[str, Any], timeout: float = _PATIENCE_TIMEOUT
+    ) -> None:
+        """Create an object; one of its name is ours, by a request whose answer was lost."""
+        try:
+            self._ask(kind, "create", self.namespace, manifest, timeout=timeout)
+        except ClusterError as error:
+            if error.status != _CONFLICT:
+                raise
+
+    def read_pod(self, name: str, timeout: float = _PATIENCE_TIMEOUT) -> dict[str, Any] | None:
+        """Return a pod as it is now; None where there is none."""
+        try:
+            pod: dict[str, Any] = self._ask("pod", "read", name, self.namespace, timeout=timeout)
+        except ClusterError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return pod
+
+    def watch_pod(self, name: str) -> Iterator[dict[str, Any] | None]:
+        """Yield a pod as it is, and with each change, for half a minute; None once it is gone."""
+        from kubernetes.watch import Watch
+
+        watch = Watch(return_type="object")
+        events = watch.stream(
+            self._clients["pod"].list_namespaced_pod,
+            self.namespace,
+            field_selector=f"metadata.name={name}",
+            timeout_seconds=_WATCH_TIMEOUT,
+            _request_timeout=(_REQUEST_TIMEOUT[0], _WATCH_TIMEOUT + 10.0),
+        )
+        try:
+            for event in events:
+                yield None if event["type"] == "DELETED" else event["raw_object"]
+        finally:
+            watch.stop()
+            events.close()
+
+    def list_all(
+        self, kind: str, selector: str, timeout: float = _PATIENCE_TIMEOUT
+    ) -> list[dict[str, Any]]:
+        """Return the objects with some labels."""
+        answer = self._ask(kind, "list", self.namespace, timeout=timeout, label_selector=selector)
+        items: list[dict[str, Any]] = answer["items"]
+        return items
+
+    def delete(self, kind: str, name: str, timeout: float = _PATIENCE_TIMEOUT) -> bool:
+        """Delete an object; return whether it is gone, or on its way."""
+        options = {"grace_period_seconds": 1} if kind == "pod" else {}
+        try:
+            self._ask(kind, "delete", name, self.namespace, timeout=timeout, **options)
+        except ClusterError as error:
+            return error.status == _NOT_FOUND
+        return True
+
+    def _ask(self, kind: str, verb: str, *words: Any, timeout: float, **options: Any) -> Any:
+        """Have the client make a request, and return the answer's JSON as it is.
+
+        Args:
+            kind: ``pod`` or ``network_policy``.
+            verb: what the client calls it.
+            words: what the client's method takes.
+            timeout: seconds after which a failure is final.
+            options: further ones of these.
+        """
+
+        def ask() -> Any:
+            method = getattr(self._clients[kind], f"{verb}_namespaced_{kind}")
+            answer = method(
+                *words, **options, _preload_content=False, _request_timeout=_REQUEST_TIMEOUT
+            )
+            return json.loads(answer.data)
+
+        return self.call(f"{verb} {kind}", ask, timeout)
+
+    def attach(self, name: str) -> PodStreams:
+        """Attach to the first process of a pod, once.
+
+        Raises:
+            ClusterError: that cannot be done.
+        """
+        return self.call(f"an attach to the pod {name}", lambda: PodStreams(self._open(name)))
+
+    def _open(self, name: str) -> Any:
+        from kubernetes.client import ApiException
+        from kubernetes.stream.ws_client import websocket_proxycare
+        from websocket import WebSocketException, create_connection
+
+        configuration = self._configuration
+        settings = configuration.auth_settings().values()
+        headers = {str(setting["key"]): str(setting["value"]) for setting in settings}
+        streams = {"stdin": "true", "stdout": "true", "stderr": "true", "tty": "false"}
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(name)}/attach"
+        query = urlencode({"container": CONTAINER, **streams})
+        options: dict[str, Any] = {}
+        if configuration.proxy or configuration.proxy_headers:
+            options = websocket_proxycare({}, configuration, "", headers)
+        try:
+            return create_connection(
+                f"ws{configuration.host.removeprefix('http')}{path}?{query}",
+                timeout=_ATTACH_TIMEOUT,
+                header=[f"{key}: {value}" for key, value in headers.items()],
+                subprotocols=list(SUBPROTOCOLS),
+                sslopt=_tls_options(configuration),
+                **options,
+            )
+        except WebSocketException as error:
+            match = _HANDSHAKE.match(str(error))
+            failure = ApiException(int(match[1]) if match else 0, "the attach is refused")
+            failure.body = getattr(error, "resp_body", None)
+            failure.headers = getattr(error, "resp_headers", None)
+            raise failure from None
+
+
+def _tls_options(configuration: Any) -> dict[str, Any]:
+    """Return what the client makes connections with, as a WebSocket's has it."""
+    options: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
+    if configuration.verify_ssl:
+        options = {"cert_reqs": ssl.CERT_REQUIRED}
+        if configuration.ssl_ca_cert:
+            options["ca_certs"] = configuration.ssl_ca_cert
+        if configuration.assert_hostname is not None:
+            options["check_hostname"] = configuration.assert_hostname
+    values = {
+        "certfile": configuration.cert_file,
+        "keyfile": configuration.key_file,
+        "server_hostname": configuration.tls_server_name,
+    }
+    return {**options, **{key: value for key, value in values.items() if value}}
+
+
+def _kubeconfig() -> str:
+    """Return where kubeconfig is: a path, or several."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
+def _has_kubeconfig() -> bool:
+    paths = _kubeconfig().split(os.pathsep)
+    return any(Path(path).expanduser().exists() for path in paths if path)
+
+
+def _in_cluster() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _NAMESPACE_FILE.exists()
+
+
+def _retry_interval(error: ApiException) -> float | None:
+    """Return after how many seconds a request may be made again at the earliest; None for never."""
+    full = error.status == _FORBIDDEN and _QUOTA.search(_message(error))
+    if error.status and error.status not in _BUSY and not full:
+        return None
+    headers = error.headers or {}
+    value = headers.get("Retry-After") or headers.get("retry-after") or ""
+    return min(float(value), _MAX_RETRY_INTERVAL) if value.isdecimal() else 0.0
+
+
+def _message(error: ApiException) -> str:
+    """Return what the cluster says, in one line: the message of its Status, or its words."""
+    body = error.body.decode("utf-8", "replace") if isinstance(error.body, bytes) else error.body
+    text = str(body or error.reason or error.status)
+    with contextlib.suppress(ValueError, AttributeError):
+        text = str(json.loads(text).get("message") or text)
+    return " ".join(text.split())[:_MAX_MESSAGE]

@@ -1,0 +1,110 @@
+"""The images of a cluster: those that it pulls by their names, and ours, from a registry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pytest_intercode.core.platforms import Platform
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.errors import EngineUnavailable, ImageError
+from pytest_intercode.sandboxes.docker.engine import connect
+from pytest_intercode.sandboxes.docker.errors import client_errors, plain
+from pytest_intercode.sandboxes.docker.images import DockerImages
+from pytest_intercode.sandboxes.docker.link import Link
+from pytest_intercode.sandboxes.docker.platforms import engine_platform, platform_of_name
+from pytest_intercode.sandboxes.settings import SandboxSettings
+
+__all__ = ["ClusterImages"]
+
+_BUILDER = "images for a cluster are built by the Docker engine here"
+
+
+class ClusterImages:
+    """Finds the images that tasks name; what has to be built, the Docker engine here builds.
+
+    A cluster builds nothing. What is built here is pushed to the registry of the settings, and
+    known by its digest there, so that the nodes pull just that. What a task names is left to them.
+
+    Args:
+        settings: the registry, replacements of base images, and the platform.
+        report: called with a line for each slow step.
+    """
+
+    def __init__(self, settings: SandboxSettings, report: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._report = report
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._builder: tuple[DockerImages, Platform] | None = None
+        self._architectures: dict[str, str] = {}
+
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
+        """Return the name that the nodes pull an image by; build and push it first if need be."""
+        if source.image and not source.layers:
+            platform = source.platform or self._settings.default_platform
+            name = self._settings.base_images.get(source.image, source.image)
+            self._architectures[name] = "" if platform is None else platform.architecture
+            return name
+        label = str(source.dockerfile or source.image)
+        if not self._settings.registry:
+            raise ImageError(
+                f"{label}: a cluster builds no images: give --intercode-registry=HOST[:PORT]"
+                "[/PREFIX], which what is built here is pushed to, and the nodes pull it from",
+                label,
+            )
+        builder, own_platform = self._connect()
+        name = builder.resolve(source, purpose)
+        pinned = builder.pinned(name)
+        if "@" not in pinned:
+            raise ImageError(
+                f"{label}: it is not in the registry {self._settings.registry}, where the nodes "
+                "would pull it from; see to it that it may be pushed there",
+                label,
+            )
+        self._architectures[pinned] = (platform_of_name(name) or own_platform).architecture
+        return pinned
+
+    def architecture(self, name: str) -> str:
+        """Return the processors that an image is for, as the cluster calls them; empty for any."""
+        return self._architectures.get(name, "")
+
+    def pinned(self, name: str) -> str:
+        """Return what names an image in its registry permanently, or nothing."""
+        return name if "@sha256:" in name else ""
+
+    def identity(self, name: str) -> str:
+        """Return the digest of an image, where its name has it: a tag may be moved."""
+        return name.partition("@")[2]
+
+    def stop_builds(self) -> None:
+        """End the builds and pulls that are under way."""
+        with self._lock:
+            if self._builder is not None:
+                self._builder[0].stop_builds()
+
+    def close(self) -> None:
+        """Let go of the engine that builds."""
+        with self._lock:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+
+    def _connect(self) -> tuple[DockerImages, Platform]:
+        """Return what builds, connected the first time, and the platform of its engine.
+
+        Raises:
+            ImageError: no Docker engine answers here.
+        """
+        with self._lock:
+            if self._builder is None:
+                try:
+                    link = self._link = self._link or connect()
+                    platform = engine_platform(link.api.info())
+                except EngineUnavailable as error:
+                    raise ImageError(f"{_BUILDER}: {error}") from None
+                except client_errors() as error:
+                    raise ImageError(f"{_BUILDER}: {plain(error)}") from None
+                images = DockerImages(link.api, self._settings, self._report, platform)
+                self._builder = images, platform
+            return self._builder
