@@ -35,7 +35,7 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _REQUEST_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for bytes
 _ATTACH_TIMEOUT = 60.0  # seconds that the handshake may take
 _WATCH_TIMEOUT = 30  # seconds after which a watch is begun again
-_PATIENCE_TIMEOUT = 120.0  # seconds that a request is made again for
+_RETRY_TIMEOUT = 120.0  # seconds that a request is made again for
 _MIN_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = 0.25, 10.0  # seconds
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
 _BUSY = (429, 500, 502, 503, 504)
@@ -150,7 +150,7 @@ class Cluster:
         self,
         purpose: str,
         ask: Callable[[], Result],
-        timeout: float = _PATIENCE_TIMEOUT,
+        timeout: float = _RETRY_TIMEOUT,
     ) -> Result:
         """Ask the cluster; again where it is busy or cannot be reached, or had us log in again.
 
@@ -206,7 +206,7 @@ class Cluster:
         )
 
     def create(
-        self, kind: str, manifest: Mapping[str, Any], timeout: float = _PATIENCE_TIMEOUT
+        self, kind: str, manifest: Mapping[str, Any], timeout: float = _RETRY_TIMEOUT
     ) -> None:
         """Create an object; one of its name is ours, by a request whose answer was lost."""
         try:
@@ -215,7 +215,7 @@ class Cluster:
             if error.status != _CONFLICT:
                 raise
 
-    def read_pod(self, name: str, timeout: float = _PATIENCE_TIMEOUT) -> dict[str, Any] | None:
+    def read_pod(self, name: str, timeout: float = _RETRY_TIMEOUT) -> dict[str, Any] | None:
         """Return a pod as it is now; None where there is none."""
         try:
             pod: dict[str, Any] = self._ask("pod", "read", name, self.namespace, timeout=timeout)
@@ -245,14 +245,14 @@ class Cluster:
             events.close()
 
     def list_all(
-        self, kind: str, selector: str, timeout: float = _PATIENCE_TIMEOUT
+        self, kind: str, selector: str, timeout: float = _RETRY_TIMEOUT
     ) -> list[dict[str, Any]]:
         """Return the objects with some labels."""
         answer = self._ask(kind, "list", self.namespace, timeout=timeout, label_selector=selector)
         items: list[dict[str, Any]] = answer["items"]
         return items
 
-    def delete(self, kind: str, name: str, timeout: float = _PATIENCE_TIMEOUT) -> bool:
+    def delete(self, kind: str, name: str, timeout: float = _RETRY_TIMEOUT) -> bool:
         """Delete an object; return whether it is gone, or on its way."""
         options = {"grace_period_seconds": 1} if kind == "pod" else {}
         try:
