@@ -55,6 +55,10 @@ class _Episode(Protocol):
     def environment(self) -> Environment:
         """The environment, after its reset."""
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back may lead to a reply."""
+
     def over(self) -> bool:
         """Whether every action would be refused."""
 
@@ -95,6 +99,14 @@ class AgentEnvironment:
     def has_user(self) -> bool:
         """Whether somebody may answer what :meth:`ask` says."""
         return self._episode.environment.has_user
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back by :meth:`ask` may lead to a reply.
+
+        It is the user's, or what the tests print where the task lets this agent submit again.
+        """
+        return self._episode.is_answered
 
     @property
     def prompt(self) -> str:

@@ -323,6 +323,12 @@ class AgentRun(AgentActions):
                 self._tasks.leave()
             self.done.set()
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back may lead to a reply; an agent that cannot go on gets no output."""
+        goes_on = self._agent.continues and self.environment.may_submit_again
+        return self.environment.has_user or goes_on
+
     # -- what the watching thread calls
 
     def stop(self, reason: str) -> None:
@@ -390,7 +396,7 @@ class AgentRun(AgentActions):
             env = AgentEnvironment(view, self, self._ledger)
             if agent.style == "loop":
                 message = self._await(agent.run(view, env))
-                while message and isinstance(message, str) and env.has_user and not env.over:
+                while message and isinstance(message, str) and env.is_answered and not env.over:
                     reply = env.ask(message)
                     if reply is None:
                         break

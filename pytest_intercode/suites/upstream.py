@@ -1,4 +1,4 @@
-"""The files that each dataset needs, of InterCode's repository and of InterCode-ALFA's.
+"""The files that each dataset needs, of InterCode's repository, InterCode-ALFA's, and Aider's.
 
 Reads one table of the package. Every file is pinned by the commit in its address and by its
 SHA-256.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = [
     *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE"),
-    *("Dataset", "RemoteFile", "files_of"),
+    *("POLYGLOT_COMMIT", "POLYGLOT_URL", "Dataset", "RemoteFile", "files_of"),
 ]
 
 COMMIT = "c3e46d827cfc9d4c704ec078f7abf9f41e3191d8"
@@ -27,11 +27,22 @@ ALFA_COMMIT = "2d3a69473a68569828ab0b4859073ef4a0ae482c"
 ALFA_URL = f"https://raw.githubusercontent.com/westenfelder/InterCode-ALFA/{ALFA_COMMIT}"
 """Where InterCode-ALFA's files are; no path of theirs is one of InterCode's."""
 
+POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
+
+POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
+"""Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
+
+_EXERCISES = tuple(
+    f"{language}/exercises/"
+    for language in ("cpp", "go", "java", "javascript", "python", "rust")
+)
+
 # Where files belong in a folder of data, by what their path in a repository starts with.
 _PLACES = (
     ("data/", ""),
     ("src/icalfa/assets/datasets/", "alfa/"),
     ("LICENSE.txt", "alfa/LICENSE.txt"),
+    *((start, f"polyglot/{start}") for start in _EXERCISES),
 )
 
 
@@ -120,6 +131,11 @@ DATASETS = {
         ),
         url=ALFA_URL,
         folder="alfa/filesystems",
+    ),
+    "polyglot": Dataset(
+        _EXERCISES,
+        note="Exercism's exercises, under the MIT licence, which is next to one of JavaScript",
+        url=POLYGLOT_URL,
     ),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""

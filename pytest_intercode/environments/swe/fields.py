@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pydantic import StrictStr
+from typing import Annotated
+
+from pydantic import Field, StrictInt, StrictStr
 
 from pytest_intercode.core.task import Repository, Task, TaskFields, in_suite
 from pytest_intercode.environments.fields import AbsolutePath, FileForm
@@ -32,9 +34,14 @@ class SweFields(TaskFields):
 
     Attributes:
         repository: the repository that the task is about; None for a task on other files.
+        submissions: how often the agent may submit: after each one but the last it is shown what
+            the tests printed, and goes on.
     """
 
     repository: Repository | None = field(default=None, metadata=in_suite(RepositoryModel))
+    submissions: int = field(
+        default=1, metadata=in_suite(Annotated[StrictInt, Field(ge=1, le=100)])
+    )
 
 
 def repository_of(task: Task) -> Repository | None:

@@ -16,9 +16,8 @@ from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
-from pytest_intercode.environments.swe.fields import repository_of
+from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
 from pytest_intercode.environments.swe.machine import (
@@ -29,6 +28,7 @@ from pytest_intercode.environments.swe.machine import (
 )
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.environments.swe.steps import Steps
+from pytest_intercode.environments.swe.submissions import SubmittingEnvironment
 from pytest_intercode.environments.swe.verifier import Verifier, verifier_spec
 from pytest_intercode.errors import (
     CommandFailed,
@@ -56,7 +56,7 @@ _FAILURES = (NothingRan, TaskError, SandboxBroken, CommandFailed, UngradableStat
 Fact = TypeVar("Fact")
 
 
-class SweEnvironment(ShellEnvironment):
+class SweEnvironment(SubmittingEnvironment):
     """A shell as it is, and tests that the agent never sees."""
 
     name = "swe"
@@ -66,6 +66,7 @@ class SweEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._state: dict[str, Any] = {}
+        self._test_output = ""  # of the last grading, for the agent
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -97,6 +98,7 @@ class SweEnvironment(ShellEnvironment):
         """Start the agent's sandbox, and the verifier's at the same time."""
         self._state = {}
         self._steps = Steps(task)
+        self.allowed_submissions = SweFields.of(task).submissions
         super().start(task)
         self._steps.enter(self.sandbox)
 
@@ -151,6 +153,11 @@ class SweEnvironment(ShellEnvironment):
             return super().handle_submission(action, None)
         return self.take_turn(action, lambda _: Observation(step.query))
 
+    def grade_early(self) -> tuple[Reward, str]:
+        """Grade the present state, with which the agent may go on, and say what tests printed."""
+        task = self._steps.task()
+        return self._graded(task, task), self._test_output
+
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
@@ -168,11 +175,13 @@ class SweEnvironment(ShellEnvironment):
             TaskError: it does.
         """
         self._state = {}
+        self._test_output = ""
         fresh = _is_fresh(task)
         verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task, Carrying(task))
         run: TestRun | None = None
         try:
             run = self._run_tests(verifier, self.sandbox, task, last=then is None)
+            self._test_output = run.shown
             reward = self._rewarded(task, run)
         except _FAILURES as error:
             error.test_output = run.tail if run else ""
