@@ -123,8 +123,8 @@ def _row(
 ) -> Row:
     names = _read_config(folder)
     solution = [path for path in names["solution"] if path != _MANIFEST]
-    shown: dict[str, Any] = {}
-    restored: dict[str, Any] = {}
+    agent_files: dict[str, Any] = {}
+    tests_files: dict[str, Any] = {}
     test_texts = []
     for path, file in folder.files():
         if _LEFT_OUT.fullmatch(path):
@@ -137,9 +137,9 @@ def _row(
             test_texts.append((path, text))
         content = contents.setdefault(text, {"text": text})
         if not is_test:
-            shown[path] = content
+            agent_files[path] = content
         if path not in (*solution, _MANIFEST):
-            restored[path] = content
+            tests_files[path] = content
     workdir = f"{_WORKDIR}/{folder.name}"
     return {
         "exercise": folder.name,
@@ -147,8 +147,8 @@ def _row(
         "query": _query(folder, solution),
         "gold": make_gold(_gold(folder, names, workdir), "true", workdir)[0],
         "workdir": workdir,
-        "files": shown,
-        "verification": {"files": restored, **_tested(language, test_texts)},
+        "files": agent_files,
+        "verification": {"files": tests_files, **_tested(language, test_texts)},
     }
 
 

@@ -28,6 +28,7 @@ class SubmittingEnvironment(ShellEnvironment):
     def start(self, task: Task) -> None:
         """Start the episode's sandboxes."""
         self._failed: list[Reward] = []  # those of the submissions so far
+        self._has_ended = False  # by a submission
         super().start(task)
 
     @abc.abstractmethod
@@ -51,8 +52,9 @@ class SubmittingEnvironment(ShellEnvironment):
         """
         if self.allowed_submissions == 1:
             return 0
-        is_counted = self.final is None or any(self.final is reward for reward in self._failed)
-        return len(self._failed) + (not is_counted)
+        is_failed = any(self.final is reward for reward in self._failed)
+        is_last = self._has_ended or (self.final is not None and not is_failed)
+        return len(self._failed) + is_last
 
     def answer(self, message: str) -> str | None:
         """Return what the user says or, where there is none, what the tests print."""
@@ -64,11 +66,13 @@ class SubmittingEnvironment(ShellEnvironment):
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode, or let the agent go on after a submission that fails."""
         if not self.may_submit_again:
+            self._has_ended = True
             return super().handle_submission(action, answer)
         with self.phases.timed("tests"):
             reward, output = self.grade_early()
         if reward.value >= 1.0:
             self.episode.latest = reward
+            self._has_ended = True
             return super().handle_submission(action, None)
 
         def show(_: str) -> Observation:
@@ -85,6 +89,6 @@ class SubmittingEnvironment(ShellEnvironment):
         return self.allowed_submissions - len(self._failed)
 
     def _describe(self, reward: Reward, output: str) -> str:
-        again = f"You may submit {pluralize(self._remaining, 'more time')}."
+        remaining = pluralize(self._remaining, "more time")
         printed = f" They printed:\n\n{output}" if output else ""
-        return f"The tests fail: {reward.reason}. {again}{printed}\n"
+        return f"The tests fail: {reward.reason}. You may submit {remaining}.{printed}\n"
