@@ -3,5 +3,5 @@ ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        junit5 libassertj-core-java libpicocli-java openjdk-17-jdk-headless \
+        junit5 libandroid-json-org-java libassertj-core-java libpicocli-java openjdk-17-jdk-headless \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*.log /var/log/apt

@@ -3,8 +3,7 @@ ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        cargo-web librust-anyhow-dev librust-num-bigint-dev librust-num-traits-dev \
-        librust-permutohedron-dev librust-rand-dev librust-thiserror-dev librust-time-dev rustc-web \
+        cargo-web librust-anyhow-dev librust-rand-dev librust-thiserror-dev librust-time-dev rustc-web \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*.log /var/log/apt
 # There is no network: what Cargo.toml names comes from Debian's crates.
 RUN mkdir -p /etc/cargo && printf '%s\n' '[source.crates-io]' 'replace-with = "debian"' \

@@ -33,8 +33,7 @@ POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{
 """Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
 
 _EXERCISES = tuple(
-    f"{language}/exercises/"
-    for language in ("cpp", "go", "java", "javascript", "python", "rust")
+    f"{language}/exercises/" for language in ("cpp", "go", "java", "javascript", "python", "rust")
 )
 
 # Where files belong in a folder of data, by what their path in a repository starts with.

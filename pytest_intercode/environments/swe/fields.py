@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
 from typing import Annotated
 
 from pydantic import Field, StrictInt, StrictStr

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -19,7 +19,9 @@ from tests.support import puzzles, rollouts
 
 quick_provider = puzzles.quick_provider
 
-TESTS = "echo wanted: hi; cat x; [ \"$(cat x)\" = hi ]"
+Play: TypeAlias = "Callable[..., EpisodeRecord]"
+
+TESTS = 'echo wanted: hi; cat x; [ "$(cat x)" = hi ]'
 
 
 def task(submissions: int = 2, command: str = TESTS, **fields: Any) -> Task:
@@ -38,7 +40,7 @@ def task(submissions: int = 2, command: str = TESTS, **fields: Any) -> Task:
 
 
 @pytest.fixture
-def play(quick_provider: SandboxProvider) -> Iterator[Callable[..., EpisodeRecord]]:
+def play(quick_provider: SandboxProvider) -> Play:
     def play_task(agent: object, played: Task, **spec: Any) -> EpisodeRecord:
         services = Services(
             quick_provider,
@@ -47,7 +49,7 @@ def play(quick_provider: SandboxProvider) -> Iterator[Callable[..., EpisodeRecor
         )
         return rollouts.play(Rollout(RolloutSpec(played, **spec), services))
 
-    yield play_task
+    return play_task
 
 
 class Steps:
@@ -74,9 +76,6 @@ class HandsBack:
         self.queries.append(task.query)
         env.step(next(self._commands))
         return self._message
-
-
-Play = Callable[..., EpisodeRecord]
 
 
 def test_what_the_tests_print_answers_a_submission(play: Play) -> None:
@@ -152,7 +151,7 @@ def test_what_is_shown_has_an_end(play: Play) -> None:
 
 
 def test_tests_that_do_not_end_answer_as_well(play: Play) -> None:
-    command = 'echo so far; cat x && exit; sleep 100'
+    command = "echo so far; cat x && exit; sleep 100"
     agent = Steps("submit", "echo hi >x", "submit")
     slow = task(command=command)
     assert play(agent, slow).submissions == 2
