@@ -165,12 +165,14 @@ class AgentActions:
         # A user that is a model is paid for by this episode, whose thread need not be this one.
         context = copy_context()
         context.run(current_ledger().set, self._ledger)
+        turn_count, has_user = len(self.environment.turns), self.environment.has_user
         reply = context.run(self.environment.answer, message)
         self._replies += reply is not None
+        # What tests print is the observation of the turn that the submission was.
         exchange = Exchange(
-            len(self.environment.turns),
+            turn_count,
             str(clipped(message, _MAX_SAID)),
-            None if reply is None else str(clipped(reply, _MAX_SAID)),
+            str(clipped(reply, _MAX_SAID)) if reply is not None and has_user else None,
             is_last=isinstance(reply, Reply) and reply.is_last,
         )
         self.environment.episode.dialogue.append(exchange)

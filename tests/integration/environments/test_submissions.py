@@ -110,7 +110,8 @@ def test_a_class_hands_back(play: Play) -> None:
     assert [turn.action for turn in record.turns] == ["echo no >x", "submit", "echo hi >x"]
     assert agent.queries[0] == "Write hi to x."
     assert agent.queries[1].endswith("printed:\n\nwanted: hi\nno\n")
-    assert [exchange.message for exchange in record.dialogue] == ["Done."]
+    [exchange] = record.dialogue  # the observation of the next turn is its reply
+    assert (exchange.message, exchange.reply, exchange.turn) == ("Done.", None, 1)
     record = play(HandsBack("echo hi >x"), task())
     assert (record.outcome, record.submissions) == ("solved", 1)
 
