@@ -1,4 +1,4 @@
-"""Five of Aider's polyglot exercises: one of each language but C++, whose tests have a large header.
+"""Five of Aider's polyglot exercises: one of each language but C++, whose header is large.
 
 They are Exercism's, in ``polyglot.json`` by their paths, with Exercism's MIT licence.
 """

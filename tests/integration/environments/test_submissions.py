@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode import AgentEnvironment, Observation
 from pytest_intercode.agents.loader import adapt
+from pytest_intercode.agents.protocol import AgentLike
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task, TaskView, Verification
 from pytest_intercode.environments.swe.fields import SweFields
@@ -41,7 +42,7 @@ def task(submissions: int = 2, command: str = TESTS, **fields: Any) -> Task:
 
 @pytest.fixture
 def play(quick_provider: SandboxProvider) -> Play:
-    def play_task(agent: object, played: Task, **spec: Any) -> EpisodeRecord:
+    def play_task(agent: AgentLike, played: Task, **spec: Any) -> EpisodeRecord:
         services = Services(
             quick_provider,
             lambda _: adapt(agent),
