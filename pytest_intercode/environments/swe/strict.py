@@ -9,15 +9,16 @@ import contextlib
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
-from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.gold import GoldRun
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
-from pytest_intercode.environments.swe.fields import SweFields, repository_of
+from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import mounts
 from pytest_intercode.environments.swe.machine import (
@@ -66,7 +67,6 @@ class SweEnvironment(SubmittingEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._state: dict[str, Any] = {}
-        self._test_output = ""  # of the last grading, for the agent
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -98,7 +98,6 @@ class SweEnvironment(SubmittingEnvironment):
         """Start the agent's sandbox, and the verifier's at the same time."""
         self._state = {}
         self._steps = Steps(task)
-        self.allowed_submissions = SweFields.of(task).submissions
         super().start(task)
         self._steps.enter(self.sandbox)
 
@@ -111,10 +110,7 @@ class SweEnvironment(SubmittingEnvironment):
         """Prepare the next verifier: the task's first state, and nothing of its tests."""
         if not _is_fresh(task):
             return None
-
-        def play(sandbox: Sandbox) -> Gold:
-            return self._prepare_verifier(sandbox, task)
-
+        play = partial(self._prepare_verifier, task=task)
         return GoldRun(self.provider, self._verifier_spec(task), play, "start")
 
     def _verifier_spec(self, task: Task) -> SandboxSpec:
@@ -153,10 +149,9 @@ class SweEnvironment(SubmittingEnvironment):
             return super().handle_submission(action, None)
         return self.take_turn(action, lambda _: Observation(step.query))
 
-    def grade_early(self) -> tuple[Reward, str]:
-        """Grade the present state, with which the agent may go on, and say what tests printed."""
-        task = self._steps.task()
-        return self._graded(task, task), self._test_output
+    def grade_early(self) -> Reward:
+        """Grade the present state, with which the agent may go on."""
+        return self._graded(self._steps.task(), self._steps.task())
 
     # -- grading
 
@@ -174,14 +169,13 @@ class SweEnvironment(SubmittingEnvironment):
         Raises:
             TaskError: it does.
         """
-        self._state = {}
-        self._test_output = ""
+        self._state, self.test_output = {}, ""
         fresh = _is_fresh(task)
         verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task, Carrying(task))
         run: TestRun | None = None
         try:
             run = self._run_tests(verifier, self.sandbox, task, last=then is None)
-            self._test_output = run.shown
+            self.test_output = run.shown
             reward = self._rewarded(task, run)
         except _FAILURES as error:
             error.test_output = run.tail if run else ""

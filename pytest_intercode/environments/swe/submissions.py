@@ -9,6 +9,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation, StepResult
 from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.swe.fields import SweFields
 
 __all__ = ["SubmittingEnvironment"]
 
@@ -20,24 +21,21 @@ class SubmittingEnvironment(ShellEnvironment):
     what the tests printed as its observation. The last grading gives the reward.
 
     Attributes:
-        allowed_submissions: how many the task allows.
+        test_output: what the tests printed in the last grading; empty where they could not be run.
     """
 
-    allowed_submissions = 1
+    test_output = ""
 
     def start(self, task: Task) -> None:
         """Start the episode's sandboxes."""
+        self._allowed = SweFields.of(task).submissions
         self._failed: list[Reward] = []  # those of the submissions so far
         self._has_ended = False  # by a submission
         super().start(task)
 
     @abc.abstractmethod
-    def grade_early(self) -> tuple[Reward, str]:
-        """Grade the present state, with which the agent may go on.
-
-        Returns:
-            The reward, and what the tests printed; nothing where they could not be run.
-        """
+    def grade_early(self) -> Reward:
+        """Grade the present state, with which the agent may go on; sets :attr:`test_output`."""
 
     @property
     def may_submit_again(self) -> bool:
@@ -50,7 +48,7 @@ class SubmittingEnvironment(ShellEnvironment):
 
         The end of an episode is one, unless nothing was done since a submission that failed.
         """
-        if self.allowed_submissions == 1:
+        if self._allowed == 1:
             return 0
         is_failed = any(self.final is reward for reward in self._failed)
         is_last = self._has_ended or (self.final is not None and not is_failed)
@@ -69,7 +67,7 @@ class SubmittingEnvironment(ShellEnvironment):
             self._has_ended = True
             return super().handle_submission(action, answer)
         with self.phases.timed("tests"):
-            reward, output = self.grade_early()
+            reward = self.grade_early()
         if reward.value >= 1.0:
             self.episode.latest = reward
             self._has_ended = True
@@ -78,7 +76,7 @@ class SubmittingEnvironment(ShellEnvironment):
         def show(_: str) -> Observation:
             self.episode.latest = reward  # nothing is run, so this is still the state's
             self._failed.append(reward)
-            return Observation(self._describe(reward, output), executed=False)
+            return Observation(self._describe(reward), executed=False)
 
         result = self.take_turn(action, show)
         self.episode.amend_turn(reward=reward.value, parts=reward.parts)
@@ -86,9 +84,9 @@ class SubmittingEnvironment(ShellEnvironment):
 
     @property
     def _remaining(self) -> int:
-        return self.allowed_submissions - len(self._failed)
+        return self._allowed - len(self._failed)
 
-    def _describe(self, reward: Reward, output: str) -> str:
+    def _describe(self, reward: Reward) -> str:
         remaining = pluralize(self._remaining, "more time")
-        printed = f" They printed:\n\n{output}" if output else ""
+        printed = f" They printed:\n\n{self.test_output}" if self.test_output else ""
         return f"The tests fail: {reward.reason}. You may submit {remaining}.{printed}\n"

@@ -785,8 +785,8 @@ _BAD: list[tuple[str, int | None, str]] = [
         3,
         "dockerfile: {folder}/nl2bsh is not a file, and no bundled one has this name (alfa, "
         "alfa-alpine, bash, ctf, mysql, nl2bash, nl2bash-paper, polyglot-cpp, polyglot-go, "
-        "polyglot-java, polyglot-javascript, polyglot-python, polyglot-rust, python, swe). Did you mean "
-        "'nl2bash'?",
+        "polyglot-java, polyglot-javascript, polyglot-python, polyglot-rust, python, swe). "
+        "Did you mean 'nl2bash'?",
     ),
 ]
 
