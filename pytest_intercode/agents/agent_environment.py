@@ -55,6 +55,10 @@ class _Episode(Protocol):
     def environment(self) -> Environment:
         """The environment, after its reset."""
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back may lead to a reply."""
+
     def over(self) -> bool:
         """Whether every action would be refused."""
 
@@ -104,6 +108,14 @@ class AgentEnvironment:
         ``json.dumps({"name": ..., "arguments": {...}})``.
         """
         return tuple(self._episode.environment.functions)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back by :meth:`ask` may lead to a reply.
+
+        It is the user's, or what the tests print where the task lets this agent submit again.
+        """
+        return self._episode.is_answered
 
     @property
     def prompt(self) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "download InterCode's datasets, InterCode-ALFA and tau2-bench"
+HELP = "download datasets: InterCode's, InterCode-ALFA, tau2-bench, Aider's polyglot"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -168,6 +168,7 @@ class EpisodeRecord:
             tests. Empty where it is solved, or no tests ran.
         attempts: reasons of earlier attempts that failed because of the infrastructure.
         state: both end states, for grading again.
+        submissions: how many submissions were graded, where the task allows several; 0 elsewhere.
         usage: what the agent used up.
         dialogue: what the agent and its user said, in order.
         user_usage: what the model used up that played the user.
@@ -226,6 +227,7 @@ class EpisodeRecord:
     test_output: str = field(default="", metadata=in_line(optional=True, printed=True, long=True))
     attempts: tuple[str, ...] = field(default=(), metadata=in_line(in_statistics=False))
     state: Mapping[str, Any] = field(default_factory=dict, metadata=in_line("end_state", long=True))
+    submissions: int = field(default=0, metadata=in_line(optional=True))
     usage: Usage = UNSPENT
     dialogue: tuple[Exchange, ...] = field(
         default=(), metadata=in_line(optional=True, printed=True, long=True)

@@ -241,6 +241,16 @@ class ActionSpace(abc.ABC):
         return self.user is not None and self.user.has_user
 
     @property
+    def may_submit_again(self) -> bool:
+        """Whether a submission that fails is answered by what its tests printed."""
+        return False
+
+    @property
+    def submissions(self) -> int:
+        """How often the episode was graded for a submission; 0 where a task allows only one."""
+        return 0
+
+    @property
     def action_timeout(self) -> float:
         """Seconds for one action."""
         return self._action_timeout or (self.task.action_timeout if self.task else 0.0)

@@ -67,6 +67,7 @@ def table(tries: list[EpisodeRecord]) -> list[str]:
             f"solved is what tests of your own say of their episodes: {verdicts[True]} passed, "
             f"{verdicts[False]} failed"
         )
+    lines += _by_submission(tries_by_cell)
     lines += _by_gold_alone(tries)
     if any(_reports_usage(tries)):
         lines.append(bill("spent", [record.usage for record in tries]))
@@ -202,6 +203,23 @@ def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]
 def _order(labels: tuple[str, ...]) -> tuple[str, str, int, str]:
     env, dataset, hardness = labels
     return env, dataset, *rank_of_hardness(hardness)
+
+
+def _by_submission(tries_by_cell: Mapping[Cell, list[EpisodeRecord]]) -> list[str]:
+    """Say for each cell how much was solved by each submission, where tasks allow several."""
+    lines = []
+    for cell, tries in tries_by_cell.items():
+        graded = [record for record in tries if record.graded and record.submissions]
+        if not graded:
+            continue
+        counts = Counter(record.submissions for record in graded if record.succeeded)
+        parts = []
+        for last in range(1, max(2, *(record.submissions for record in graded)) + 1):
+            solved = sum(count for number, count in counts.items() if number <= last)
+            parts.append(f"{last}: {solved} ({format_percent(solved / len(graded))})")
+        label = f" of {cell}" if len(tries_by_cell) > 1 else ""
+        lines.append(f"solved by submission{label}: {', '.join(parts)}")
+    return lines
 
 
 def _by_gold_alone(tries: list[EpisodeRecord]) -> list[str]:

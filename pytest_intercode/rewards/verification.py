@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
-from pytest_intercode.core.text import pluralize
+from pytest_intercode.core.text import clipped, pluralize
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
 from pytest_intercode.rewards.swe import (
@@ -34,6 +34,7 @@ _PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+
 _PASSED = (Status.PASSED, Status.XFAIL)
 _MAX_TAIL_LINES = 60
 _MAX_TAIL_CHARACTERS = 4000
+_MAX_SHOWN_CHARACTERS = 16_000
 
 
 class NothingRan(IntercodeError):
@@ -77,14 +78,23 @@ class TestRun:
         missing = len(self.log.rstrip("\n")) - len(tail)
         if missing:
             tail = f"[... {pluralize(missing, 'character')} before this]\n{tail}"
+        return self._explain_own_tests(tail)
+
+    @property
+    def shown(self) -> str:
+        """What was printed, for the agent: the beginning and the end of 16,000 characters."""
+        return self._explain_own_tests(clipped(self.log.rstrip("\n"), _MAX_SHOWN_CHARACTERS))
+
+    def _explain_own_tests(self, text: str) -> str:
+        """Return a part of the log without the seal, and with a line on our own tests in it."""
         own_lines = [
             f"{name} has to {verb}"
             for name, verb in ((self.passes, "pass"), (self.fails, "fail"))
-            if name and name in tail
+            if name and name in text
         ]
         if own_lines:
-            tail = f"{tail}\n[pytest-intercode's sentinels: {', '.join(own_lines)}]"
-        return tail.replace(self.seal, "")
+            text = f"{text}\n[pytest-intercode's sentinels: {', '.join(own_lines)}]"
+        return text.replace(self.seal, "")
 
 
 def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:

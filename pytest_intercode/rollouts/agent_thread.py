@@ -165,12 +165,14 @@ class AgentActions:
         # A user that is a model is paid for by this episode, whose thread need not be this one.
         context = copy_context()
         context.run(current_ledger().set, self._ledger)
+        turn_count, has_user = len(self.environment.turns), self.environment.has_user
         reply = context.run(self.environment.answer, message)
         self._replies += reply is not None
+        # What tests print is the observation of the turn that the submission was.
         exchange = Exchange(
-            len(self.environment.turns),
+            turn_count,
             str(clipped(message, _MAX_SAID)),
-            None if reply is None else str(clipped(reply, _MAX_SAID)),
+            str(clipped(reply, _MAX_SAID)) if reply is not None and has_user else None,
             is_last=isinstance(reply, Reply) and reply.is_last,
         )
         self.environment.episode.dialogue.append(exchange)
@@ -323,6 +325,12 @@ class AgentRun(AgentActions):
                 self._tasks.leave()
             self.done.set()
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether handing back may lead to a reply; an agent that cannot go on gets no output."""
+        goes_on = self._agent.continues and self.environment.may_submit_again
+        return self.environment.has_user or goes_on
+
     # -- what the watching thread calls
 
     def stop(self, reason: str) -> None:
@@ -395,7 +403,7 @@ class AgentRun(AgentActions):
             env = AgentEnvironment(view, self, self._ledger)
             if agent.style == "loop":
                 message = self._await(agent.run(view, env))
-                while message and isinstance(message, str) and env.has_user and not env.over:
+                while message and isinstance(message, str) and env.is_answered and not env.over:
                     reply = env.ask(message)
                     if reply is None:
                         break

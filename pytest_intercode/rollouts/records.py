@@ -82,6 +82,7 @@ def played_record(
         detail=detail,
         test_output="" if outcome == "solved" else graded.test_output,
         state=environment.recorded_state(),
+        submissions=environment.submissions,
         usage=usage,
         dialogue=tuple(environment.episode.dialogue),
         user_usage=user_usage,

@@ -16,7 +16,7 @@ from typing import Protocol
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.suites.loader import load_rows, load_suite
+from pytest_intercode.suites.loader import load_dataset, load_rows, load_suite
 from pytest_intercode.system.rows import is_row_file
 
 __all__ = ["GROUP", "SuiteFormat", "find_format", "is_suite_file"]
@@ -109,7 +109,17 @@ class _Folders:
         return folder_tasks(path, permissions)
 
 
-_FORMATS: tuple[SuiteFormat, ...] = (_Registry(), _Folders(), _Rows(), _Suites())
+class _Polyglot:
+    name = "Aider's polyglot exercises"
+
+    def recognises(self, path: Path) -> bool:
+        return next(path.glob("*/exercises/practice/"), None) is not None
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        return load_dataset("polyglot", path, permissions).tasks
+
+
+_FORMATS: tuple[SuiteFormat, ...] = (_Registry(), _Polyglot(), _Folders(), _Rows(), _Suites())
 
 
 def find_format(path: Path) -> SuiteFormat | None:

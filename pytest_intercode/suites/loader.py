@@ -37,7 +37,7 @@ from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.rows import Row, read_rows
 from pytest_intercode.system.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 
-__all__ = ["FORMS", "Suite", "load_rows", "load_suite"]
+__all__ = ["FORMS", "Suite", "load_dataset", "load_rows", "load_suite"]
 
 
 FORMS = (
@@ -85,6 +85,30 @@ def load_suite(path: Path, data: Path | None = None, permissions: Permissions = 
     with SuiteFolder(data or path.parent, permissions) as folder:
         tasks = _tasks(path, node, model, name, folder)
         return Suite(name, model.env, tuple(_check_tasks(tasks, permissions)), path)
+
+
+def load_dataset(name: str, path: Path, permissions: Permissions = NOTHING) -> Suite:
+    """Read a bundled dataset whose data are in a folder of another name, such as a clone.
+
+    Args:
+        name: the dataset; its rows are below a folder of this name.
+        path: what stands for that folder.
+        permissions: what else it may use of this machine.
+
+    Raises:
+        SuiteError: a file of it is wrong, or it has none of the dataset's.
+    """
+    manifest = bundled_folder("tasks") / "datasets" / f"{name}.yaml"
+    raw, node = read_yaml(manifest)
+    model = suite_model(_kind_of_suite(raw)).model_validate(raw)
+    rows = model.rows if isinstance(model.rows, list) else [model.rows]
+    moved_rows = [
+        source.model_copy(update={"path": source.path.removeprefix(f"{name}/")}) for source in rows
+    ]
+    model = model.model_copy(update={"rows": moved_rows})
+    with SuiteFolder(path, permissions) as folder:
+        tasks = _tasks(manifest, node, model, name, folder)
+        return Suite(name, model.env, tuple(_check_tasks(tasks, permissions)), manifest)
 
 
 def _kind_of_suite(raw: Any) -> EnvironmentKind:
@@ -253,6 +277,10 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
         from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
 
         return read_swebench(path, source.swebench, folder, _tables())
+    if source.format == "polyglot":
+        from pytest_intercode.suites.polyglot import read_polyglot  # few suites need it
+
+        return read_polyglot(path)
     readers = {"apps": read_apps, "tau2": read_tau2}
     return readers.get(source.format, read_rows)(path)
 

@@ -376,6 +376,7 @@ class LayerModel(SuiteForm):
     timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
     xfail: StrictStr | None = None
     skip: StrictStr | None = None
+    gold_skip: StrictStr | None = None
     variables: dict[Variable, StrictStr] | None = None
     user: UserModel | None = None
     audit: Audit | None = None
@@ -416,7 +417,7 @@ class RowSource(SuiteForm):
     """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
 
     path: StrictStr
-    format: Literal["rows", "apps", "swebench", "tau2"] = "rows"
+    format: Literal["rows", "apps", "polyglot", "swebench", "tau2"] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None

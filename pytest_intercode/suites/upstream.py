@@ -1,4 +1,4 @@
-"""The files that each dataset needs: of the repositories of InterCode, InterCode-ALFA, tau2-bench.
+"""The files that each dataset needs: of InterCode's repository and of others, by their commits.
 
 Reads one table of the package. Every file is pinned by the commit in its address and by its
 SHA-256.
@@ -14,7 +14,8 @@ from pathlib import Path
 
 __all__ = [
     *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE"),
-    *("TAU2_COMMIT", "TAU2_URL", "Dataset", "RemoteFile", "files_of"),
+    *("POLYGLOT_COMMIT", "POLYGLOT_URL", "TAU2_COMMIT", "TAU2_URL"),
+    *("Dataset", "RemoteFile", "files_of"),
 ]
 
 COMMIT = "c3e46d827cfc9d4c704ec078f7abf9f41e3191d8"
@@ -31,6 +32,14 @@ TAU2_COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
 
 TAU2_URL = f"https://raw.githubusercontent.com/sierra-research/tau2-bench/{TAU2_COMMIT}"
 """Where tau2-bench's files are."""
+POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
+
+POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
+"""Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
+
+_EXERCISES = tuple(
+    f"{language}/exercises/" for language in ("cpp", "go", "java", "javascript", "python", "rust")
+)
 
 # Where files belong in a folder of data, by what their path in a repository starts with.
 _PLACES = (
@@ -39,6 +48,7 @@ _PLACES = (
     ("LICENSE.txt", "alfa/LICENSE.txt"),
     ("src/tau2/", "tau2/src/tau2/"),
     ("LICENSE", "tau2/LICENSE"),
+    *((start, f"polyglot/{start}") for start in _EXERCISES),
 )
 
 
@@ -129,6 +139,11 @@ DATASETS = {
         folder="alfa/filesystems",
     ),
     "tau2": Dataset(("data/tau2/", "src/tau2/", "LICENSE"), url=TAU2_URL),
+    "polyglot": Dataset(
+        _EXERCISES,
+        note="Exercism's exercises, under the MIT licence, which is next to one of JavaScript",
+        url=POLYGLOT_URL,
+    ),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 

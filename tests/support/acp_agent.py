@@ -91,6 +91,10 @@ class ScriptedAgent:
         await self._run(f"echo hi >x; echo {self.prompts}")
         await self._update(acp.update_agent_message(acp.text_block("All done.")))
 
+    async def the(self, _: str) -> None:
+        """Goes on when "The tests fail"."""
+        await self.hi(_)
+
     async def stray(self, _: str) -> None:
         """Asks for files that a path could lead to outside, and says what came of it."""
         await self._run("ln -s /etc up; echo inside >/etc/secret; mkfifo pipe")

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +132,11 @@ class World:
         self.script = script
         return self._play(task, make_talking(self.provider, answers))
 
-    def watch(self, script: Callable[[Request], Any]) -> EpisodeRecord:
-        """Play one small task of bash with a model that answers as a function says."""
+    def watch(self, script: Callable[[Request], Any], **fields: Any) -> EpisodeRecord:
+        """Play one small task of bash, or of what fields say, with a model that a function is."""
         self.script = script
         task = Task("t", "Write hi to x.", ("echo hi >x",), "bash", "s", "s", workdir="/w")
+        task = replace(task, **fields)
         return self._play(task, lambda spec: default_environment(spec, self.provider))
 
     def _play(

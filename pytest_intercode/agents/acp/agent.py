@@ -6,7 +6,7 @@ what it does without asking happens on this machine, as with any program (``comm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,7 +165,7 @@ class _Episode(ProgramEpisode):
         try:
             folder = task.workdir if workspace is None else str(workspace.folder)
             conversation.open(folder, {})
-            conversation.converse(prompt, env.ask)
+            conversation.converse(prompt, self._hand_back(env))
         except AgentRefused as refusal:
             if refusal.method == "session/new" and workspace is None:
                 raise AgentError(f"{refusal}; {_WORKSPACE_HINT}") from None
@@ -178,6 +178,17 @@ class _Episode(ProgramEpisode):
             raise
         finally:
             lines.close()
+
+    def _hand_back(self, env: AgentEnvironment) -> Callable[[str], str | None]:
+        """Return what gives a message to the user, or to the tests, which need the files."""
+        workspace = self.workspace
+
+        def ask(message: str) -> str | None:
+            if workspace is not None:
+                workspace.push()
+            return env.ask(message)
+
+        return ask
 
     def _explain(
         self, program: Program, env: AgentEnvironment, lost: ConnectionLost, *, greeted: bool

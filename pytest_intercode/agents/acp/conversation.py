@@ -132,7 +132,8 @@ class Conversation:
             self._updates.begin()
             self._prompt(reply)
             message = replace_surrogates(self._updates.message)
-            reply = ask(message) if message and self._env.has_user else None
+            hands_back = message or not self._env.has_user  # a user has to be told something
+            reply = ask(message) if hands_back and self._env.is_answered else None
 
     def cancel(self) -> None:
         """Let the agent know that nothing more of its work counts."""

@@ -301,11 +301,11 @@ class _Episode:
             session: the gateway's, whose last answer is the message if none is given.
             message: the message.
         """
-        if not env.has_user:
+        if not env.is_answered:
             return None
         self._record_turns(env, session)
         message = message or final_message(self._latest)
-        if not message or env.over or session.exhausted or session.failure:
+        if env.over or session.exhausted or session.failure or (env.has_user and not message):
             return None
         reply = env.ask(message)
         if reply is not None:

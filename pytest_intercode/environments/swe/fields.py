@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, StrictStr
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from pytest_intercode.core.servers import check_servers
 from pytest_intercode.core.task import Repository, Task, TaskFields, in_suite
@@ -40,12 +40,16 @@ class SweFields(TaskFields):
         repository: the repository that the task is about; None for a task on other files.
         mcp: command lines of MCP servers, by name; agents start them in the sandbox.
         skills: a folder of the sandbox with skills for its agent; empty for none.
+        submissions: how often the agent may submit: after each one but the last it is shown what
+            the tests printed, and goes on.
     """
 
     repository: Repository | None = field(default=None, metadata=in_suite(RepositoryModel))
     mcp: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=in_suite(_Servers))
-
     skills: str = field(default="", metadata=in_suite(AbsolutePath))
+    submissions: int = field(
+        default=1, metadata=in_suite(Annotated[StrictInt, Field(ge=1, le=100)])
+    )
 
     def view(self) -> Mapping[str, Any]:
         """Return what an agent is equipped with: servers, which it starts itself, and skills."""

@@ -9,14 +9,14 @@ import contextlib
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
-from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.gold import GoldRun
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
 from pytest_intercode.environments.swe.equipment import equip
 from pytest_intercode.environments.swe.fields import SweFields, repository_of
@@ -30,6 +30,7 @@ from pytest_intercode.environments.swe.machine import (
 )
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.environments.swe.steps import Steps
+from pytest_intercode.environments.swe.submissions import SubmittingEnvironment
 from pytest_intercode.environments.swe.verifier import Verifier, verifier_spec
 from pytest_intercode.errors import (
     CommandFailed,
@@ -57,7 +58,7 @@ _FAILURES = (NothingRan, TaskError, SandboxBroken, CommandFailed, UngradableStat
 Fact = TypeVar("Fact")
 
 
-class SweEnvironment(ShellEnvironment):
+class SweEnvironment(SubmittingEnvironment):
     """A shell as it is, and tests that the agent never sees."""
 
     name = "swe"
@@ -111,10 +112,7 @@ class SweEnvironment(ShellEnvironment):
         """Prepare the next verifier: the task's first state, and nothing of its tests."""
         if not _is_fresh(task):
             return None
-
-        def play(sandbox: Sandbox) -> Gold:
-            return self._prepare_verifier(sandbox, task)
-
+        play = partial(self._prepare_verifier, task=task)
         return GoldRun(self.provider, self._verifier_spec(task), play, "start")
 
     def _verifier_spec(self, task: Task) -> SandboxSpec:
@@ -153,6 +151,10 @@ class SweEnvironment(ShellEnvironment):
             return super().handle_submission(action, None)
         return self.take_turn(action, lambda _: Observation(step.query))
 
+    def grade_early(self) -> Reward:
+        """Grade the present state, with which the agent may go on."""
+        return self._graded(self._steps.task(), self._steps.task())
+
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
@@ -169,12 +171,13 @@ class SweEnvironment(ShellEnvironment):
         Raises:
             TaskError: it does.
         """
-        self._state = {}
+        self._state, self.test_output = {}, ""
         fresh = _is_fresh(task)
         verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task, Carrying(task))
         run: TestRun | None = None
         try:
             run = self._run_tests(verifier, self.sandbox, task, last=then is None)
+            self.test_output = run.shown
             reward = self._rewarded(task, run)
         except _FAILURES as error:
             error.test_output = run.tail if run else ""

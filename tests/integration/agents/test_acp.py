@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.rollouts.rollout import Rollout, Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -42,6 +44,7 @@ def play(
     *,
     arguments: Mapping[str, str] | None = None,
     answers: Answers | None = None,
+    task: Task | None = None,
     gold: str = "echo hi >x",
     max_turns: int = 10,
     **spec: Any,
@@ -49,7 +52,7 @@ def play(
     """Play one small task with an agent of this command line."""
     name = f"acp:{command}"
     factory = load_agent(name, arguments, Path.cwd())
-    task = Task("t", query, (gold,), "bash", "s", "s", workdir="/w", max_turns=max_turns)
+    task = task or Task("t", query, (gold,), "bash", "s", "s", workdir="/w", max_turns=max_turns)
     make = make_talking(provider, answers) if answers is not None else None
     services = Services(
         provider,
@@ -150,6 +153,17 @@ def test_it_goes_on_with_what_the_user_says(provider: SandboxProvider) -> None:
     assert (record.outcome, record.reason) == ("solved", "")
     assert answers.questions == [("What shall I write?", "HI."), ("All done.", None)]
     assert record.turns[0].observation == "2\n"  # the second prompt of one session
+
+
+def test_it_goes_on_with_what_the_tests_print(provider: SandboxProvider) -> None:
+    verification = Verification('cat x; [ "$(cat x)" = hi ]', parser="status")
+    task = Task("t", "ASK me.", (), "swe", "s", "s", workdir="/w", verification=verification)
+    task = replace(task, fields=SweFields(submissions=2))
+    record = play(provider, SCRIPTED, task=task, arguments={"workspace": "yes"})
+    assert (record.outcome, record.reason, record.submissions) == ("solved", "", 2)
+    assert [exchange.message for exchange in record.dialogue] == ["What shall I write?"]
+    assert record.turns[0].observation.startswith("The tests fail")
+    assert record.turns[1].observation == "2\n"  # the second prompt of one session
 
 
 # -- agents that break the rules

@@ -14,8 +14,9 @@ import pytest
 from pytest_intercode.agents.answers import Answers
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.core.conversation import Exchange
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.errors import AgentLoadError, TaskError
 from tests.support.conversations import converse, task_with_servers
 from tests.support.installed import KEY, SUPPORT, World, program_world
@@ -180,6 +181,21 @@ def test_an_episode_that_takes_too_long(world: World) -> None:
     assert record.outcome == "timed-out"
     assert record.seconds < 8
     assert record.left_behind == ()
+
+
+def test_it_goes_on_with_what_the_tests_print(world: World) -> None:
+    verification = Verification('cat x; [ "$(cat x)" = hi ]', parser="status")
+    fields = {"env": "swe", "verification": verification, "fields": SweFields(submissions=2)}
+    script = converse((Command("echo no >x"), "Done.", Command("echo hi >x"), "Done."), ["fail"])
+    record = world.watch(script, **fields)
+    assert (record.outcome, record.reason, record.submissions) == ("solved", "", 2)
+    first, submission, second = record.turns[:3]
+    assert (first.action, submission.action, second.action) == (
+        "echo no >x",
+        "submit",
+        "echo hi >x",
+    )
+    assert submission.observation.endswith("printed:\n\nno\n")
 
 
 def test_it_goes_on_with_what_the_user_says(world: World) -> None:

@@ -45,6 +45,21 @@ def _cells(line: str) -> list[str]:
     return line.replace("failed actions", "failed-actions").replace("95% int", "95%-int").split()
 
 
+def test_what_each_submission_solved_is_said() -> None:
+    lines = _table(
+        _row(submissions=1),
+        _row(submissions=2),
+        _row(outcome="failed", submissions=2),
+        _row(outcome="failed", submissions=1),
+        _row(),  # of a task that allows one
+        _row(outcome="task-error", submissions=1),
+    )
+    assert "solved by submission: 1: 1 (25.0%), 2: 2 (50.0%)" in lines
+    assert not [line for line in _table(_row()) if "submission" in line]
+    lines = _table(_row(agent="a", submissions=1), _row(agent="b", submissions=2))
+    assert "solved by submission of b: 1: 0 (0.0%), 2: 1 (100.0%)" in lines
+
+
 def test_headings_and_one_group() -> None:
     lines = _table(_row())
     assert _cells(lines[0]) == [

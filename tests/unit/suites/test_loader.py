@@ -444,7 +444,8 @@ def test_alternatives_are_for_bash(load: Load) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, platform, workdir, limits, network, "
-    "reward, judge, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, variables, "
+    "reward, judge, max_turns, repeat, pass_rate, action_timeout, timeout, xfail, skip, gold_skip, "
+    "variables, "
     "user, audit, decoys"
 )
 
@@ -783,8 +784,9 @@ _BAD: list[tuple[str, int | None, str]] = [
         "dockerfile: nl2bsh",
         3,
         "dockerfile: {folder}/nl2bsh is not a file, and no bundled one has this name (alfa, "
-        "alfa-alpine, bash, ctf, mysql, nl2bash, nl2bash-paper, python, swe). Did you mean "
-        "'nl2bash'?",
+        "alfa-alpine, bash, ctf, mysql, nl2bash, nl2bash-paper, polyglot-cpp, polyglot-go, "
+        "polyglot-java, polyglot-javascript, polyglot-python, polyglot-rust, python, swe). "
+        "Did you mean 'nl2bash'?",
     ),
 ]
 

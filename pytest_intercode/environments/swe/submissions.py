@@ -1,0 +1,92 @@
+"""Several submissions in one episode: after one that fails, the agent sees why, and goes on."""
+
+from __future__ import annotations
+
+import abc
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import pluralize
+from pytest_intercode.core.turn import Observation, StepResult
+from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.swe.fields import SweFields
+
+__all__ = ["SubmittingEnvironment"]
+
+
+class SubmittingEnvironment(ShellEnvironment):
+    """A shell whose tasks may let their agent submit several times.
+
+    Each submission but the last, and each handing back, is graded. One that fails is a turn with
+    what the tests printed as its observation. The last grading gives the reward.
+
+    Attributes:
+        test_output: what the tests printed in the last grading; empty where they could not be run.
+    """
+
+    test_output = ""
+
+    def start(self, task: Task) -> None:
+        """Start the episode's sandboxes."""
+        self._allowed = SweFields.of(task).submissions
+        self._failed: list[Reward] = []  # those of the submissions so far
+        self._has_ended = False  # by a submission
+        super().start(task)
+
+    @abc.abstractmethod
+    def grade_early(self) -> Reward:
+        """Grade the present state, with which the agent may go on; sets :attr:`test_output`."""
+
+    @property
+    def may_submit_again(self) -> bool:
+        """Whether a submission that fails is answered by what its tests printed."""
+        return self._remaining > 1 and not self.over
+
+    @property
+    def submissions(self) -> int:
+        """How many submissions were graded; 0 where the task allows only one.
+
+        The end of an episode is one, unless nothing was done since a submission that failed.
+        """
+        if self._allowed == 1:
+            return 0
+        is_failed = any(self.final is reward for reward in self._failed)
+        is_last = self._has_ended or (self.final is not None and not is_failed)
+        return len(self._failed) + is_last
+
+    def answer(self, message: str) -> str | None:
+        """Return what the user says or, where there is none, what the tests print."""
+        if self.has_user or not self.may_submit_again:
+            return super().answer(message)
+        observation, _, terminated, truncated, _ = self.submit()
+        return None if terminated or truncated else str(observation)
+
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
+        """End the episode, or let the agent go on after a submission that fails."""
+        if not self.may_submit_again:
+            self._has_ended = True
+            return super().handle_submission(action, answer)
+        with self.phases.timed("tests"):
+            reward = self.grade_early()
+        if reward.value >= 1.0:
+            self.episode.latest = reward
+            self._has_ended = True
+            return super().handle_submission(action, None)
+
+        def show(_: str) -> Observation:
+            self.episode.latest = reward  # nothing is run, so this is still the state's
+            self._failed.append(reward)
+            return Observation(self._describe(reward), executed=False)
+
+        result = self.take_turn(action, show)
+        self.episode.amend_turn(reward=reward.value, parts=reward.parts)
+        return result
+
+    @property
+    def _remaining(self) -> int:
+        return self._allowed - len(self._failed)
+
+    def _describe(self, reward: Reward) -> str:
+        remaining = pluralize(self._remaining, "more time")
+        printed = f" They printed:\n\n{self.test_output}" if self.test_output else ""
+        return f"The tests fail: {reward.reason}. You may submit {remaining}.{printed}\n"
