@@ -21,6 +21,10 @@ from pytest_intercode.core.conversation import Reply as Reply
 from pytest_intercode.core.facts import Fact as Fact
 from pytest_intercode.core.judge import Judge as Judge
 from pytest_intercode.core.judge import JudgeRecord as JudgeRecord
+from pytest_intercode.core.machine import Archive as Archive
+from pytest_intercode.core.machine import FileSpec as FileSpec
+from pytest_intercode.core.machine import ImageSource as ImageSource
+from pytest_intercode.core.machine import Limits as Limits
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord
@@ -29,14 +33,10 @@ from pytest_intercode.core.record import Outcome as Outcome
 from pytest_intercode.core.record import ShardRecord as ShardRecord
 from pytest_intercode.core.record import TaskRecord as TaskRecord
 from pytest_intercode.core.reward import Reward as Reward
-from pytest_intercode.core.task import Archive as Archive
 from pytest_intercode.core.task import Artifact as Artifact
 from pytest_intercode.core.task import Database as Database
-from pytest_intercode.core.task import FileSpec as FileSpec
 from pytest_intercode.core.task import FormatName as FormatName
 from pytest_intercode.core.task import Hook as Hook
-from pytest_intercode.core.task import ImageSource as ImageSource
-from pytest_intercode.core.task import Limits as Limits
 from pytest_intercode.core.task import Normaliser as Normaliser
 from pytest_intercode.core.task import Repository as Repository
 from pytest_intercode.core.task import RewardOptions as RewardOptions

@@ -13,6 +13,10 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
+from pytest_intercode.core.machine import Archive as Archive
+from pytest_intercode.core.machine import FileSpec as FileSpec
+from pytest_intercode.core.machine import ImageSource as ImageSource
+from pytest_intercode.core.machine import Limits as Limits
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
@@ -24,85 +28,6 @@ __all__ = [
 ]
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one sandbox may use.
-
-    Attributes:
-        memory: bytes of memory; swap is not given on top.
-        cpus: processors, as a fraction of one.
-        pids: processes and threads alive at a time.
-        file_size: bytes that one file may grow to.
-        network: False for loopback only, and for ``hosts``.
-        offline: the task itself wants no network, and options that give one leave it without.
-        hosts: what the sandbox may reach of the network although ``network`` is false, each as
-            :func:`~pytest_intercode.core.hosts.parse_host` reads it.
-        output: bytes of one action's output that are kept and shown.
-    """
-
-    memory: int = 512 * 1024**2
-    cpus: float = 1.0
-    pids: int = 256
-    file_size: int = 256 * 1024**2
-    network: bool = False
-    output: int = 64 * 1024
-    hosts: tuple[str, ...] = ()
-    offline: bool = False
-
-
-@dataclass(frozen=True)
-class FileSpec:
-    """One entry of a task's file tree: a file, a symbolic link or a directory."""
-
-    kind: Literal["file", "link", "directory"]
-    content: bytes = b""
-    target: str = ""
-    mode: int | None = None
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A tar archive, or a folder, whose content is there before the agent starts.
-
-    Attributes:
-        path: the archive or the folder on the host.
-        at: the directory in the sandbox that it is unpacked in; empty for the root, and for a
-            folder's content, for the task's ``workdir``.
-        keep_times_before: entries last modified before this time (seconds since the epoch) keep
-            their time; all others get the time of unpacking. This is what tasks about "files older
-            than a week" need when the archive itself grows old. None keeps every time of a tar
-            archive and none of a folder, whose times are those of its copying about.
-        optional: a task without its archive is skipped; else a missing archive is an error.
-    """
-
-    path: Path
-    at: str = ""
-    keep_times_before: float | None = None
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Where a sandbox's image comes from: a Dockerfile to build, or the name of an image.
-
-    Attributes:
-        dockerfile: the Dockerfile.
-        image: the name of an image, instead of a Dockerfile. Where both are given, the Dockerfile
-            is built if the image cannot be had.
-        context: further files of the build's context, as pairs of a name there and a path here.
-        layers: tar archives that are laid over the image, in order; sandboxes share them.
-        text: what is built instead of the Dockerfile's own text; empty for that.
-        platform: the platform that it is for; None for the run's, or the engine's own.
-    """
-
-    dockerfile: Path | None = None
-    image: str | None = None
-    context: tuple[tuple[str, Path], ...] = ()
-    layers: tuple[Path, ...] = ()
-    text: str = ""
-    platform: Platform | None = None
 
 
 @dataclass(frozen=True)
@@ -378,6 +303,7 @@ class Task:
         fields: what tasks of its environment alone have; by default, the kind's defaults.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
+        mounts: folders that come before it, each instead of all that the image has at its place.
         setup: commands run after the files are there and before the agent; each must exit with 0.
         image: None for the environment's own image.
         max_turns: actions an episode has, unless ``--intercode-max-turns`` says otherwise.
@@ -418,10 +344,11 @@ class Task:
     fields: TaskFields = field(default=TaskFields(), hash=False)
     files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
     archive: Archive | None = None
+    mounts: tuple[Archive, ...] = ()
     setup: tuple[str, ...] = ()
     image: ImageSource | None = None
     workdir: str = "/"
-    limits: Limits = Limits()
+    limits: Limits = field(default=Limits())
     reward: RewardOptions = RewardOptions()
     max_turns: int = 10
     action_timeout: float = 10.0

@@ -300,6 +300,8 @@ def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: flo
     try:
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
+                if any(path == name or path.startswith(f"{name}/") for name in archive.exclude):
+                    continue
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
                 content: bytes | str | None = None
                 if stat.S_ISLNK(state.st_mode):

@@ -24,6 +24,12 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
+from pytest_intercode.suites.harbor.compose import (
+    AgentMachine,
+    Secrets,
+    Unsupported,
+    read_compose,
+)
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -35,10 +41,7 @@ from pytest_intercode.suites.harbor.config import (
 )
 from pytest_intercode.suites.harbor.machine import (
     Machine,
-    Service,
-    Unsupported,
-    entrypoint_setup,
-    read_compose,
+    machine_setup,
     read_machine,
     read_machine_of,
 )
@@ -53,6 +56,7 @@ from pytest_intercode.suites.harbor.parts import (
     make_limits,
     make_tags,
     open_folder,
+    passed_variables,
     read_text,
     resolve_variables,
     solution_files,
@@ -66,9 +70,17 @@ __all__ = ["CONFIG", "harbor_task", "task_id"]
 CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
-_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-# What Harbor's own compose file gives to a task's.
-_COMPOSE_VARIABLES = {"CONTEXT_DIR": ".", "MAIN_IMAGE_NAME": "", "TEST_DIR": "/tests"}
+_COMPOSE = "docker-compose.yaml"
+# What Harbor's own compose file gives to a task's; older ones named the folders of logs.
+_COMPOSE_VARIABLES = {
+    "CONTEXT_DIR": ".",
+    "MAIN_IMAGE_NAME": "",
+    "TEST_DIR": "/tests",
+    **{f"ENV_{path.rpartition('/')[2].upper()}_LOGS_PATH": path for path in LOG_FOLDERS},
+    **{f"HOST_{path.rpartition('/')[2].upper()}_LOGS_PATH": path for path in LOG_FOLDERS},
+    "ENV_ARTIFACTS_PATH": "/logs/artifacts",
+    "HOST_ARTIFACTS_PATH": "/logs/artifacts",
+}
 
 
 @dataclass(frozen=True)
@@ -79,8 +91,9 @@ class _Box:
     machine: Machine
     limits: Limits
     variables: tuple[tuple[str, str], ...]
-    files: Archive | None = None
-    platform: Platform | None = None
+    files: Archive | None
+    platform: Platform | None
+    service: AgentMachine
 
 
 def harbor_task(folder: SuitePath, suite: str) -> Task:
@@ -138,7 +151,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
-    setup = [*entrypoint_setup(box.machine)]
+    setup = [*machine_setup(box.machine, box.service)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
@@ -149,10 +162,14 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         blank,
         image=box.image,
         workdir=box.machine.workdir,
-        limits=_agents_limits(box.limits, config),
+        limits=_agents_limits(box, config),
         variables=box.variables,
         archive=box.files,
-        files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+        files={
+            **{path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+            **box.service.files,
+        },
+        mounts=box.service.mounts,
         setup=tuple(setup),
         user=agent,
         timeout=timeout,
@@ -199,11 +216,13 @@ def _connect(
     return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
 
 
-def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
+def _agents_limits(box: _Box, config: TaskConfig) -> Limits:
     """Return the limits of the agent's sandbox, which it has for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
-    all_limits = {_connect(limits, environment, phase, config.agent) for phase in phases}
+    all_limits = {_connect(box.limits, environment, phase, config.agent) for phase in phases}
+    if box.service.offline:
+        return replace(box.limits, offline=True)
     if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
     # No network in one step is none in all.
@@ -224,11 +243,18 @@ def _check_support(environment: EnvironmentConfig) -> None:
 def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     """Return the machine that a table says, built in a folder."""
     dockerfile = folder / "Dockerfile"
-    compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
-    service = Service(None)
-    if compose is not None:
-        shared = frozenset(LOG_FOLDERS)
-        service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
+    place = f"{folder.parent / CONFIG}: env"
+    variables = resolve_variables(environment.env, place, folder.permissions)
+    compose = folder / _COMPOSE
+    service = AgentMachine(None)
+    if compose.is_file():
+        names = {**passed_variables(folder.permissions), **dict(variables), **_COMPOSE_VARIABLES}
+        secrets = Secrets(
+            tuple(folder.parent / name for name in ("tests", "steps")),
+            (folder.parent / "solution",),
+        )
+        logs = frozenset(LOG_FOLDERS)
+        service = read_compose(compose, "main", names, logs, secrets, merged=True)
         dockerfile = service.dockerfile or dockerfile
     has_dockerfile = dockerfile.is_file()
     image = environment.docker_image or service.image
@@ -240,11 +266,9 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     source, machine = read_machine_of(service, dockerfile if has_dockerfile else None, image)
     machine = replace(machine, workdir=environment.workdir or machine.workdir)
     files = None
-    bare = not has_dockerfile and compose is None and folder.is_dir()
+    bare = not has_dockerfile and not compose.is_file() and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
         files = Archive(folder.place(), machine.workdir)
-    place = f"{folder.parent / CONFIG}: env"
-    variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
@@ -254,6 +278,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         (*service.variables, *variables),
         files,
         service.platform,
+        service,
     )
 
 

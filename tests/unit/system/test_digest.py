@@ -65,6 +65,7 @@ _CHANGES: dict[str, Any] = {
     "overall": "final",
     "judge": Judge("Is it plain?", "m-1", weight=0.5),
     "conversation": Conversation(("Yes.",)),
+    "mounts": (Archive(Path("/nowhere"), "/data"),),
 }
 _OWN_CHANGES: list[tuple[str, TaskFields]] = [
     ("bash", BashFields((("true 1",),))),
