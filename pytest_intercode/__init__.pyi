@@ -23,8 +23,12 @@ from pytest_intercode.core.judge import Judge as Judge
 from pytest_intercode.core.judge import JudgeRecord as JudgeRecord
 from pytest_intercode.core.machine import Archive as Archive
 from pytest_intercode.core.machine import FileSpec as FileSpec
+from pytest_intercode.core.machine import HealthCheck as HealthCheck
 from pytest_intercode.core.machine import ImageSource as ImageSource
 from pytest_intercode.core.machine import Limits as Limits
+from pytest_intercode.core.machine import Service as Service
+from pytest_intercode.core.machine import ServiceCondition as ServiceCondition
+from pytest_intercode.core.machine import Services as Services
 from pytest_intercode.core.permissions import Permissions as Permissions
 from pytest_intercode.core.platforms import Platform as Platform
 from pytest_intercode.core.record import EpisodeRecord as EpisodeRecord

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -11,19 +13,20 @@ from pytest_intercode.core.platforms import Platform
 __all__ = [
     "DEFAULT_NETWORK",
     "Archive",
-    "Condition",
     "FileSpec",
     "HealthCheck",
     "ImageSource",
     "Limits",
     "Service",
+    "ServiceCondition",
     "Services",
+    "in_order",
 ]
 
 DEFAULT_NETWORK = "default"
 """The network of machines that name none."""
 
-Condition: TypeAlias = Literal["started", "healthy", "completed"]
+ServiceCondition: TypeAlias = Literal["started", "healthy", "completed"]
 """What a machine waits for in another one: that it runs, that its health check succeeds, or that
 its command ends with 0."""
 
@@ -161,7 +164,7 @@ class Service:
     user: str = ""
     aliases: tuple[str, ...] = ()
     networks: tuple[str, ...] = (DEFAULT_NETWORK,)
-    depends_on: tuple[tuple[str, Condition], ...] = ()
+    depends_on: tuple[tuple[str, ServiceCondition], ...] = ()
     health: HealthCheck | None = None
     volumes: tuple[tuple[str, str], ...] = ()
     tmpfs: tuple[str, ...] = ()
@@ -180,13 +183,38 @@ class Services:
         names: how they reach the agent's machine.
         networks: the networks that it is in.
         volumes: folders that it has in common with them, as pairs of a name and a path.
+        depends_on: what it waits for besides that they are healthy.
     """
 
     machines: tuple[Service, ...] = ()
     names: tuple[str, ...] = ()
     networks: tuple[str, ...] = (DEFAULT_NETWORK,)
     volumes: tuple[tuple[str, str], ...] = ()
+    depends_on: tuple[tuple[str, ServiceCondition], ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.machines)
+
+
+def in_order(machines: Iterable[Service]) -> tuple[Service, ...]:
+    """Return services, each after those that it depends on.
+
+    Raises:
+        ValueError: one depends on a service that there is not, or they wait for each other.
+    """
+    machines_by_name = {machine.name: machine for machine in machines}
+    dependencies = {
+        machine.name: [name for name, _ in machine.depends_on]
+        for machine in machines_by_name.values()
+    }
+    for name, needed_names in dependencies.items():
+        for needed_name in needed_names:
+            if needed_name not in machines_by_name:
+                raise ValueError(f"there is no {needed_name}, which {name} depends on")
+    try:
+        order = tuple(TopologicalSorter(dependencies).static_order())
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise ValueError(f"they wait for each other: {circle}") from None
+    return tuple(machines_by_name[name] for name in order)

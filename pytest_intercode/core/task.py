@@ -17,14 +17,15 @@ from pytest_intercode.core.machine import Archive as Archive
 from pytest_intercode.core.machine import FileSpec as FileSpec
 from pytest_intercode.core.machine import ImageSource as ImageSource
 from pytest_intercode.core.machine import Limits as Limits
+from pytest_intercode.core.machine import Services as Services
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
     *("FORMAT_NAMES", "Archive", "Artifact", "Database", "FileSpec", "FormatName", "Hook"),
-    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Step", "Task"),
-    *("TaskFields", "TaskView", "Verification", "in_suite"),
+    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Services", "Step"),
+    *("Task", "TaskFields", "TaskView", "Verification", "in_suite"),
 ]
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
@@ -135,22 +136,26 @@ class Artifact:
     Attributes:
         path: where it is, in both.
         exclude: patterns (of ``tar --exclude``) of what stays behind.
+        service: the service that it is taken from, in place of the agent's sandbox.
     """
 
     path: str
     exclude: tuple[str, ...] = ()
+    service: str = ""
 
 
 @dataclass(frozen=True)
 class Hook:
     """A command of a task that is run in the agent's sandbox when the agent is done.
 
-    Its processes are still there, so that a service can be asked to write down its state.
+    Its processes are still there, so that a server can be asked to write down its state. With
+    ``service``, it is run there, after the agent's processes have ended.
     """
 
     command: str
     user: str = ""
     timeout: float = 60.0
+    service: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,7 @@ class Verification:
         archives: folders and tar archives that are unpacked before ``files`` are written.
         collect: what is run in the agent's sandbox before its processes are ended.
         artifacts: what alone is carried into the verifier; None for the whole end state.
+        evidence: what is carried from services.
         carried: paths that are carried with it even where programs of the verifier may load them.
         kit: the requirements of its tests (as pip writes them) that it installs itself, and that
             the verifier kit has to hold; None where it installs nothing.
@@ -202,6 +208,7 @@ class Verification:
     archives: tuple[Archive, ...] = ()
     collect: tuple[Hook, ...] = ()
     artifacts: tuple[Artifact, ...] | None = None
+    evidence: tuple[Artifact, ...] = ()
     carried: tuple[str, ...] = ()
     kit: tuple[str, ...] | None = None
     fetches: bool = False
@@ -331,6 +338,7 @@ class Task:
         platform: the platform that its images are for; None for the run's, or the engine's own.
         treatment: the name of what is laid over its project; see ``TaskRecord``.
         judge: what of its reward a model grades; None for nothing.
+        services: its further machines.
     """
 
     id: str
@@ -373,6 +381,7 @@ class Task:
     tries: int | None = None
     pass_rate: float | None = None
     judge: Judge | None = None
+    services: Services = field(default=Services())
 
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""

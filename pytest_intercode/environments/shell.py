@@ -13,10 +13,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.core.task import ImageSource, Services, Task
 from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
@@ -73,6 +74,15 @@ def _own_image(dockerfile: Path | None, environment: str) -> ImageSource:
     bundled = bundled_folder("dockerfiles")
     own_file = bundled / f"{environment}.Dockerfile"
     return ImageSource(dockerfile or (own_file if own_file.is_file() else bundled / _DOCKERFILE))
+
+
+def _ready_services(task: Task, provider: SandboxProvider) -> Services:
+    """Return a task's services, whose images are ready."""
+    machines = (
+        replace(machine, image=ImageSource(image=provider.image(task.for_platform(machine.image))))
+        for machine in task.services.machines
+    )
+    return replace(task.services, machines=tuple(machines)) if task.services else Services()
 
 
 def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None = None) -> None:
@@ -169,6 +179,7 @@ class ShellEnvironment(Environment):
             user=task.user,
             readonly=provider.readonly,
             scratch=provider.scratch,
+            services=_ready_services(task, provider),
         )
 
     @classmethod

@@ -24,12 +24,8 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.harbor.compose import (
-    AgentMachine,
-    Secrets,
-    Unsupported,
-    read_compose,
-)
+from pytest_intercode.suites.harbor.compose import AgentMachine, read_compose
+from pytest_intercode.suites.harbor.compose_reader import Secrets, Unsupported
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -39,12 +35,8 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.machine import (
-    Machine,
-    machine_setup,
-    read_machine,
-    read_machine_of,
-)
+from pytest_intercode.suites.harbor.dockerfiles import Machine, read_machine
+from pytest_intercode.suites.harbor.machine import machine_setup, read_machine_of
 from pytest_intercode.suites.harbor.parts import (
     DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
@@ -71,6 +63,7 @@ CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
 _COMPOSE = "docker-compose.yaml"
+_MAIN = "main"  # the service that the agent is in
 # What Harbor's own compose file gives to a task's; older ones named the folders of logs.
 _COMPOSE_VARIABLES = {
     "CONTEXT_DIR": ".",
@@ -170,6 +163,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
             **box.service.files,
         },
         mounts=box.service.mounts,
+        services=box.service.services,
         setup=tuple(setup),
         user=agent,
         timeout=timeout,
@@ -184,14 +178,16 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         variables = None
         task = replace(task, gold_skip=str(error))
     if config.steps:
-        return _with_steps(task, folder, config, variables)
+        return _check_services(_with_steps(task, folder, config, variables))
     instruction = read_text(folder / "instruction.md", "the instruction")
     solution = solution_files(folder / "solution")
-    return replace(
-        task,
-        query=without_canary(instruction),
-        gold=_gold(solution, task.workdir, variables),
-        verification=_verification(folder, config, None, task),
+    return _check_services(
+        replace(
+            task,
+            query=without_canary(instruction),
+            gold=_gold(solution, task.workdir, variables),
+            verification=_verification(folder, config, None, task),
+        )
     )
 
 
@@ -254,7 +250,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
             (folder.parent / "solution",),
         )
         logs = frozenset(LOG_FOLDERS)
-        service = read_compose(compose, "main", names, logs, secrets, merged=True)
+        service = read_compose(compose, _MAIN, names, logs, secrets, merged=True)
         dockerfile = service.dockerfile or dockerfile
     has_dockerfile = dockerfile.is_file()
     image = environment.docker_image or service.image
@@ -336,7 +332,7 @@ def _verification(
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))
             for artifact in _declared_artifacts(config, step)
-            if artifact.service in (None, "main")
+            if not _other_service(artifact.service)
         ),
         kit=find_requirements(test_folders),
         limits=_phase_limits(task, config, verifier, task_verifier),
@@ -357,11 +353,28 @@ def _user_of_image(task: Task) -> str:
     return read_machine(text or (read_text(path, "the Dockerfile") if path else "")).user
 
 
+def _other_service(name: str | None) -> str:
+    """Return the name of a service; nothing for the one that the agent is in."""
+    return "" if name is None or name == _MAIN else name
+
+
+def _check_services(task: Task) -> Task:
+    """Return a task whose verifiers ask for services that it has."""
+    names = {service.name for service in task.services.machines}
+    verifications = [task.verification, *(step.verification for step in task.steps)]
+    for verification in filter(None, verifications):
+        asked_names = {hook.service for hook in verification.collect}
+        asked_names |= {artifact.service for artifact in verification.evidence}
+        if missing_names := sorted(asked_names - {"", *names}):
+            raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
+    return task
+
+
 def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
     for collect in verifier.collect:
-        if collect.service != "main":
-            raise Unsupported(f"its verifier collects from the service {collect.service!r}")
-        yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
+        service = _other_service(collect.service)
+        user = _user(collect.user) if not service else str(collect.user or "")
+        yield Hook(collect.command, user, collect.timeout_sec, service)
 
 
 def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
@@ -381,20 +394,18 @@ def _separate(
         (folder for folder in reversed(folders) if (folder / "Dockerfile").is_file()), None
     )
     box = _box(environment, context or folders[0], "the verifier's image")
+    if box.service.services:
+        raise Unsupported("its verifier has services of its own")
     declared = _declared_artifacts(config, step)
-    elsewhere = [
-        artifact.service for artifact in declared if artifact.service not in (None, "main")
+    artifacts = [
+        Artifact(one.source, tuple(one.exclude), _other_service(one.service)) for one in declared
     ]
-    if elsewhere:
-        raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")
-    paths = {
-        artifact.source.rstrip("/"): Artifact(artifact.source, tuple(artifact.exclude))
-        for artifact in declared
-    }
+    paths = {one.path.rstrip("/"): one for one in artifacts if not one.service}
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
     return replace(
         common,
         artifacts=tuple(paths.values()),
+        evidence=tuple(artifact for artifact in artifacts if artifact.service),
         image=box.image,
         limits=_connect(box.limits, environment, verifier, task_verifier),
         workdir=box.machine.workdir,

@@ -12,12 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.core.task import Archive, FileSpec, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.harbor.compose import (
-    AgentMachine,
-    Secrets,
-    Unsupported,
-    read_compose,
-)
+from pytest_intercode.suites.harbor.compose import AgentMachine, read_compose
+from pytest_intercode.suites.harbor.compose_reader import Secrets, Unsupported
 from pytest_intercode.suites.harbor.machine import machine_setup, read_machine_of
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
@@ -163,6 +159,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
             **service.files,
         },
         mounts=service.mounts,
+        services=service.services,
         setup=(
             *machine_setup(machine, service),
             *((open_folder("/oracle"),) if machine.user else ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.harbor.datasets import folder_tasks
+from tests.support.servers import IMAGE, KEEPER, ask
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +74,69 @@ def test_a_shared_folder_hides_the_images_and_brings_no_secrets(
     assert reward == 1.0
     reward, _ = play(provider, task, "mkdir tests; echo 8 | tee sum tests/expected")
     assert reward == 0.0
+
+
+_SERVER = ["perl", "-e", KEEPER]
+_PORT = "bash -c ': </dev/tcp/127.0.0.1/7000'"
+
+
+def with_service(folder: Path, more: dict[str, str], toml: str = "") -> Task:
+    """Write a Harbor task whose machine has a server next to it."""
+    compose = {
+        "services": {
+            "main": {"depends_on": {"db": {"condition": "service_healthy"}}},
+            "db": {
+                "image": IMAGE,
+                "command": [word.replace("$", "$$") for word in _SERVER],
+                "expose": ["7000"],
+                "healthcheck": {"test": ["CMD-SHELL", _PORT], "interval": "1s"},
+            },
+        }
+    }
+    files = {
+        "task.toml": toml,
+        "instruction.md": "Put blue under colour.\n",
+        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n",
+        "environment/docker-compose.yaml": json.dumps(compose),
+        "solution/solve.sh": f'bash -c "{ask("put colour blue")}"\n',
+    }
+    return write(folder, files | more)
+
+
+def test_tests_reach_the_services_as_the_agent_left_them(
+    provider: SandboxProvider, tmp_path: Path
+) -> None:
+    check = f'[ "$(bash -c "{ask("get colour")}")" = blue ] && reward=1 || reward=0\n'
+    save = "echo $reward >/logs/verifier/reward.txt\n"
+    task = with_service(tmp_path, {"tests/test.sh": "#!/bin/bash\n" + check + save})
+    reward, outputs = play(provider, task, ask("put colour blue"), ask("get colour"), "ls /tests")
+    assert (reward, outputs[1]) == (1.0, "blue\n")
+    assert "No such file" in outputs[2]
+    assert play(provider, task, ask("put colour red"))[0] == 0.0
+    assert play(provider, task, *task.gold)[0] == 1.0
+
+
+def test_a_separate_verifier_gets_what_services_hold(
+    provider: SandboxProvider, tmp_path: Path
+) -> None:
+    toml = """
+        artifacts = [{ source = "/var/log/requests", service = "db" },
+                     { source = "/tmp/count", service = "db" }]
+        [verifier]
+        environment_mode = "separate"
+        [[verifier.collect]]
+        service = "db"
+        command = "grep -c put /var/log/requests >/tmp/count"
+    """
+    test = (
+        "#!/bin/bash\n"
+        "[ $(cat /tmp/count) = 1 ] && grep -q blue /var/log/requests && reward=1 || reward=0\n"
+        "getent hosts db && reward=0\n"
+        "echo $reward >/logs/verifier/reward.txt\n"
+    )
+    dockerfile = f"FROM {IMAGE}\nCOPY . /tests/\nRUN chmod +x /tests/test.sh\n"
+    files = {"tests/Dockerfile": dockerfile, "tests/test.sh": test}
+    task = with_service(tmp_path, files, toml)
+    assert play(provider, task, ask("put colour blue"))[0] == 1.0
+    forged = "mkdir -p /var/log; echo put colour blue >/var/log/requests; echo 1 >/tmp/count"
+    assert play(provider, task, forged)[0] == 0.0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.machine import HealthCheck, Services
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
@@ -190,6 +192,120 @@ def test_a_file_keeps_its_mode(copy: Callable[[str], Path]) -> None:
     assert task.files["/begin"] == FileSpec("file", b"x", mode=0o755)
 
 
+# -- services
+
+_SERVICES = """
+services:
+  web:
+    build: {context: ./web, dockerfile: Web.Dockerfile}
+    command: serve --port '80 80'
+    container_name: site
+    depends_on: {db: {condition: service_healthy}, main: {condition: service_started}}
+    networks: {front: {aliases: [www]}, back: null}
+    links: [db, "db:data"]
+    restart: unless-stopped
+    ports: ["80:80"]
+  main:
+    depends_on: {seed: {condition: service_completed_successfully}}
+    networks: [front]
+    volumes: ["shared:/shared", "own:/own"]
+  db:
+    image: postgres
+    environment: {A: "${A:-1}"}
+    volumes: ["shared:/data", "./init:/init:ro", "./web/Web.Dockerfile:/etc/one"]
+    tmpfs: /fast
+    mem_limit: 1g
+    cpus: 0.5
+    networks: [back]
+    healthcheck: {test: [CMD, pg_isready], interval: 2s, retries: 5, start_period: 3s}
+  seed: {image: postgres, entrypoint: [sh, -c, seed], user: "1:1", networks: [back]}
+  tool: {image: debian, profiles: [debug], privileged: true}
+networks: {front: {driver: bridge}, back: {internal: true}}
+volumes: {shared: null, own: null}
+"""
+
+
+@pytest.fixture
+def several(copy: Callable[[str], Path]) -> Task:
+    folder = copy("harbor/greeting")
+    for name in ("web/Web.Dockerfile", "init/1.sql"):
+        path = folder / "environment" / name
+        path.parent.mkdir()
+        path.write_text("FROM debian\n")
+    return harbor(folder, _SERVICES)
+
+
+def test_services_are_read_in_the_order_in_which_they_start(several: Task) -> None:
+    assert several.skip is None
+    machines = {machine.name: machine for machine in several.services.machines}
+    names = list(machines)
+    assert sorted(names) == ["db", "seed", "web"]
+    assert names.index("db") < names.index("web")
+    web, db, seed = machines["web"], machines["db"], machines["seed"]
+    assert web.image.dockerfile is not None
+    assert web.image.dockerfile.name == "Web.Dockerfile"
+    assert web.command == ("serve", "--port", "80 80")
+    assert (web.aliases, web.networks) == (("site", "www"), ("front", "back"))
+    assert (web.depends_on, web.restarts) == ((("db", "healthy"),), "always")
+    assert web.health == HealthCheck()  # the image's own, if it has one
+    assert (db.image.image, db.aliases) == ("postgres", ("data",))
+    assert db.variables == (("A", "1"),)
+    assert db.health == HealthCheck(("pg_isready",), 2.0, 30.0, 5, 3.0)
+    assert (db.volumes, db.tmpfs) == ((("shared", "/data"),), ("/fast",))
+    assert [mount.at for mount in db.mounts] == ["/init"]
+    assert dict(db.files)["/etc/one"].content == b"FROM debian\n"
+    assert (db.limits.memory, db.limits.cpus) == (1024**3, 0.5)
+    assert (seed.entrypoint, seed.command, seed.user) == (("sh", "-c", "seed"), None, "1:1")
+
+
+def test_the_agents_machine_has_its_share(several: Task) -> None:
+    services = several.services
+    assert (services.names, services.networks) == (("main",), ("front",))
+    assert services.volumes == (("shared", "/shared"),)  # nobody else has the other one
+    assert services.depends_on == (("seed", "completed"),)
+    assert task_from_json(task_to_json(several)) == several
+    assert digest(several) != digest(replace(several, services=Services()))
+
+
+@pytest.mark.parametrize(
+    ("services", "message"),
+    [
+        ("a: {image: x, depends_on: [b]}", "there is no b, which a depends on"),
+        ("main: {depends_on: [b]}, a: {image: x}", "services: there is no b"),
+        (
+            "a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [a]}",
+            "they wait for each other",
+        ),
+        ("a: {}", "a: build or image is needed"),
+        ("a: {image: x, privileged: true}", "a uses privileged"),
+        ("a: {image: x, network_mode: host}", "a uses network_mode host"),
+        ("a: {image: x, volumes: ['/etc:/etc']}", "a shares the volume '/etc:/etc' with the host"),
+        ("a: {image: x, depends_on: {main: {condition: service_healthy}}}", "a waits for main"),
+        (", ".join(f"a{n}: {{image: x}}" for n in range(13)), "has more than 12 services"),
+    ],
+)
+def test_wrong_services_are_one_line(
+    services: str, message: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("harbor/greeting").parent
+    (folder / "task/environment/docker-compose.yaml").write_text(f"services: {{{services}}}")
+    (task,) = folder_tasks(folder)
+    assert message in (task.skip or "")
+    assert "\n" not in (task.skip or "")
+
+
+def test_no_service_gets_the_solution_or_the_tests(copy: Callable[[str], Path]) -> None:
+    folder = copy("terminal-bench/hello-uv")
+    text = "services: {client: {build: .}, web: {image: x, volumes: ['./:/srv', './tests:/t']}}"
+    (folder / "docker-compose.yaml").write_text(text)
+    (task,) = folder_tasks(folder)
+    (web,) = task.services.machines
+    (mount,) = web.mounts
+    names = unpack_files(pack_files({}, "/", 0.0, mount))
+    assert "/srv/Dockerfile" in names
+    assert not [name for name in names if "solution" in name or "test" in name]
+
+
 # -- what is refused, and what is wrong
 
 
@@ -246,7 +362,7 @@ def test_other_keys_of_a_file_are_refused(copy: Callable[[str], Path]) -> None:
         ("mem_limit: lots", "'lots' is not a memory size"),
         ("cpus: lots", "cpus: 'lots' is not a number"),
         ("healthcheck: {test: a, interval: soon}", "'soon' is not a time"),
-        ("volumes: 3", "services: client: not a service of a compose file"),
+        ("volumes: 3", "services: not services of a compose file"),
         ("env_file: none.env", "a file of variables is missing: there is no none.env"),
     ],
 )
