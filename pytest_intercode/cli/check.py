@@ -133,7 +133,8 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
 
 def _sources(task: Task) -> Iterator[ImageSource]:
     verified = [task.verification, *(step.verification for step in task.steps)]
-    for source in (task.image, *(one.image for one in verified if one is not None)):
+    images = [task.image, *(one.image for one in verified if one is not None)]
+    for source in (*images, *(machine.image for machine in task.services.machines)):
         if source is not None:
             yield source
 

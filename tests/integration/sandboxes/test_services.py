@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_intercode.core.machine import Archive, FileSpec, HealthCheck, Limits, Services
+from pytest_intercode.core.machine import Archive, FileSpec, HealthCheck, Limits, Service, Services
 from pytest_intercode.errors import ConfigurationError, SandboxError, TaskError, UngradableState
 from pytest_intercode.sandboxes.docker import services as module
 from pytest_intercode.sandboxes.docker.container import Container
@@ -40,7 +41,7 @@ Launch = Callable[..., Container]
 def launch(docker_engine: DockerEngine) -> Iterator[Launch]:
     with ExitStack() as stack:
 
-        def start(*machines: module.Service, **fields: object) -> Container:
+        def start(*machines: Service, **fields: object) -> Container:
             services = Services(machines, ("main",))
             spec = replace(SandboxSpec(IMAGE, services=services), **fields)  # type: ignore[arg-type]
             container = docker_engine.launch(spec)
@@ -169,7 +170,7 @@ def test_a_sandbox_joins_another_ones_services(launch: Launch, docker_engine: Do
     ],
 )
 def test_a_service_that_is_never_ready_is_the_tasks_fault(
-    fields: dict[str, object],
+    fields: dict[str, Any],
     reason: str,
     launch: Launch,
     docker_engine: DockerEngine,
