@@ -19,6 +19,7 @@ from benchmarks.table import Part, aligned, check_markers, duration, markdown, p
 PARTS = {
     "action-latency": "actions against execs",
     "lifecycle": "an episode alone, against bare containers",
+    "services": "an episode with two services, against its bare containers",
     "swe": "an episode with a repository and its tests, against its own commands",
     "bundled": "the bundled bash suite on both backends",
     "throughput": "concurrency 4 against the engine's own speed",

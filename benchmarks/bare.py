@@ -92,6 +92,28 @@ class BareContainers:
 
         return seconds(all_of_them)
 
+    def networked_cycle(self, count: int) -> float:
+        """Return the seconds of containers in a network of their own, until all is removed."""
+
+        def cycle() -> None:
+            network = self._api.create_network(
+                f"bare-{secrets.token_hex(6)}", internal=True, labels=self._labels
+            )["Id"]
+            names = []
+            for _ in range(count):
+                config = host_config(self._api, self._spec)
+                config |= {"AutoRemove": False, "NetworkMode": network}
+                created = self._api.create_container(
+                    self._spec.image, ["sleep", "1000"], host_config=config, labels=self._labels
+                )
+                names.append(str(created["Id"]))
+                self._api.start(names[-1])
+            for name in names:
+                self.end(name)
+            self._api.remove_network(network)
+
+        return seconds(cycle)
+
     def run(self, name: str, command: list[str], folder: str = "/") -> tuple[int, bytes]:
         """Run a command in a container, as the SDK's ``Container.exec_run`` does.
 

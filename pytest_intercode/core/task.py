@@ -13,96 +13,22 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
+from pytest_intercode.core.machine import Archive as Archive
+from pytest_intercode.core.machine import FileSpec as FileSpec
+from pytest_intercode.core.machine import ImageSource as ImageSource
+from pytest_intercode.core.machine import Limits as Limits
+from pytest_intercode.core.machine import Services as Services
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
     *("FORMAT_NAMES", "Archive", "Artifact", "Database", "FileSpec", "FormatName", "Hook"),
-    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Step", "Task"),
-    *("TaskFields", "TaskView", "Verification", "in_suite"),
+    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Services", "Step"),
+    *("Task", "TaskFields", "TaskView", "Verification", "in_suite"),
 ]
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one sandbox may use.
-
-    Attributes:
-        memory: bytes of memory; swap is not given on top.
-        cpus: processors, as a fraction of one.
-        pids: processes and threads alive at a time.
-        file_size: bytes that one file may grow to.
-        network: False for loopback only, and for ``hosts``.
-        offline: the task itself wants no network, and options that give one leave it without.
-        hosts: what the sandbox may reach of the network although ``network`` is false, each as
-            :func:`~pytest_intercode.core.hosts.parse_host` reads it.
-        output: bytes of one action's output that are kept and shown.
-    """
-
-    memory: int = 512 * 1024**2
-    cpus: float = 1.0
-    pids: int = 256
-    file_size: int = 256 * 1024**2
-    network: bool = False
-    output: int = 64 * 1024
-    hosts: tuple[str, ...] = ()
-    offline: bool = False
-
-
-@dataclass(frozen=True)
-class FileSpec:
-    """One entry of a task's file tree: a file, a symbolic link or a directory."""
-
-    kind: Literal["file", "link", "directory"]
-    content: bytes = b""
-    target: str = ""
-    mode: int | None = None
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A tar archive, or a folder, whose content is there before the agent starts.
-
-    Attributes:
-        path: the archive or the folder on the host.
-        at: the directory in the sandbox that it is unpacked in; empty for the root, and for a
-            folder's content, for the task's ``workdir``.
-        keep_times_before: entries last modified before this time (seconds since the epoch) keep
-            their time; all others get the time of unpacking. This is what tasks about "files older
-            than a week" need when the archive itself grows old. None keeps every time of a tar
-            archive and none of a folder, whose times are those of its copying about.
-        optional: a task without its archive is skipped; else a missing archive is an error.
-    """
-
-    path: Path
-    at: str = ""
-    keep_times_before: float | None = None
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Where a sandbox's image comes from: a Dockerfile to build, or the name of an image.
-
-    Attributes:
-        dockerfile: the Dockerfile.
-        image: the name of an image, instead of a Dockerfile. Where both are given, the Dockerfile
-            is built if the image cannot be had.
-        context: further files of the build's context, as pairs of a name there and a path here.
-        layers: tar archives that are laid over the image, in order; sandboxes share them.
-        text: what is built instead of the Dockerfile's own text; empty for that.
-        platform: the platform that it is for; None for the run's, or the engine's own.
-    """
-
-    dockerfile: Path | None = None
-    image: str | None = None
-    context: tuple[tuple[str, Path], ...] = ()
-    layers: tuple[Path, ...] = ()
-    text: str = ""
-    platform: Platform | None = None
 
 
 @dataclass(frozen=True)
@@ -210,22 +136,26 @@ class Artifact:
     Attributes:
         path: where it is, in both.
         exclude: patterns (of ``tar --exclude``) of what stays behind.
+        service: the service that it is taken from, in place of the agent's sandbox.
     """
 
     path: str
     exclude: tuple[str, ...] = ()
+    service: str = ""
 
 
 @dataclass(frozen=True)
 class Hook:
     """A command of a task that is run in the agent's sandbox when the agent is done.
 
-    Its processes are still there, so that a service can be asked to write down its state.
+    Its processes are still there, so that a server can be asked to write down its state. With
+    ``service``, it is run there, after the agent's processes have ended.
     """
 
     command: str
     user: str = ""
     timeout: float = 60.0
+    service: str = ""
 
 
 @dataclass(frozen=True)
@@ -249,6 +179,7 @@ class Verification:
         archives: folders and tar archives that are unpacked before ``files`` are written.
         collect: what is run in the agent's sandbox before its processes are ended.
         artifacts: what alone is carried into the verifier; None for the whole end state.
+        evidence: what is carried from services.
         carried: paths that are carried with it even where programs of the verifier may load them.
         kit: the requirements of its tests (as pip writes them) that it installs itself, and that
             the verifier kit has to hold; None where it installs nothing.
@@ -277,6 +208,7 @@ class Verification:
     archives: tuple[Archive, ...] = ()
     collect: tuple[Hook, ...] = ()
     artifacts: tuple[Artifact, ...] | None = None
+    evidence: tuple[Artifact, ...] = ()
     carried: tuple[str, ...] = ()
     kit: tuple[str, ...] | None = None
     fetches: bool = False
@@ -379,6 +311,7 @@ class Task:
         fields: what tasks of its environment alone have; by default, the kind's defaults.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
+        mounts: folders that come before it, each instead of all that the image has at its place.
         setup: commands run after the files are there and before the agent; each must exit with 0.
         image: None for the environment's own image.
         max_turns: actions an episode has, unless ``--intercode-max-turns`` says otherwise.
@@ -406,6 +339,7 @@ class Task:
         platform: the platform that its images are for; None for the run's, or the engine's own.
         treatment: the name of what is laid over its project; see ``TaskRecord``.
         judge: what of its reward a model grades; None for nothing.
+        services: its further machines.
     """
 
     id: str
@@ -419,10 +353,11 @@ class Task:
     fields: TaskFields = field(default=TaskFields(), hash=False)
     files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
     archive: Archive | None = None
+    mounts: tuple[Archive, ...] = ()
     setup: tuple[str, ...] = ()
     image: ImageSource | None = None
     workdir: str = "/"
-    limits: Limits = Limits()
+    limits: Limits = field(default=Limits())
     reward: RewardOptions = RewardOptions()
     max_turns: int = 10
     action_timeout: float = 10.0
@@ -447,6 +382,7 @@ class Task:
     tries: int | None = None
     pass_rate: float | None = None
     judge: Judge | None = None
+    services: Services = field(default=Services())
 
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""

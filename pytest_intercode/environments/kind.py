@@ -176,12 +176,13 @@ class EnvironmentKind:
         return True
 
     def images(self, task: Task) -> list[ImageSource]:
-        """Return where the images come from that a task names, for its sandbox and its verifiers'.
+        """Return where the images come from that a task names: its sandbox's, and others' with it.
 
         That of the environment, which a task without one has, is not among them.
         """
         verifications = [task.verification, *(step.verification for step in task.steps)]
         images = [one.image for one in verifications if one is not None]
+        images += [machine.image for machine in task.services.machines]
         return [task.for_platform(image) for image in (task.image, *images) if image is not None]
 
     def extra(self, task: Task) -> str:

@@ -13,10 +13,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.core.task import ImageSource, Services, Task
 from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
@@ -30,7 +31,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.system.archives import build_archive
+from pytest_intercode.system.archives import build_archive, pack_files
 from pytest_intercode.system.files import bundled_folder
 
 __all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "own_image", "set_up", "text_of"]
@@ -49,6 +50,11 @@ _SETUP = (
     'printf %s {script} | bash -c \'IFS= read -rd "" text; exec </dev/null; eval "$text"\' setup '
     '>|{out} 2>&1; status=${{PIPESTATUS[1]}}; printf %s "$(<{out})"; : >|{out}; rm -f {out}; '
     "exit $status"
+)
+# The folder itself stays, as a shell may be in it.
+_EMPTY = (
+    "mkdir -p -- {at} && cd -- {at} && shopt -s dotglob nullglob && "
+    "printf '%s\\0' * | xargs -0r rm -rf --"
 )
 # Why a file cannot be at its path, as every tar says it: the C library's words.
 _UNPLACEABLE_CODES = (
@@ -70,6 +76,15 @@ def own_image(dockerfile: Path | None, environment: str) -> ImageSource:
     return ImageSource(dockerfile or (own_file if own_file.is_file() else bundled / _DOCKERFILE))
 
 
+def _ready_services(task: Task, provider: SandboxProvider) -> Services:
+    """Return a task's services, whose images are ready."""
+    machines = (
+        replace(machine, image=ImageSource(image=provider.image(task.for_platform(machine.image))))
+        for machine in task.services.machines
+    )
+    return replace(task.services, machines=tuple(machines)) if task.services else Services()
+
+
 def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None = None) -> None:
     """Bring a fresh sandbox into the task's first state.
 
@@ -84,17 +99,10 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
         TaskError: a setup command of the task failed, or its files have places that cannot be.
         SandboxError: the sandbox broke.
     """
+    _lay_mounts(sandbox, task, timestamp)
     archive = build_archive(task, timestamp) if archive is None else archive
     if archive:
-        try:
-            sandbox.unpack(archive)
-        except UnpackFailed as error:
-            if not _UNPLACEABLE.search(str(error)):
-                raise  # for want of room, say
-            raise TaskError(
-                f"{task.source}: task {task.id!r}: its files have no place in this sandbox: "
-                f"{error}. Put them elsewhere (bubblewrap has this machine's /usr, read-only)"
-            ) from None
+        _unpack(sandbox, task, archive)
     for command in task.setup:
         folder = shlex.quote(task.workdir)  # a sandbox need not start in the task's own
         script = f"{{ [ -d {folder} ] || mkdir -p -- {folder}; }} && cd -- {folder} || exit 1\n"
@@ -107,6 +115,36 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
                 f"{task.source}: task {task.id!r}: the setup command {command!r} ended with "
                 f"status {status}: {message or 'no output'}"
             )
+
+
+def _lay_mounts(sandbox: Sandbox, task: Task, timestamp: float) -> None:
+    """Put a task's folders in place of what the image has there."""
+    for mount in task.mounts:
+        status, output = sandbox.admin(_EMPTY.format(at=shlex.quote(mount.at)), _SETUP_TIMEOUT)
+        if status != 0:
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: {mount.at} cannot be emptied for what is "
+                f"mounted there: {output.decode('utf-8', 'replace').strip()[-300:]}"
+            )
+        _unpack(sandbox, task, pack_files({}, task.workdir, timestamp, mount))
+
+
+def _unpack(sandbox: Sandbox, task: Task, archive: bytes) -> None:
+    """Unpack files of a task.
+
+    Raises:
+        TaskError: they have places that cannot be.
+        SandboxError: the sandbox broke.
+    """
+    try:
+        sandbox.unpack(archive)
+    except UnpackFailed as error:
+        if not _UNPLACEABLE.search(str(error)):
+            raise  # for want of room, say
+        raise TaskError(
+            f"{task.source}: task {task.id!r}: its files have no place in this sandbox: "
+            f"{error}. Put them elsewhere (bubblewrap has this machine's /usr, read-only)"
+        ) from None
 
 
 class ShellEnvironment(Environment):
@@ -141,6 +179,7 @@ class ShellEnvironment(Environment):
             user=task.user,
             readonly=provider.readonly,
             scratch=provider.scratch,
+            services=_ready_services(task, provider),
         )
 
     @classmethod

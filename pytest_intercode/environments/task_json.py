@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.environments.kind import EnvironmentKind
@@ -59,7 +60,9 @@ def task_from_json(data: bytes | str) -> Task:
     verified = [values.get("verification") or {}]
     verified += [step["verification"] for step in values.get("steps", ())]
     file_tables = [values["files"], *(one.get("files", {}) for one in verified)]
-    for spec in (spec for files in file_tables for spec in files.values()):
+    specs = [spec for files in file_tables for spec in files.values()]
+    specs += [spec for machine in _machines(values) for _, spec in machine["files"]]
+    for spec in specs:
         spec["content"] = base64.b64decode(spec["content"])
     # An environment that is not known here is refused where the task is to be run.
     own_values = values["fields"] if is_environment(values["env"]) else {}
@@ -68,6 +71,11 @@ def task_from_json(data: bytes | str) -> Task:
         _fields_adapter(kind).validate_python(own_values) if own_values else TaskFields()
     )
     return _task_adapter().validate_python(values)
+
+
+def _machines(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the services of a task as JSON; older ones have none."""
+    return (values.get("services") or {}).get("machines") or ()
 
 
 @cache

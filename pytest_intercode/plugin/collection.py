@@ -207,6 +207,7 @@ def _make_marks(
     plays_gold = run.settings.audit or any(player.name == "oracle" for player in players)
     skip = task.skip or (task.gold_skip if plays_gold else None)
     skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
+    skip = skip or _explain_missing_services(run, task)
     baseline = run.baseline
     cell = None if agent is None else make_cell(agent.name, agent.arguments, task.treatment)
     baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid, cell)
@@ -252,6 +253,14 @@ def _explain_missing_kit(run: Run, task: Task) -> str | None:
         "its tests install packages from the network, and the verifier kit does not hold them; "
         f"add them with: {add_command(run.settings.datasets, lacking)}"
     )
+
+
+def _explain_missing_services(run: Run, task: Task) -> str | None:
+    """Return why a task's services cannot be had. Nodes have backends of their own."""
+    if not task.services or run.settings.cluster:
+        return None
+    problem = run.composition.provider.services_problem(task.services, task.limits)
+    return f"it has {problem}" if problem else None
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"

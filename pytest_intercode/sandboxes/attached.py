@@ -30,6 +30,7 @@ from pytest_intercode.sandboxes.protocol import (
     Changes,
     Entry,
     Execution,
+    Sandbox,
     SandboxSpec,
     Stamps,
 )
@@ -174,7 +175,7 @@ class AttachedSandbox:
             workdir=spec.workdir,
             output_limit=spec.limits.output,
             lowered=lowered,
-            offline=not spec.limits.network,
+            offline=not (spec.limits.network or spec.is_connected),
             user=spec.user,
         )
         self._egress: Egress | None = None
@@ -344,6 +345,20 @@ class AttachedSandbox:
     def refused(self) -> list[str]:
         """Return what of the network was refused since the last call."""
         return [] if self._egress is None else self._egress.refused()
+
+    def join(self, other: Sandbox) -> None:
+        """Refuse: only an engine with services has what can be joined."""
+        raise SandboxError(f"sandbox {self.name} is in no network")
+
+    def command_service(
+        self, service: str, command: str, user: str, timeout: float
+    ) -> tuple[int, bytes]:
+        """Refuse, as :meth:`join` does."""
+        raise SandboxError(f"sandbox {self.name} has no service {service!r}")
+
+    def archive_service(self, service: str, path: str) -> bytes:
+        """Refuse, as :meth:`join` does."""
+        raise SandboxError(f"sandbox {self.name} has no service {service!r}")
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside.

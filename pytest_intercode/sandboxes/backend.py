@@ -47,6 +47,9 @@ class Backend(Launcher, Protocol):
     A backend whose sandboxes may be for another processor than this machine's has a further method,
     ``platform``, which takes nothing and returns their ``Platform``; it may be called at any time.
 
+    A backend that starts the services of a spec, and whose sandboxes ``join`` others, has an
+    attribute ``has_services`` that is true.
+
     Attributes:
         name: what ``--intercode-sandbox`` calls it, as its entry point does.
         takes: which of ``docker_hosts``, ``platform``, ``registry``, ``rootfs``, ``runtime`` and

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from pytest_intercode.core.task import Limits
+from pytest_intercode.core.machine import Limits, Services
 
 __all__ = [
     "HOST",
@@ -67,6 +67,8 @@ class SandboxSpec:
             root's all the same.
         content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, and one
             of our commands that is run then; also where they are needed only later.
+        services: the machines next to it, which start and end with it; their images are ready.
+        joins: it will :meth:`Sandbox.join` another one.
     """
 
     image: str
@@ -81,6 +83,13 @@ class SandboxSpec:
     worker: Literal["bash", "python"] = SHELL_WORKER
     user: str = ""
     content: tuple[bytes, str] | None = None
+    services: Services = field(default=Services())
+    joins: bool = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is in a network with other machines."""
+        return bool(self.services) or self.joins
 
     def __hash__(self) -> int:  # the pool's books ask for it all the time; most specs differ here
         return hash((self.image, self.workdir, self.worker, self.user))
@@ -230,6 +239,31 @@ class Sandbox(Protocol):
 
         From now on its end, or one of our commands that fails, counts against what left that, as
         if it had acted here, unless the engine knows of another cause.
+        """
+
+    def join(self, other: Sandbox) -> None:
+        """Leave its own services, which end, and reach those of another sandbox by their names.
+
+        Neither sandbox's files or processes are any nearer to the other one's.
+        """
+
+    def command_service(
+        self, service: str, command: str, user: str, timeout: float
+    ) -> tuple[int, bytes]:
+        """Run a command in one of its services; return its exit status and its output.
+
+        Args:
+            service: the name of the service.
+            command: a line for its ``sh``.
+            user: who runs it; empty for the service's own user.
+            timeout: seconds that it has; 124 is the status of one that needs longer.
+        """
+
+    def archive_service(self, service: str, path: str) -> bytes:
+        """Return a tar archive of what stands at a path of a service, and of all below it.
+
+        As with :meth:`archive`, there are limits. It is empty where nothing is there; the service
+        may have ended.
         """
 
     def halt(self) -> None:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from pytest_intercode.core.task import ImageSource
+from pytest_intercode.core.machine import ImageSource, Limits, Services
 from pytest_intercode.errors import ConfigurationError, IntercodeError, SandboxError
 from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.choice import AUTO, Choice, choose, only_with
@@ -292,8 +292,31 @@ class SandboxProvider:
         """Whether it is time to say what will be asked for; see :meth:`expect`."""
         return not self._state.started or self._state.pool.lacks
 
+    def services_problem(self, services: Services, limits: Limits) -> str:
+        """Return why a sandbox cannot have services here, in one line, or nothing.
+
+        Args:
+            services: its services, if it has any.
+            limits: what it may use.
+        """
+        if not services:
+            return ""
+        if limits.hosts:
+            return "services, and an agent that may reach some hosts: give it all, or none"
+        backend = self.backend
+        if getattr(backend, "has_services", False):
+            return ""
+        return f"services, and {backend} has none: take --intercode-sandbox=docker, on one host"
+
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
-        """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`."""
+        """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`.
+
+        Raises:
+            ConfigurationError: the backend has no services.
+        """
+        problem = self.services_problem(spec.services, spec.limits)
+        if problem:
+            raise ConfigurationError(f"the task has {problem}")
         self._start()
         return self._state.pool.order(spec, urgent=urgent)
 

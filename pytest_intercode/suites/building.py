@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.suites.forms import find_dockerfile
 from pytest_intercode.suites.schema import LayerModel, build_forms
+from pytest_intercode.suites.services import lay_services, sorted_services
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["build_task"]
 
 
-def _apply(
-    task: Task, layer: LayerModel, folder: SuitePath, bundled: Path, per_task: Mapping[str, Any]
-) -> Task:
+def _apply(task: Task, layer: LayerModel, folder: SuitePath, per_task: Mapping[str, Any]) -> Task:
     """Lay the given fields, and those of this task alone, over a task; the rest stays."""
     values = build_forms(_explicit_fields(layer), folder) | per_task
     if isinstance(values.get("gold"), str):
@@ -50,11 +49,9 @@ def _apply(
     if layer.image is not None:
         values["image"] = ImageSource(image=layer.image)
     if layer.dockerfile is not None:
-        name = values.pop("dockerfile")
-        own_path = folder / name
-        bundled_path = bundled / f"{name}.Dockerfile"
-        is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
-        values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
+        values["image"] = ImageSource(dockerfile=find_dockerfile(folder, values.pop("dockerfile")))
+    if "services" in values:
+        values["services"] = lay_services(task.services, values["services"])
     own_names = {field.name for field in fields(task.fields)} & values.keys()
     own_values = {name: values.pop(name) for name in own_names}
     if own_values:
@@ -73,7 +70,6 @@ def build_task(
     layers: list[LayerModel],
     *,
     folder: SuitePath,
-    bundled: Path,
     **per_task: Any,
 ) -> Task:
     """Make a task from a blank one and layers of fields; later layers replace earlier ones.
@@ -82,12 +78,12 @@ def build_task(
         blank: what all tasks of the suite have in common.
         layers: the fields to lay over it; one or more.
         folder: where relative paths in the suite start.
-        bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
         per_task: fields of this task alone, which no layer has, such as its source.
     """
     *base_layers, last_layer = layers
     task = blank
     for layer in base_layers:
-        task = _apply(task, layer, folder, bundled, {})
-    task = _apply(task, last_layer, folder, bundled, per_task)
+        task = _apply(task, layer, folder, {})
+    task = _apply(task, last_layer, folder, per_task)
+    task = sorted_services(task) if task.services else task
     return replace(task, needs_network="network" in task.tags)

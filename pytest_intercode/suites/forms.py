@@ -1,15 +1,40 @@
-"""Forms of a suite's fields that are in files next to it, and that of ``judge``."""
+"""Forms of a suite's fields: what is in files next to it, limits, variables, and ``judge``."""
 
 from __future__ import annotations
 
-from pydantic import Field, StrictBool, StrictStr, field_validator
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.judge import find_model_problem, find_votes_problem
+from pytest_intercode.core.machine import FileSpec
 from pytest_intercode.environments.fields import FileForm, SuiteForm
 from pytest_intercode.errors import MissingFile
+from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.suite_folder import SuitePath
 
-__all__ = ["JudgeModel", "PathModel", "read_bytes"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    *("FileModel", "Files", "JudgeModel", "LimitsModel", "Network", "PathModel", "Variable"),
+    *("find_dockerfile", "read_bytes"),
+]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def read_bytes(path: SuitePath) -> bytes:
@@ -22,6 +47,114 @@ def read_bytes(path: SuitePath) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise MissingFile(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _size(value: object) -> object:
+    """Read ``512m`` as bytes."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
+            raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
+        return int(float(match[1]) * _UNITS[match[2].lower()])
+    return value
+
+
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MAX_HOSTS:
+        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
+    return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Mode = Annotated[int, Field(ge=0, le=0o7777)]
+Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
+Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class LimitsModel(SuiteForm):
+    """``limits``: what the sandbox may use."""
+
+    memory: Size | None = None
+    cpus: float | None = Field(None, gt=0, le=64)
+    pids: int | None = Field(None, ge=8, le=65536)
+    file_size: Size | None = None
+    network: Network | None = None
+    output: Size | None = None
+
+
+class FileModel(FileForm):
+    """One entry of ``files`` in its long form."""
+
+    text: StrictStr | None = None
+    base64: StrictStr | None = None
+    link: StrictStr | None = None
+    path: StrictStr | None = None
+    mode: Mode | None = None
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _octal(cls, value: object) -> object:
+        if isinstance(value, str):
+            if not re.fullmatch(r"0?[0-7]{3,4}", value):
+                raise ValueError("a mode is octal digits in quotes, like '0755'")
+            return int(value, 8)
+        if value is not None:
+            raise ValueError(
+                "a mode is written in quotes, like '0755', or YAML reads it as decimal"
+            )
+        return value
+
+    @field_validator("base64")
+    @classmethod
+    def _decodes(cls, value: str | None) -> str | None:
+        try:
+            base64.b64decode(value or "", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"not base64: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FileModel:
+        kinds = ("text", "base64", "link", "path")
+        used_kinds = [name for name in kinds if getattr(self, name) is not None]
+        if len(used_kinds) > 1:
+            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
+        return self
+
+    def build(self, folder: SuitePath) -> FileSpec:
+        """Read the file that ``path`` names."""
+        return FileSpec("file", read_bytes(folder / (self.path or "")), mode=self.mode)
+
+
+def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
+    return {path: _file(path, model) for path, model in files.items()}
+
+
+def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
+    model = FileModel(text=content) if isinstance(content, str) else content
+    if path.endswith("/"):
+        if isinstance(content, str) or model.text or model.base64 or model.link or model.path:
+            raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
+        if model.text is None and model.base64 is None and model.link is None:
+            return FileSpec("directory", mode=model.mode)
+    if model.path is not None:
+        return model  # read where the suite's folder is known
+    if model.link is not None:
+        return FileSpec("link", target=model.link)
+    if model.base64 is not None:
+        return FileSpec("file", base64.b64decode(model.base64), mode=model.mode)
+    return FileSpec("file", (model.text or "").encode(), mode=model.mode)
+
+
+Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)]
+
+
+def find_dockerfile(folder: SuitePath, name: str) -> Path:
+    """Return the Dockerfile of a name: the suite's own, or one that comes with the package."""
+    own_path = folder / name
+    bundled_path = bundled_folder("dockerfiles") / f"{name}.Dockerfile"
+    is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
+    return bundled_path if is_ours else own_path.place()
 
 
 class PathModel(FileForm):

@@ -202,9 +202,7 @@ def _read_published(dataset: str) -> tuple[RowSource, LayerModel]:
 
 def _build(blank: Task, layers: list[LayerModel], folder: SuitePath, **per_task: Any) -> Task:
     try:
-        return build_task(
-            blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **per_task
-        )
+        return build_task(blank, layers, folder=folder, **per_task)
     except OutsideSuite as error:
         place = per_task.get("source") or blank.source
         raise OutsideSuite(f"{place}: {error}" if place else str(error)) from None
@@ -390,6 +388,9 @@ def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
         yield "archive", task.archive.path, task.archive.optional
     if task.image is not None and task.image.dockerfile is not None:
         yield "dockerfile", task.image.dockerfile, False
+    for machine in task.services.machines:
+        if machine.image.dockerfile is not None:
+            yield "dockerfile", machine.image.dockerfile, False
     kind = kind_of(task.env)
     for name in path_fields(kind):
         value = getattr(kind.fields_class.of(task), name)

@@ -164,6 +164,8 @@ def foreign_fields(env: Any, kinds: Iterable[EnvironmentKind] | None = None) -> 
         texts = {item.name: item.metadata.get("refusal") for item in fields(kind.fields_class)}
         if kind.has_verification:
             texts["verification"] = None
+        if kind.has_shell:
+            texts["services"] = "is for tasks with a shell, and not for the env {env}"
         for name, refusal in texts.items():
             text = str(refusal) if refusal else f"is for the env {kind.name}, not {{env}}"
             # Somebody else's text may have braces of its own.

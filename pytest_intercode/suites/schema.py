@@ -8,8 +8,6 @@ others do not are those of its kind.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -30,12 +28,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.platforms import parse_platform
 from pytest_intercode.core.task import (
     FORMAT_NAMES,
     Archive,
-    FileSpec,
     FormatName,
     Normaliser,
     Verification,
@@ -52,7 +48,22 @@ from pytest_intercode.environments.registry import environment_names, is_environ
 from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.conversations import UserModel
-from pytest_intercode.suites.forms import JudgeModel, PathModel, read_bytes
+from pytest_intercode.suites.forms import (
+    Files,
+    JudgeModel,
+    LimitsModel,
+    Network,
+    PathModel,
+    Variable,
+)
+from pytest_intercode.suites.services import (
+    EvidenceModel,
+    HookModel,
+    ServiceModel,
+    ServiceName,
+    as_artifact,
+    as_hook,
+)
 from pytest_intercode.suites.swebench.manifest import SwebenchModel
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -71,20 +82,8 @@ AUDIT_CHECKS = (
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
 _OTHER_PARSERS = ("reward", "status")
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def _size(value: object) -> object:
-    """Read ``512m`` as bytes."""
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if not match:
-            raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
-        return int(float(match[1]) * _UNITS[match[2].lower()])
-    return value
 
 
 def _moment(value: object) -> object:
@@ -96,12 +95,6 @@ def _moment(value: object) -> object:
     if isinstance(value, str):
         raise ValueError("a date like 2024-01-31 is needed, or seconds since the epoch")
     return value
-
-
-def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) > MAX_HOSTS:
-        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
-    return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
 
 
 def _environment(value: str) -> str:
@@ -123,24 +116,9 @@ def _audit(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Moment = Annotated[float, BeforeValidator(_moment)]
-Mode = Annotated[int, Field(ge=0, le=0o7777)]
-Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
 Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
-Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
-class LimitsModel(SuiteForm):
-    """``limits``: what the sandbox may use."""
-
-    memory: Size | None = None
-    cpus: float | None = Field(None, gt=0, le=64)
-    pids: int | None = Field(None, ge=8, le=65536)
-    file_size: Size | None = None
-    network: Network | None = None
-    output: Size | None = None
 
 
 class PatternModel(SuiteForm):
@@ -198,73 +176,6 @@ class RewardModel(SuiteForm):
     columns: Literal["in-order", "any-order"] | None = None
 
 
-class FileModel(FileForm):
-    """One entry of ``files`` in its long form."""
-
-    text: StrictStr | None = None
-    base64: StrictStr | None = None
-    link: StrictStr | None = None
-    path: StrictStr | None = None
-    mode: Mode | None = None
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _octal(cls, value: object) -> object:
-        if isinstance(value, str):
-            if not re.fullmatch(r"0?[0-7]{3,4}", value):
-                raise ValueError("a mode is octal digits in quotes, like '0755'")
-            return int(value, 8)
-        if value is not None:
-            raise ValueError(
-                "a mode is written in quotes, like '0755', or YAML reads it as decimal"
-            )
-        return value
-
-    @field_validator("base64")
-    @classmethod
-    def _decodes(cls, value: str | None) -> str | None:
-        try:
-            base64.b64decode(value or "", validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ValueError(f"not base64: {error}") from None
-        return value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> FileModel:
-        kinds = ("text", "base64", "link", "path")
-        used_kinds = [name for name in kinds if getattr(self, name) is not None]
-        if len(used_kinds) > 1:
-            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
-        return self
-
-    def build(self, folder: SuitePath) -> FileSpec:
-        """Read the file that ``path`` names."""
-        return FileSpec("file", read_bytes(folder / (self.path or "")), mode=self.mode)
-
-
-def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
-    return {path: _file(path, model) for path, model in files.items()}
-
-
-def _file(path: str, content: str | FileModel) -> FileSpec | FileModel:
-    model = FileModel(text=content) if isinstance(content, str) else content
-    if path.endswith("/"):
-        if isinstance(content, str) or model.text or model.base64 or model.link or model.path:
-            raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
-        if model.text is None and model.base64 is None and model.link is None:
-            return FileSpec("directory", mode=model.mode)
-    if model.path is not None:
-        return model  # read where the suite's folder is known
-    if model.link is not None:
-        return FileSpec("link", target=model.link)
-    if model.base64 is not None:
-        return FileSpec("file", base64.b64decode(model.base64), mode=model.mode)
-    return FileSpec("file", (model.text or "").encode(), mode=model.mode)
-
-
-Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)]
-
-
 def build_forms(value: Any, folder: SuitePath) -> Any:
     """Return a value with what it names in the suite's folder: built forms, and resolved paths.
 
@@ -311,6 +222,8 @@ class VerificationModel(FileForm):
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     sentinels: StrictBool = True
     carried: tuple[AbsolutePath, ...] = ()
+    collect: tuple[Annotated[HookModel, AfterValidator(as_hook)], ...] = ()
+    evidence: tuple[Annotated[EvidenceModel, AfterValidator(as_artifact)], ...] = ()
 
     @field_validator("parser")
     @classmethod
@@ -462,6 +375,8 @@ def _add_fields(base: type[_Layer], kind: EnvironmentKind) -> type[_Layer]:
     forms = forms_of(kind.fields_class)
     if kind.has_verification:
         forms["verification"] = VerificationModel
+    if kind.has_shell:
+        forms["services"] = dict[ServiceName, ServiceModel]
     annotations: Any = {name: (form | None, None) for name, form in forms.items()}
     return create_model(base.__name__, __base__=base, **annotations)
 

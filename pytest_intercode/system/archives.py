@@ -22,7 +22,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.system.beneath import OutsideError, Root, relative_path
 
 __all__ = [
-    *("Budget", "add_entry", "build_archive", "context_files"),
+    *("Budget", "add_entry", "build_archive", "context_files", "filter_archive"),
     *("pack_files", "unpack_archive", "unpack_files"),
 ]
 
@@ -93,6 +93,19 @@ def unpack_files(archive: bytes) -> dict[str, bytes]:
             if file is not None:
                 contents[f"/{member.name}"] = file.read()
     return contents
+
+
+def filter_archive(archive: bytes, is_kept: Callable[[str], bool]) -> bytes:
+    """Return a tar archive without the entries whose paths, from the root on, are not kept."""
+    buffer = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(archive)) as packed,
+        tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as target,
+    ):
+        for member in packed:
+            if is_kept(f"/{member.name}"):
+                target.addfile(member, packed.extractfile(member) if member.isreg() else None)
+    return buffer.getvalue()
 
 
 def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
@@ -300,6 +313,8 @@ def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: flo
     try:
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
+                if any(path == name or path.startswith(f"{name}/") for name in archive.exclude):
+                    continue
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
                 content: bytes | str | None = None
                 if stat.S_ISLNK(state.st_mode):

@@ -23,6 +23,7 @@ from pytest_intercode.core.task import (
     FileSpec,
     ImageSource,
     Repository,
+    Services,
     Task,
     TaskFields,
 )
@@ -34,7 +35,8 @@ __all__ = ["PARTS", "digest", "file_digest", "value_digest"]
 
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
-    *("verification", "user", "variables", "steps", "overall", "judge", "conversation"),
+    *("verification", "user", "variables", "steps", "overall", "judge", "conversation", "mounts"),
+    "services",
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
 
@@ -47,10 +49,11 @@ it. An image that the task does not name is the environment's; records name it b
 # No part where a task has none: older digests hold.
 _LATER_DEFAULTS: dict[str, Any] = {"verification": None, "user": "", "overall": "mean"}
 _LATER_DEFAULTS |= {"variables": (), "steps": (), "judge": None, "conversation": None}
-_LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried"}
+_LATER_DEFAULTS |= {"mounts": (), "services": Services()}
+_LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried", "evidence", "service"}
 # Every task had these once.
 _FIRST_FIELDS: dict[str, Any] = {"database": None, "tests": [], "test_setup": "", "entry": ""}
-_FILE_PARTS = ("archive", "image", "verification", "steps", "files")
+_FILE_PARTS = ("archive", "mounts", "services", "image", "verification", "steps", "files")
 """Parts that name files, or could be changed: the digest of a task without them stays."""
 
 _MAX_LATEST = 256  # digests that are kept

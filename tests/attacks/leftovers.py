@@ -69,6 +69,10 @@ class Leftovers:
             with contextlib.suppress(DockerException, RequestException):
                 rows = existing(api, label)
                 lines += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
+                filters = {"label": label}
+                lines += [f"the network {row['Name']}" for row in api.networks(filters=filters)]
+                volumes = api.volumes(filters=filters)["Volumes"] or ()
+                lines += [f"the volume {row['Name']}" for row in volumes]
         return lines
 
     def wait(self, seconds: float = GONE) -> None:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.environments.ctf.strict import CtfEnvironment
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.suites.loader import load_suite
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
@@ -83,3 +88,20 @@ def test_the_image_of_the_suite(tmp_path: Path, needs_docker: None) -> None:
         text=True,
     )
     assert "1 passed" in done.stdout, done.stdout
+
+
+def test_the_task_with_a_further_machine_is_solved(tmp_path: Path) -> None:
+    [suite] = [body for language, _, body in BLOCKS if "over-there" in body and language == "yaml"]
+    (tmp_path / "far.yaml").write_text(suite)
+    [task] = load_suite(tmp_path / "far.yaml").tasks
+    provider = SandboxProvider(SandboxSettings("docker"))
+    environment = CtfEnvironment(provider)
+    try:
+        environment.reset(task=task)
+        flag = str(environment.step("cat </dev/tcp/web/80")[0]).strip()
+        environment.step(f"submit {flag}")
+        assert environment.final is not None
+        assert environment.final.value == 1.0
+    finally:
+        environment.close()
+        provider.close()

@@ -64,7 +64,6 @@ _ALLOWED = {
     },
     "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
-    "suites.building": {"_apply": "a SuitePath, or our own Dockerfile"},
     "suites.swebench.tasks": {"_image": "a SuitePath"},
     "suites.swebench.verification": {
         "read_table": "SuitePath.place has made it, or it is ours",

@@ -74,7 +74,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         strict = super().spec(_with_paper_image(task, provider), provider)
         limits = replace(strict.limits, output=max(strict.limits.output, _MAX_OUTPUT))
         return replace(
-            SandboxSpec(strict.image, limits, workdir="/", guarded=False),
+            SandboxSpec(strict.image, limits, workdir="/", guarded=False, services=strict.services),
             readonly=strict.readonly,
             scratch=strict.scratch,
             content=_repositories(provider).content(task),

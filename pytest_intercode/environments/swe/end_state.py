@@ -35,7 +35,7 @@ from pytest_intercode.environments.swe.machine import (
 )
 from pytest_intercode.errors import SandboxBroken, UngradableState
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
-from pytest_intercode.system.archives import unpack_files
+from pytest_intercode.system.archives import filter_archive, unpack_files
 
 __all__ = ["EndState"]
 
@@ -168,14 +168,24 @@ class EndState:
             SandboxBroken: it ended the sandbox.
         """
         self._sandbox.expose()
-        if self._verification.artifacts is not None:
-            self._carry(agents, self._verification.artifacts)
-            return
-        repository = repository_of(self._task)
-        if repository is None:
+        verification, repository = self._verification, repository_of(self._task)
+        if verification.artifacts is not None:
+            self._carry(agents, verification.artifacts)
+        elif repository is None:
             self._take_machine(agents, machine_changes(agents, host_lines(self._sandbox)))
         else:
             self._take_patch(agents, agents.changes(), repository.at.rstrip("/"))
+        for artifact in verification.evidence:
+            self._take_evidence(agents, artifact)
+
+    def _take_evidence(self, agents: Sandbox, artifact: Artifact) -> None:
+        """Bring what stands at a path of a service, in place of what is there."""
+        archive = agents.archive_service(artifact.service, artifact.path)
+        if archive and artifact.exclude:
+            archive = filter_archive(archive, lambda path: not _excluded(path, artifact.exclude))
+        self._commands.run(f"rm -rf -- {shlex.quote(posixpath.normpath(artifact.path))}")
+        if archive:
+            self.transfer.unpack(archive)
 
     def _take_patch(self, agents: Sandbox, changes: Changes, root: str) -> None:
         """Bring what the agent did to the repository at ``root``."""

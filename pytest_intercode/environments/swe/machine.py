@@ -136,7 +136,8 @@ def machine_changes(sandbox: Sandbox, first_hosts: list[bytes]) -> Changes:
         first_hosts: what :func:`host_lines` returned in the first state.
     """
     changes = sandbox.changes()
-    if HOSTS in changes.entries or not sandbox.spec.limits.network:
+    is_written = sandbox.spec.limits.network or sandbox.spec.is_connected
+    if HOSTS in changes.entries or not is_written:
         return changes
     if host_lines(sandbox) == first_hosts:
         return changes

@@ -212,7 +212,9 @@ class SweEnvironment(SubmittingEnvironment):
                 if last:
                     sandbox.settle(_SETTLE_TIMEOUT)
                     sandbox.halt()
+                _collect_from_services(sandbox, task)
                 verifier.take(sandbox)
+                verifier.join(sandbox)
         self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
         return verifier.run()
 
@@ -368,5 +370,14 @@ def _collect(sandbox: Sandbox, task: Task) -> None:
     """Run what the task wants to be run where the agent was; it may fail."""
     assert task.verification is not None
     for hook in task.verification.collect:
-        command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"
-        sandbox.admin(as_user(command, hook.user), hook.timeout)
+        if not hook.service:
+            command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"
+            sandbox.admin(as_user(command, hook.user), hook.timeout)
+
+
+def _collect_from_services(sandbox: Sandbox, task: Task) -> None:
+    """Run what the task wants to be run in services; it may fail."""
+    assert task.verification is not None
+    for hook in task.verification.collect:
+        if hook.service:
+            sandbox.command_service(hook.service, hook.command, hook.user, hook.timeout)

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_intercode.core.task import FileSpec, Task
+from pytest_intercode.core.task import FileSpec, Services, Task
 from pytest_intercode.environments.swe.carrying import Carrying
 from pytest_intercode.environments.swe.commands import NOTE, Commands
 from pytest_intercode.environments.swe.end_state import EndState
@@ -49,7 +49,26 @@ def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> S
             spec, image=provider.image(task.for_platform(verification.image)), workdir="/"
         )
     kit = mounts(task, verification)
-    return replace(spec, limits=limits, user="", readonly=kit, scratch=())
+    return replace(
+        spec,
+        limits=limits,
+        user="",
+        readonly=kit,
+        scratch=(),
+        services=_first_services(spec.services, task),
+        joins=bool(spec.services) and verification.image is None,
+    )
+
+
+def _first_services(services: Services, task: Task) -> Services:
+    """Return the services that a verifier needs to come into the task's first state.
+
+    They end before the tests run, which reach those of the agent's sandbox.
+    """
+    verification = task.verification
+    if verification is not None and verification.image is not None:
+        return Services()
+    return services if task.setup or services.volumes else replace(services, machines=())
 
 
 class Verifier:
@@ -92,6 +111,11 @@ class Verifier:
             SandboxBroken: it ended the sandbox.
         """
         self._end_state.take(agents)
+
+    def join(self, agents: Sandbox) -> None:
+        """Let the tests reach the services of the agent's sandbox, as it left them."""
+        if self._sandbox.spec.joins:
+            self._sandbox.join(agents)
 
     def run(self) -> TestRun:
         """Bring the tests, and run them.

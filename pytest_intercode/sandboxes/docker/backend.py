@@ -36,6 +36,7 @@ class DockerBackend(EngineBackend):
     takes = frozenset({"docker_hosts", "platform", "registry", "runtime"})
     builds_images = True
     shares_network = False
+    has_services = True
 
     def __str__(self) -> str:
         label = self._label()
@@ -131,7 +132,12 @@ class DockerBackend(EngineBackend):
 
 
 class DockerHostsBackend(DockerBackend):
-    """The Docker engines of several hosts as one."""
+    """The Docker engines of several hosts as one.
+
+    A verifier may be on another host than the agent's services, which it has to reach.
+    """
+
+    has_services = False
 
     def _label(self) -> str:
         return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"

@@ -24,11 +24,12 @@ from pytest_intercode.sandboxes.channel import INPUT_ENDED
 from pytest_intercode.sandboxes.docker.carrier import Carrier
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, client_errors, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
+from pytest_intercode.sandboxes.docker.services import ServiceGroup
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.pipes import PipeStreams
-from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, SandboxSpec
+from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
 from pytest_intercode.sandboxes.transport import ChannelClosed
 
@@ -166,6 +167,7 @@ class Container(AttachedSandbox):
 
     Attributes:
         let_go: closes what is attached to it once it is closed, now or soon; with that it ends.
+        services: what it has beside it, and is reached by; None where it is in no network.
     """
 
     let_go: Callable[[AttachedStreams], None] = staticmethod(AttachedStreams.close)
@@ -196,8 +198,9 @@ class Container(AttachedSandbox):
             for mount in container_info.get("Mounts") or ()
             if mount.get("Type") == "volume" and mount.get("Destination") not in own_mounts
         }
-        if spec.limits.network:
+        if spec.limits.network or spec.is_connected:
             self.outside = OUTSIDE | {_ADDRESSES}
+        self.services: ServiceGroup | None = None
         self._api = api
         self._id = container_id
         self._streams = streams
@@ -308,6 +311,31 @@ class Container(AttachedSandbox):
         super().close()
         if first:  # what a scratch folder holds in memory is not to wait
             (AttachedStreams.close if self.spec.scratch else self.let_go)(self._streams)
+
+    def join(self, other: Sandbox) -> None:
+        """Leave its own services, and reach those of another sandbox."""
+        other_services = other.services if isinstance(other, Container) else None
+        if self.services is None or other_services is None or other.host != self.host:
+            raise SandboxError(f"sandbox {self.name} cannot join {other.name}")
+        try:
+            self.services.move(self._id, other_services)
+        except client_errors() as error:
+            raise SandboxError(f"sandbox {self.name}: {plain(error)}") from None
+
+    def command_service(
+        self, service: str, command: str, user: str, timeout: float
+    ) -> tuple[int, bytes]:
+        """Run a command in one of its services."""
+        return self._group(service).run(service, command, user, timeout)
+
+    def archive_service(self, service: str, path: str) -> bytes:
+        """Return a tar archive of what stands at a path of a service."""
+        return self._group(service).archive(service, path)
+
+    def _group(self, service: str) -> ServiceGroup:
+        if self.services is None:
+            raise SandboxError(f"sandbox {self.name} has no service {service!r}")
+        return self.services
 
     def open_sockets(self, plan: Plan) -> list[int]:
         """Open sockets in its network; see ``egress.namespace``.

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, SandboxError, suggestion
@@ -28,7 +29,8 @@ from pytest_intercode.sandboxes.docker.platforms import (
     platform_of_name,
 )
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
-from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container
+from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_all, remove_container
+from pytest_intercode.sandboxes.docker.services import ServiceGroup
 from pytest_intercode.sandboxes.docker.sharing import shares_machine
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.docker.volumes import Volumes, remove_old_volumes
@@ -226,6 +228,7 @@ class DockerEngine:
         self._process = MakingProcess()
         self._egress = Proxy()
         self._endings = _DelayedEnds()
+        self._removers = ThreadPoolExecutor(2, thread_name_prefix="intercode-services")
 
     def _check_facts(self) -> Podman | None:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
@@ -254,15 +257,62 @@ class DockerEngine:
         """
         _refuse_recorder()
         with self._endings.after_start():
-            container = self._create_and_start(spec)
-        container.let_go = self._endings.end
-        return container
+            return self._create_and_start(spec)
+
+    def _end_with_services(
+        self, container_id: str, services: ServiceGroup, streams: AttachedStreams
+    ) -> None:
+        """Let a container end with all that it has beside it, which nobody waits for."""
+        streams.close()
+        with contextlib.suppress(RuntimeError):  # it is closing, and removes all that there is
+            self._removers.submit(services.close, container_id)
 
     def _create_and_start(self, spec: SandboxSpec) -> Container:
+        group: ServiceGroup | None = None
+        if spec.is_connected:
+            group = self._services(spec)
+        container_id, container = "", None
+        try:
+            with _engine_errors(f"the services of {spec.image}"):
+                if group is not None:
+                    group.parts.begin()
+                    group.start()
+            container_id = self._create(spec, group)
+            container = self._start(spec, container_id)
+            container.let_go = self._endings.end
+            if group is not None:
+                container.services = group
+                container.let_go = partial(self._end_with_services, container_id, group)
+                with _engine_errors(f"the services of {spec.image}"):
+                    group.wait()
+            return container
+        except BaseException:
+            if container is not None:
+                container.close()  # with its services
+            elif group is not None:
+                group.close(container_id)
+            raise
+
+    def _services(self, spec: SandboxSpec) -> ServiceGroup:
+        """Return what a sandbox has beside its container; nothing of it is there yet."""
+        if self._podman is not None:
+            raise SandboxError("services of tasks need Docker's engine, and this one is Podman")
+
+        def limit(spec: SandboxSpec) -> dict[str, Any]:
+            return host_config(self.api, spec, self.runtime)
+
+        create = self._create_container
+        return ServiceGroup(self.api, spec, self._labels, self._image_id, create, limit)
+
+    def _create(self, spec: SandboxSpec, group: ServiceGroup | None) -> str:
+        """Create a container; return its id."""
         from docker.types import Healthcheck
 
-        container_id = None
         with _engine_errors(f"a container of {spec.image}"):
+            host = self._host_config(spec)
+            if group is not None:
+                settings = group.parts.own_settings()
+                host |= {**settings, "Binds": [*(host.get("Binds") or ()), *settings["Binds"]]}
             config = self.api.create_container_config(
                 self._image_id(spec.image),
                 entrypoint=[*(GUARD if spec.guarded else ()), "bash"],
@@ -274,20 +324,30 @@ class DockerEngine:
                 working_dir="/",
                 # Loopback comes up all the same, and a start takes half the time that it takes
                 # with the network mode `none` alone.
-                network_disabled=not spec.limits.network,
+                network_disabled=not (spec.limits.network or spec.is_connected),
                 hostname=spec.hostname,
                 # An image's own would run the agent's programs while the end state is read.
                 healthcheck=Healthcheck(test=["NONE"]),
                 environment={**_network_variables(spec), **dict(spec.variables)},
                 labels=self._labels,
-                host_config=self._host_config(spec),  # type: ignore[arg-type]
+                networking_config=group.parts.own_endpoints() if group else None,  # type: ignore[arg-type]
+                host_config=host,  # type: ignore[arg-type]
             )
-            # An engine may keep several images by one id, one for each platform.
-            platform = platform_of_name(spec.image) if self._names_platforms else None
-            created = self.api.create_container_from_config(  # type: ignore[no-untyped-call]
-                config, platform=None if platform is None else str(platform)
-            )
-            container_id = str(created["Id"])
+            container_id = self._create_container(config, spec.image)
+            if group is not None:
+                group.parts.connect_own(container_id)
+        return container_id
+
+    def _create_container(self, config: Any, image: str) -> str:
+        """Create a container; an engine may keep several images by one id, one a platform."""
+        platform = platform_of_name(image) if self._names_platforms else None
+        created = self.api.create_container_from_config(  # type: ignore[no-untyped-call]
+            config, platform=None if platform is None else str(platform)
+        )
+        return str(created["Id"])
+
+    def _start(self, spec: SandboxSpec, container_id: str) -> Container:
+        """Attach to a container, and start it."""
         try:
             with _engine_errors(f"a container of {spec.image}"):
                 attached = self.api.attach_socket(
@@ -364,11 +424,9 @@ class DockerEngine:
         """Remove the containers of runs that died, and old volumes; return how many containers."""
         removed = 0
         with _engine_errors("the list of containers"):
-            for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
-                labels: Mapping[str, str] = row.get("Labels") or {}
-                if is_dead(labels.get(OWNER_LABEL, "")):
-                    with contextlib.suppress(*client_errors()):  # the next run tries
-                        removed += remove_container(self.api, row["Id"])
+            removed, _ = remove_all(
+                self.api, RUN_LABEL, lambda labels: is_dead(labels.get(OWNER_LABEL, ""))
+            )
             if not self.is_local:
                 remove_old_volumes(self.api)
         return removed
@@ -382,6 +440,7 @@ class DockerEngine:
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
         self._endings.end_due(every=True)
+        self._removers.shutdown(wait=answers, cancel_futures=True)
         gone = False
         with contextlib.suppress(Exception):
             if not answers:
@@ -389,6 +448,7 @@ class DockerEngine:
             rows = self.api.containers(all=True, filters={"label": self._label})
             with ThreadPoolExecutor(STARTERS, thread_name_prefix="intercode-close") as removers:
                 gone = all(removers.map(self._remove, [row["Id"] for row in rows]))
+            gone = gone and not remove_all(self.api, self._label)[1]
         if gone:
             self._reaper.dismiss()
         else:

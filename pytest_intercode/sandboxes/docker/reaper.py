@@ -2,8 +2,9 @@
 
 Sandboxes end by themselves when their client dies, because their keeper's input ends. The reaper
 is for what that cannot cover: a container that was created and never started, or whose input
-another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
-client writes a byte to it, and a pipe that just closes means that the client died.
+another process still holds open; services, with their networks and volumes. It sits in a session
+of its own, blocked on a pipe; an orderly client writes a byte to it, and a pipe that just closes
+means that the client died.
 
 Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE ADDRESS``; the address is
 the engine's, in JSON.
@@ -17,6 +18,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_intercode.system.forks import close_in_children
@@ -26,13 +29,14 @@ if TYPE_CHECKING:
 
     from pytest_intercode.sandboxes.docker.address import Address
 
-__all__ = ["Reaper", "remove_container"]
+__all__ = ["Reaper", "remove_all", "remove_container", "remove_network"]
 
 _DISMISSAL = b"."
 _EXIT_TIMEOUT = 0.1  # seconds in which one that was killed is surely gone
 _REMOVAL_TIMEOUT = 30.0  # seconds for all that is left to be removed
 _LOOK_INTERVAL = 0.3  # seconds
 _CLEAN_LOOKS = 3  # in a row that find nothing, until there is nothing
+_MAX_TRIES = 20  # at a network whose last containers are about to go
 
 
 class Reaper:
@@ -87,7 +91,7 @@ class Reaper:
 
 
 def main(label: str, address: str) -> None:
-    """Wait for the client's end; remove every container with the label, until there is none."""
+    """Wait for the client's end; remove everything with the label, until there is nothing."""
     if sys.stdin.buffer.read(1) == _DISMISSAL:
         return
     # Only now: in most runs there is nothing to remove.
@@ -103,15 +107,9 @@ def main(label: str, address: str) -> None:
         with contextlib.suppress(*client_errors(OSError, EngineUnavailable)):
             link = link or Link(Address.from_json(json.loads(address)))
             link.renew()
-            rows = link.api.containers(all=True, filters={"label": label})
-            count = 0
-            for row in rows:
-                try:
-                    count += remove_container(link.api, row["Id"])
-                except client_errors():
-                    count += 1  # it stays, and is removed the next time
+            removed, remaining = remove_all(link.api, label)
             # A start that was under way when the client died shows up a little later.
-            clean = clean + 1 if not count else 0
+            clean = 0 if removed or remaining else clean + 1
         time.sleep(_LOOK_INTERVAL)
     if link is not None:
         link.close()
@@ -138,6 +136,76 @@ def remove_container(api: APIClient, container_id: str) -> bool:
         if "already in progress" not in str(error):
             raise
     return True
+
+
+def remove_network(api: APIClient, network_id: str) -> None:
+    """Remove a network, with what is still connected to it and about to go.
+
+    Raises:
+        docker.errors.APIError: it stays.
+        requests.exceptions.RequestException: the engine does not answer.
+    """
+    from docker.errors import APIError, NotFound
+
+    for attempt in range(_MAX_TRIES):
+        try:
+            api.remove_network(network_id)
+        except NotFound:
+            return
+        except APIError as error:
+            if "active endpoints" not in str(error) or attempt == _MAX_TRIES - 1:
+                raise
+            for container_id in api.inspect_network(network_id).get("Containers") or ():
+                with contextlib.suppress(APIError):
+                    api.disconnect_container_from_network(container_id, network_id, force=True)
+            time.sleep(_LOOK_INTERVAL / 10)
+        else:
+            return
+
+
+def _any_labels(labels: Mapping[str, str]) -> bool:
+    """Take all of them."""
+    return True
+
+
+def remove_all(
+    api: APIClient, label: str, is_left: Callable[[Mapping[str, str]], bool] = _any_labels
+) -> tuple[int, int]:
+    """Remove containers, then networks, then volumes with a label.
+
+    Args:
+        api: the engine's client.
+        label: the label, with its value or without.
+        is_left: whether what has these labels is to go.
+
+    Returns:
+        How many containers are gone, and how many things stay.
+
+    Raises:
+        docker.errors.DockerException: they cannot be listed.
+        requests.exceptions.RequestException: the engine does not answer.
+    """
+    from pytest_intercode.sandboxes.docker.errors import client_errors
+
+    filters = {"label": label}
+
+    def volume(name: str) -> None:
+        api.remove_volume(name, force=True)
+
+    removed = remaining = 0
+    for rows, key, remove in (
+        (api.containers(all=True, filters=filters), "Id", partial(remove_container, api)),
+        (api.networks(filters=filters), "Id", partial(remove_network, api)),
+        (api.volumes(filters=filters)["Volumes"] or (), "Name", volume),
+    ):
+        for row in rows:
+            if not is_left(row.get("Labels") or {}):
+                continue
+            try:
+                removed += remove(row[key]) or 0
+            except client_errors():
+                remaining += 1  # whoever comes next tries it
+    return removed, remaining
 
 
 if __name__ == "__main__":

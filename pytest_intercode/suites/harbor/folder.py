@@ -27,6 +27,8 @@ from pytest_intercode.core.task import (
 )
 from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.suites.harbor.compose import AgentMachine, read_compose
+from pytest_intercode.suites.harbor.compose_reader import Secrets, Unsupported
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
@@ -36,15 +38,8 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.machine import (
-    Machine,
-    Service,
-    Unsupported,
-    entrypoint_setup,
-    read_compose,
-    read_machine,
-    read_machine_of,
-)
+from pytest_intercode.suites.harbor.dockerfiles import Machine, read_machine
+from pytest_intercode.suites.harbor.machine import machine_setup, read_machine_of
 from pytest_intercode.suites.harbor.parts import (
     DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
@@ -56,6 +51,7 @@ from pytest_intercode.suites.harbor.parts import (
     make_limits,
     make_tags,
     open_folder,
+    passed_variables,
     read_text,
     resolve_variables,
     solution_files,
@@ -69,9 +65,18 @@ __all__ = ["CONFIG", "harbor_task", "task_id"]
 CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
-_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-# What Harbor's own compose file gives to a task's.
-_COMPOSE_VARIABLES = {"CONTEXT_DIR": ".", "MAIN_IMAGE_NAME": "", "TEST_DIR": "/tests"}
+_COMPOSE = "docker-compose.yaml"
+_MAIN = "main"  # the service that the agent is in
+# What Harbor's own compose file gives to a task's; older ones named the folders of logs.
+_COMPOSE_VARIABLES = {
+    "CONTEXT_DIR": ".",
+    "MAIN_IMAGE_NAME": "",
+    "TEST_DIR": "/tests",
+    **{f"ENV_{path.rpartition('/')[2].upper()}_LOGS_PATH": path for path in LOG_FOLDERS},
+    **{f"HOST_{path.rpartition('/')[2].upper()}_LOGS_PATH": path for path in LOG_FOLDERS},
+    "ENV_ARTIFACTS_PATH": "/logs/artifacts",
+    "HOST_ARTIFACTS_PATH": "/logs/artifacts",
+}
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,9 @@ class _Box:
     machine: Machine
     limits: Limits
     variables: tuple[tuple[str, str], ...]
-    files: Archive | None = None
-    platform: Platform | None = None
+    files: Archive | None
+    platform: Platform | None
+    service: AgentMachine
 
 
 def harbor_task(folder: SuitePath, suite: str) -> Task:
@@ -141,7 +147,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
-    setup = [*entrypoint_setup(box.machine)]
+    setup = [*machine_setup(box.machine, box.service)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
@@ -152,10 +158,15 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         blank,
         image=box.image,
         workdir=box.machine.workdir,
-        limits=_agents_limits(box.limits, config),
+        limits=_agents_limits(box, config),
         variables=box.variables,
         archive=box.files,
-        files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+        files={
+            **{path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+            **box.service.files,
+        },
+        mounts=box.service.mounts,
+        services=box.service.services,
         setup=tuple(setup),
         user=agent,
         timeout=timeout,
@@ -173,14 +184,16 @@ def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         variables = None
         task = replace(task, gold_skip=str(error))
     if config.steps:
-        return _with_steps(task, folder, config, variables)
+        return _check_services(_with_steps(task, folder, config, variables))
     instruction = read_text(folder / "instruction.md", "the instruction")
     solution = solution_files(folder / "solution")
-    return replace(
-        task,
-        query=without_canary(instruction),
-        gold=_gold(solution, task.workdir, variables),
-        verification=_verification(folder, config, None, task),
+    return _check_services(
+        replace(
+            task,
+            query=without_canary(instruction),
+            gold=_gold(solution, task.workdir, variables),
+            verification=_verification(folder, config, None, task),
+        )
     )
 
 
@@ -205,11 +218,13 @@ def _connect(
     return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
 
 
-def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
+def _agents_limits(box: _Box, config: TaskConfig) -> Limits:
     """Return the limits of the agent's sandbox, which it has for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
-    all_limits = {_connect(limits, environment, phase, config.agent) for phase in phases}
+    all_limits = {_connect(box.limits, environment, phase, config.agent) for phase in phases}
+    if box.service.offline:
+        return replace(box.limits, offline=True)
     if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
     # No network in one step is none in all.
@@ -249,11 +264,18 @@ def _servers(environment: EnvironmentConfig, place: SuitePath) -> dict[str, str]
 def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     """Return the machine that a table says, built in a folder."""
     dockerfile = folder / "Dockerfile"
-    compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
-    service = Service(None)
-    if compose is not None:
-        shared = frozenset(LOG_FOLDERS)
-        service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
+    place = f"{folder.parent / CONFIG}: env"
+    variables = resolve_variables(environment.env, place, folder.permissions)
+    compose = folder / _COMPOSE
+    service = AgentMachine(None)
+    if compose.is_file():
+        names = {**passed_variables(folder.permissions), **dict(variables), **_COMPOSE_VARIABLES}
+        secrets = Secrets(
+            tuple(folder.parent / name for name in ("tests", "steps")),
+            (folder.parent / "solution",),
+        )
+        logs = frozenset(LOG_FOLDERS)
+        service = read_compose(compose, _MAIN, names, logs, secrets, merged=True)
         dockerfile = service.dockerfile or dockerfile
     has_dockerfile = dockerfile.is_file()
     image = environment.docker_image or service.image
@@ -265,11 +287,9 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     source, machine = read_machine_of(service, dockerfile if has_dockerfile else None, image)
     machine = replace(machine, workdir=environment.workdir or machine.workdir)
     files = None
-    bare = not has_dockerfile and compose is None and folder.is_dir()
+    bare = not has_dockerfile and not compose.is_file() and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
         files = Archive(folder.place(), machine.workdir)
-    place = f"{folder.parent / CONFIG}: env"
-    variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
@@ -279,6 +299,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
         (*service.variables, *variables),
         files,
         service.platform,
+        service,
     )
 
 
@@ -336,7 +357,7 @@ def _verification(
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))
             for artifact in _declared_artifacts(config, step)
-            if artifact.service in (None, "main")
+            if not _other_service(artifact.service)
         ),
         kit=find_requirements(test_folders),
         limits=_phase_limits(task, config, verifier, task_verifier),
@@ -357,11 +378,28 @@ def _user_of_image(task: Task) -> str:
     return read_machine(text or (read_text(path, "the Dockerfile") if path else "")).user
 
 
+def _other_service(name: str | None) -> str:
+    """Return the name of a service; nothing for the one that the agent is in."""
+    return "" if name is None or name == _MAIN else name
+
+
+def _check_services(task: Task) -> Task:
+    """Return a task whose verifiers ask for services that it has."""
+    names = {service.name for service in task.services.machines}
+    verifications = [task.verification, *(step.verification for step in task.steps)]
+    for verification in filter(None, verifications):
+        asked_names = {hook.service for hook in verification.collect}
+        asked_names |= {artifact.service for artifact in verification.evidence}
+        if missing_names := sorted(asked_names - {"", *names}):
+            raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
+    return task
+
+
 def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
     for collect in verifier.collect:
-        if collect.service != "main":
-            raise Unsupported(f"its verifier collects from the service {collect.service!r}")
-        yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
+        service = _other_service(collect.service)
+        user = _user(collect.user) if not service else str(collect.user or "")
+        yield Hook(collect.command, user, collect.timeout_sec, service)
 
 
 def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
@@ -381,20 +419,18 @@ def _separate(
         (folder for folder in reversed(folders) if (folder / "Dockerfile").is_file()), None
     )
     box = _box(environment, context or folders[0], "the verifier's image")
+    if box.service.services:
+        raise Unsupported("its verifier has services of its own")
     declared = _declared_artifacts(config, step)
-    elsewhere = [
-        artifact.service for artifact in declared if artifact.service not in (None, "main")
+    artifacts = [
+        Artifact(one.source, tuple(one.exclude), _other_service(one.service)) for one in declared
     ]
-    if elsewhere:
-        raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")
-    paths = {
-        artifact.source.rstrip("/"): Artifact(artifact.source, tuple(artifact.exclude))
-        for artifact in declared
-    }
+    paths = {one.path.rstrip("/"): one for one in artifacts if not one.service}
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
     return replace(
         common,
         artifacts=tuple(paths.values()),
+        evidence=tuple(artifact for artifact in artifacts if artifact.service),
         image=box.image,
         limits=_connect(box.limits, environment, verifier, task_verifier),
         workdir=box.machine.workdir,

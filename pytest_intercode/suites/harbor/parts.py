@@ -32,6 +32,7 @@ __all__ = [
     "make_limits",
     "make_tags",
     "open_folder",
+    "passed_variables",
     "read_text",
     "resolve_variables",
     "solution_files",
@@ -141,6 +142,11 @@ def resolve_variables(
             value = default
         pairs.append((name, value))
     return tuple(pairs)
+
+
+def passed_variables(permissions: Permissions) -> dict[str, str]:
+    """Return the environment variables of the host that the user passes on."""
+    return {name: os.environ[name] for name in permissions.variables if name in os.environ}
 
 
 def make_gold(

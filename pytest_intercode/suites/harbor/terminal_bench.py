@@ -12,13 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.core.task import Archive, FileSpec, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.harbor.machine import (
-    Service,
-    Unsupported,
-    entrypoint_setup,
-    read_compose,
-    read_machine_of,
-)
+from pytest_intercode.suites.harbor.compose import AgentMachine, read_compose
+from pytest_intercode.suites.harbor.compose_reader import Secrets, Unsupported
+from pytest_intercode.suites.harbor.machine import machine_setup, read_machine_of
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
     find_requirements,
@@ -26,6 +22,7 @@ from pytest_intercode.suites.harbor.parts import (
     make_limits,
     make_tags,
     open_folder,
+    passed_variables,
     read_text,
     task_id,
     without_canary,
@@ -51,6 +48,7 @@ _SCRIPT = "run-tests.sh"
 _TESTS = "/tests"
 _LOGS = ("/logs", "/agent-logs")
 _VARIABLES = {
+    "COMPOSE_PROJECT_NAME": "client",
     "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
     "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": "client",
     "T_BENCH_TASK_DOCKER_NAME_PREFIX": "task",
@@ -152,13 +150,18 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
         blank,
         image=image,
         workdir=machine.workdir,
-        limits=make_limits(service.cpus, service.memory),
+        limits=replace(make_limits(service.cpus, service.memory), offline=service.offline),
         variables=service.variables,
         user=machine.user,
         platform=service.platform,
-        files={path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
+        files={
+            **{path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
+            **service.files,
+        },
+        mounts=service.mounts,
+        services=service.services,
         setup=(
-            *entrypoint_setup(machine),
+            *machine_setup(machine, service),
             *((open_folder("/oracle"),) if machine.user else ()),
         ),
         gold=_gold(folder, machine.workdir),
@@ -167,8 +170,14 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
             command=f"bash {_TESTS}/{_SCRIPT}",
             place="shell" if config.run_tests_in_same_shell else "fresh",
             parser=parser,
-            files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
-            archives=(Archive(tests.place(), _TESTS),) if tests.is_dir() else (),
+            files={
+                **service.test_files,
+                f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755),
+            },
+            archives=(
+                *service.tests,
+                *((Archive(tests.place(), _TESTS),) if tests.is_dir() else ()),
+            ),
             kit=find_requirements([tests], [script]),
             variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
             timeout=config.max_test_timeout_sec,
@@ -176,7 +185,7 @@ def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> T
     )
 
 
-def service_of(folder: SuitePath) -> Service:
+def service_of(folder: SuitePath) -> AgentMachine:
     """Return the machine that a task's compose file says, or its Dockerfile alone.
 
     Raises:
@@ -185,10 +194,15 @@ def service_of(folder: SuitePath) -> Service:
     """
     compose = folder / "docker-compose.yaml"
     if compose.is_file():
-        return read_compose(compose, "client", _VARIABLES, frozenset(_LOGS))
+        names = {**passed_variables(folder.permissions), **_VARIABLES}
+        secrets = Secrets(
+            tuple(folder / name for name in ("tests", _SCRIPT)),
+            tuple(folder / name for name in ("solution.sh", "solution.yaml")),
+        )
+        return read_compose(compose, "client", names, frozenset(_LOGS), secrets)
     if not (folder / "Dockerfile").is_file():
         raise MissingFile(f"{folder}: the machine is missing: there is no docker-compose.yaml")
-    return Service(folder / "Dockerfile")
+    return AgentMachine(folder / "Dockerfile")
 
 
 def _gold(folder: SuitePath, workdir: str) -> tuple[str, ...]:

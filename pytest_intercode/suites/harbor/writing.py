@@ -18,7 +18,7 @@ from pytest_intercode.environments.swe.fields import SweFields, repository_of
 from pytest_intercode.environments.swe.repositories import repository_layer
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
-from pytest_intercode.suites.harbor.machine import read_machine
+from pytest_intercode.suites.harbor.dockerfiles import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.system.archives import build_archive, context_files, pack_files
 from pytest_intercode.system.files import bundled_folder
@@ -77,6 +77,8 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     task = terminal_bench.terminal_bench_task(folder, folder.parent.name)
     if task.skip:
         raise SuiteError(f"{folder}: {task.skip}")
+    if task.services or task.mounts:
+        raise SuiteError(f"{folder}: its services and shared folders cannot be written")
     assert task.image is not None
     assert task.verification is not None
     script = read_text(folder / "run-tests.sh", "the tests' script")

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_intercode.core.conversation import Conversation
 from pytest_intercode.core.judge import Judge
+from pytest_intercode.core.machine import Service, Services
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import (
     Archive,
@@ -65,6 +66,8 @@ _CHANGES: dict[str, Any] = {
     "overall": "final",
     "judge": Judge("Is it plain?", "m-1", weight=0.5),
     "conversation": Conversation(("Yes.",)),
+    "services": Services((Service("db", ImageSource(image="debian:12")),)),
+    "mounts": (Archive(Path("/nowhere"), "/data"),),
 }
 _OWN_CHANGES: list[tuple[str, TaskFields]] = [
     ("bash", BashFields((("true 1",),))),

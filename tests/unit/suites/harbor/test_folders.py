@@ -277,22 +277,6 @@ def test_a_missing_file_is_named(
             r"its agent needs tool servers that are reached by an address \(mcp_servers: a\)",
         ),
         ("task.toml", "[[verifier.collect]]\ncommand = 'a'\nservice = 'db'", "the service 'db'"),
-        (
-            "environment/docker-compose.yaml",
-            "services: {main: {}, db: {image: postgres}}",
-            r"docker-compose.yaml has 2 services \(main, db\), and one is needed",
-        ),
-        ("environment/docker-compose.yaml", "services: {main: {privileged: true}}", "privileged"),
-        (
-            "environment/docker-compose.yaml",
-            "services: {main: {volumes: ['/var/run/docker.sock:/var/run/docker.sock']}}",
-            "shares the volume '/var/run/docker.sock:",
-        ),
-        (
-            "environment/docker-compose.yaml",
-            "services: {main: {build: {context: ../..}}}",
-            r"build: context '\.\./\.\.'",
-        ),
     ],
 )
 def test_what_a_sandbox_cannot_be_is_skipped(
@@ -313,7 +297,7 @@ def test_what_a_sandbox_cannot_be_is_skipped(
         ("task.yaml", "instruction: a\ndifficulty: odd", "'odd' is not one of easy, medium, hard"),
         ("task.yaml", "a: [", r"task.yaml:2: not YAML"),
         ("docker-compose.yaml", "services: []", "services: a mapping of services is needed"),
-        ("docker-compose.yaml", "services: {client: {build: [a]}}", "not a service of a compose"),
+        ("docker-compose.yaml", "services: {client: {build: [a]}}", "not services of a compose"),
         ("docker-compose.yaml", "services: {client: {mem_limit: lots, build: .}}", "'lots' is no"),
         ("docker-compose.yaml", "services: {client: {}}", "client: build or image is needed"),
     ],
@@ -341,7 +325,6 @@ def test_a_wrong_file_of_terminal_bench_is_one_line(
             "[{command: ':wq', append_enter: false}]",
             "solution.yaml types keys into a program (':wq')",
         ),
-        ("docker-compose.yaml", "services: {a: {}, b: {}}", "has 2 services (a, b)"),
     ],
 )
 def test_what_terminal_bench_alone_can_do_is_skipped(
@@ -370,86 +353,6 @@ def test_a_verifier_of_its_own_stays_so(own: dict[str, Task]) -> None:
     assert with_shared_verifier(own["separate"]) == own["separate"]
     steps = with_shared_verifier(own["steps"]).steps
     assert [step.verification.place for step in steps] == ["agents"] * len(steps)
-
-
-# -- compose files
-
-
-def with_compose(folder: Path, text: str) -> Task:
-    (folder / "environment/docker-compose.yaml").write_text(text)
-    (task,) = folder_tasks(folder)
-    return task
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (
-            "services: {cache: {image: debian}}",
-            "docker-compose.yaml adds cache to the service main, and one service is needed",
-        ),
-        (
-            "services: {db: {}, cache: {image: debian}}",
-            "docker-compose.yaml adds db, cache to the service main, and one service is needed",
-        ),
-        (
-            "services: {cache: {container_name: main, image: debian}}",
-            "docker-compose.yaml adds cache to the service main, and one service is needed",
-        ),
-        (
-            "services: {cache: {image: debian}, main: {}}",
-            "docker-compose.yaml has 2 services (main, cache), and one is needed",
-        ),
-        (
-            "networks: {default: {internal: true}}",
-            "docker-compose.yaml: main uses a default network with settings",
-        ),
-        ("secrets: {}", "docker-compose.yaml: main uses secrets"),
-        (
-            "services: {main: {platform: windows/amd64}}",
-            "docker-compose.yaml: platform 'windows/amd64': linux/ARCHITECTURE is needed, as "
-            "linux/amd64 or linux/arm64; sandboxes run Linux",
-        ),
-    ],
-)
-def test_no_other_service_is_taken_for_the_agents_machine(
-    text: str, reason: str, copy: Callable[[str], Path]
-) -> None:
-    task = with_compose(copy("harbor/greeting"), text)
-    assert task.skip == reason
-    assert task.image is None
-
-
-def test_a_compose_file_may_name_a_platform(copy: Callable[[str], Path]) -> None:
-    task = with_compose(copy("harbor/greeting"), "services: {main: {platform: linux/amd64}}")
-    assert (task.skip, str(task.platform)) == (None, "linux/amd64")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        "services: {}",
-        "services: {main: {}}",
-        "volumes: {data: {}}\nnetworks: {inner: {internal: true}, default: {}}\nx-own: {a: 1}",
-    ],
-)
-def test_a_compose_file_is_laid_over_harbors_own(text: str, copy: Callable[[str], Path]) -> None:
-    folder = copy("harbor/greeting")
-    (plain,) = folder_tasks(folder)
-    assert with_compose(folder, text) == plain
-
-
-def test_the_service_of_terminal_bench_may_have_another_name(copy: Callable[[str], Path]) -> None:
-    folder = copy("terminal-bench/hello-uv")
-    file = folder / "docker-compose.yaml"
-    name = "container_name: ${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}"
-    file.write_text(f"services:\n  agent:\n    build: .\n    working_dir: /w\n    {name}\n")
-    (task,) = folder_tasks(folder)
-    assert (task.skip, task.workdir) == (None, "/w")
-    file.write_text("services: {agent: {build: .}}")
-    with pytest.raises(SuiteError, match="services: there is no client, which the agent is in"):
-        folder_tasks(folder)
 
 
 # -- what may be reached of the network

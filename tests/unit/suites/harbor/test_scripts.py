@@ -17,7 +17,7 @@ from pytest_intercode.environments.swe import requirements
 from pytest_intercode.environments.swe.requirements import inline_requirements, is_requirement
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.machine import read_machine, rebase
+from pytest_intercode.suites.harbor.dockerfiles import read_machine, rebase
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     make_tags,

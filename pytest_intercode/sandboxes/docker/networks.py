@@ -1,0 +1,156 @@
+"""The networks and volumes of one sandbox and its services in Docker.
+
+A network is of one sandbox alone. It is internal, the engine's machine has no address in it, and
+names of others are asked of nobody: only the containers in it reach each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.core.machine import Services
+from pytest_intercode.sandboxes.docker.errors import client_errors
+from pytest_intercode.sandboxes.docker.reaper import remove_network
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["SharedParts"]
+
+# For measurements of network devices (RFC 2544), so that nothing that is to be reached has them. An
+# engine's own ranges are so large that it has few of them.
+_FIRST_ADDRESS = (198 << 24) + (18 << 16)
+_BLOCKS, _BLOCK_BITS = 2**12, 5  # networks of 32 addresses each
+_MAX_TRIES = 50  # at a range that no other network has
+# Nobody answers there. A resolver gives up after a short time, and not after half a minute.
+_NO_DNS = {"Dns": ["127.0.0.1"], "DnsOptions": ["timeout:1", "attempts:2"]}
+
+
+class SharedParts:
+    """What the containers of one sandbox and its services have in common.
+
+    Args:
+        api: the engine's client.
+        services: the services, and the sandbox's share in them.
+        labels: of all that is made.
+        closed: the networks lead nowhere.
+    """
+
+    def __init__(
+        self, api: APIClient, services: Services, labels: Mapping[str, str], *, closed: bool
+    ) -> None:
+        self._api = api
+        self._services = services
+        self._labels = dict(labels)
+        self._closed = closed
+        self._token = secrets.token_hex(6)
+        self._networks: dict[str, str] = {}
+        self._volumes: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Make the networks and the volumes."""
+        services = self._services
+        groups = (services.networks, *(service.networks for service in services.machines))
+        for network in dict.fromkeys(name for names in groups for name in names):
+            self._networks[network] = self._make_network(network)
+        volumes = (*services.volumes, *(v for s in services.machines for v in s.volumes))
+        for volume in dict.fromkeys(name for name, _ in volumes):
+            self._volumes[volume] = self._make_volume(volume)
+
+    def host_settings(self, network_names: Iterable[str]) -> dict[str, Any]:
+        """Return the settings of a container that is in networks of these names."""
+        ids = [self._networks[name] for name in network_names]
+        dns = _NO_DNS if self._closed else {}
+        return {"NetworkMode": ids[0] if ids else "none", **dns}
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return the settings of the sandbox's own container."""
+        services = self._services
+        binds = [f"{self._volumes[name]}:{path}" for name, path in services.volumes]
+        return {**self.host_settings(services.networks), "Binds": binds}
+
+    def endpoints(self, network_names: Iterable[str], names: Iterable[str]) -> dict[str, Any]:
+        """Return the names of a container in the first of its networks, as the API takes them."""
+        first = next(iter(network_names), None)
+        if first is None:
+            return {}
+        return {"EndpointsConfig": {self._networks[first]: {"Aliases": list(names)}}}
+
+    def own_endpoints(self) -> dict[str, Any]:
+        """Return those of the sandbox's own container."""
+        return self.endpoints(self._services.networks, self._services.names)
+
+    def connect(
+        self, container_id: str, network_names: Iterable[str], names: Iterable[str]
+    ) -> None:
+        """Have a container in the others of its networks, too, before it starts."""
+        for network in list(network_names)[1:]:
+            self._api.connect_container_to_network(
+                container_id, self._networks[network], aliases=list(names)
+            )
+
+    def connect_own(self, container_id: str) -> None:
+        """Have the sandbox's own container in the others of its networks."""
+        self.connect(container_id, self._services.networks, self._services.names)
+
+    def binds(self, volumes: Iterable[tuple[str, str]]) -> list[str]:
+        """Return volumes that several have, as the API takes them."""
+        return [f"{self._volumes[name]}:{path}" for name, path in volumes]
+
+    def empty_volume(self) -> str:
+        """Return the name of a further volume."""
+        name = f"mount{len(self._volumes)}"
+        self._volumes[name] = self._make_volume(name)
+        return self._volumes[name]
+
+    def move(self, container_id: str, other: SharedParts) -> None:
+        """Have the sandbox's own container in the networks of another sandbox's."""
+        for name in self._services.networks:
+            self._api.disconnect_container_from_network(container_id, self._networks[name])
+        for name in other._services.networks:
+            self._api.connect_container_to_network(container_id, other._networks[name])
+
+    def remove(self) -> None:
+        """Remove networks and volumes; what cannot be is left to who sweeps by the labels."""
+        for network in self._networks.values():
+            with contextlib.suppress(*client_errors()):
+                remove_network(self._api, network)
+        for volume in self._volumes.values():
+            with contextlib.suppress(*client_errors()):
+                self._api.remove_volume(volume, force=True)
+        self._networks, self._volumes = {}, {}
+
+    def _make_network(self, name: str) -> str:
+        """Make a network with a small range of addresses of its own, of which there are many."""
+        from docker.errors import APIError
+        from docker.types import IPAMConfig, IPAMPool
+
+        closed = self._closed
+        for attempt in range(_MAX_TRIES):
+            block = _FIRST_ADDRESS + (secrets.randbelow(_BLOCKS) << _BLOCK_BITS)
+            address = ".".join(str(block >> shift & 255) for shift in (24, 16, 8, 0))
+            pool = IPAMPool(subnet=f"{address}/{32 - _BLOCK_BITS}")
+            options = {"com.docker.network.bridge.inhibit_ipv4": "true"} if closed else {}
+            try:
+                network = self._api.create_network(
+                    f"pytest-intercode-{self._token}-{name}",
+                    driver="bridge",
+                    internal=closed,
+                    ipam=IPAMConfig(pool_configs=[pool]),
+                    options=options,
+                    labels=self._labels,
+                )
+            except APIError as error:
+                if "overlap" not in str(error) or attempt == _MAX_TRIES - 1:
+                    raise
+            else:
+                return str(network["Id"])
+        raise AssertionError("the last try raises")
+
+    def _make_volume(self, name: str) -> str:
+        volume = f"pytest-intercode-{self._token}-{name}"
+        self._api.create_volume(volume, labels=self._labels)
+        return volume

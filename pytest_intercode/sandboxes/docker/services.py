@@ -1,0 +1,325 @@
+"""The services of one sandbox in Docker: containers next to its own.
+
+All that belongs to a sandbox is labelled as its own container is, so that whoever ends that also
+ends this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import posixpath
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.core.machine import HealthCheck, Service
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import SandboxError, TaskError, UngradableState
+from pytest_intercode.sandboxes.docker.errors import client_errors, plain
+from pytest_intercode.sandboxes.docker.networks import SharedParts
+from pytest_intercode.sandboxes.docker.reaper import remove_container
+from pytest_intercode.sandboxes.docker.streams import AttachedStreams
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.transport import ChannelClosed
+from pytest_intercode.system.archives import add_entry, pack_files
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["ServiceGroup"]
+
+_SERVER_CAPABILITIES = ("NET_BIND_SERVICE", "SYS_CHROOT")  # as sshd needs
+_MIN_HEALTH_TIME = 30.0  # seconds that a service has at least, as machines may be busy
+_MAX_HEALTH_TIME = 600.0  # seconds, as Harbor has
+_COMPLETION_TIMEOUT = 300.0  # seconds for a command that others wait for
+_FIRST_INTERVAL = 0.05  # seconds between the first tries of a health check
+_MAX_OUTPUT = 64 * 1024  # bytes of a command's output that are kept
+_MAX_LAST_OUTPUT = 300  # characters in a message
+_NOT_RUNNING = 409  # HTTP's status for what is asked of a container that has ended
+_TIMED_OUT = 124  # the status of a command that was given up, as of `timeout`
+_MAX_ARCHIVE = 512 * 1024**2  # bytes of what is taken out of a service at a time
+_RESTARTS = {"never": "no", "on-failure": "on-failure", "always": "unless-stopped"}
+
+
+class ServiceGroup:
+    """What one sandbox has beside its container: networks, volumes, services.
+
+    Args:
+        api: the engine's client.
+        spec: the sandbox; it is in a network with other machines.
+        labels: of all that is made.
+        image_id: returns the engine's id of an image.
+        create: creates a container of a configuration and an image, and returns its id.
+        limit: returns the limits of a container of a sandbox, as the engine's API takes them.
+
+    Attributes:
+        parts: networks and volumes.
+    """
+
+    def __init__(
+        self,
+        api: APIClient,
+        spec: SandboxSpec,
+        labels: Mapping[str, str],
+        image_id: Callable[[str], str],
+        create: Callable[[Any, str], str],
+        limit: Callable[[SandboxSpec], dict[str, Any]],
+    ) -> None:
+        self._api = api
+        self._spec = spec
+        self._labels = dict(labels)
+        self._image_id = image_id
+        self._create = create
+        self._limit = limit
+        self.parts = SharedParts(api, spec.services, labels, closed=not spec.limits.network)
+        self._containers: dict[str, str] = {}
+        self._outputs: dict[str, AttachedStreams] = {}
+
+    # -- the services
+
+    def start(self) -> None:
+        """Start the services, each after those that it depends on are ready for it.
+
+        Raises:
+            TaskError: one of them does not become ready.
+            docker.errors.DockerException: the engine refuses.
+            requests.exceptions.RequestException: it does not answer.
+        """
+        services = {service.name: service for service in self._spec.services.machines}
+        for service in services.values():
+            for name, condition in service.depends_on:
+                if condition == "completed":
+                    self._wait_for_end(services[name])
+                elif condition == "healthy":
+                    self._wait_for_health(services[name])
+            self._start(service)
+
+    def wait(self) -> None:
+        """Wait until all services are ready.
+
+        Raises:
+            TaskError: one of them does not become ready.
+        """
+        services = {service.name: service for service in self._spec.services.machines}
+        for service in services.values():
+            if service.health is not None:
+                self._wait_for_health(service)
+        for name, condition in self._spec.services.depends_on:
+            if condition == "completed":
+                self._wait_for_end(services[name])
+        for output in self._outputs.values():
+            output.close()
+        self._outputs.clear()
+
+    def _start(self, service: Service) -> None:
+        from docker.types import Healthcheck
+
+        api = self._api
+        assert service.image.image is not None, "the image of a service is ready"
+        names = (service.name, *service.aliases)
+        folders = [f"{self.parts.empty_volume()}:{mount.at}:nocopy" for mount in service.mounts]
+        spec = SandboxSpec(service.image.image, service.limits, scratch=service.tmpfs)
+        host = self._limit(spec)
+        host |= self.parts.host_settings(service.networks)
+        host["AutoRemove"] = False  # what it leaves may be asked for, whatever ends it
+        host["RestartPolicy"] = {"Name": _RESTARTS[service.restarts]}
+        host["CapAdd"] = [*host["CapAdd"], *_SERVER_CAPABILITIES]
+        host["Binds"] = [*self.parts.binds(service.volumes), *folders]
+        config = api.create_container_config(
+            self._image_id(service.image.image),
+            command=None if service.command is None else list(service.command),  # type: ignore[arg-type]
+            entrypoint=None if service.entrypoint is None else list(service.entrypoint),
+            environment=dict(service.variables),
+            working_dir=service.workdir or None,
+            user=service.user or None,
+            hostname=service.name,
+            stdin_open=False,
+            tty=False,
+            healthcheck=Healthcheck(test=["NONE"]),  # ours ends once it succeeds
+            labels=self._labels,
+            networking_config=self.parts.endpoints(service.networks, names),  # type: ignore[arg-type]
+            host_config=host,  # type: ignore[arg-type]
+        )
+        container_id = self._create(config, service.image.image)
+        self._containers[service.name] = container_id
+        archives = [pack_files({}, "/", 0.0, mount) for mount in service.mounts]
+        archives += [pack_files(dict(service.files), "/", 0.0)] if service.files else []
+        for archive in archives:
+            api.put_archive(container_id, "/", archive)
+        self.parts.connect(container_id, service.networks, names)
+        attached = api.attach_socket(container_id, params={"stdout": 1, "stderr": 1, "stream": 1})
+        self._outputs[service.name] = AttachedStreams(attached)
+        api.start(container_id)
+
+    def _wait_for_health(self, service: Service) -> None:
+        check = service.health or HealthCheck()
+        command = list(check.command) or self._image_check(service)
+        if not command:
+            return
+        span = check.start_period + check.retries * max(check.interval, 1.0)
+        deadline = time.monotonic() + min(_MAX_HEALTH_TIME, max(_MIN_HEALTH_TIME, span))
+        interval, reason = _FIRST_INTERVAL, ""
+        while time.monotonic() < deadline:
+            state = self._state(service)
+            if state.get("Status") in ("exited", "dead") and service.restarts == "never":
+                reason = f"it ended with status {state.get('ExitCode')}"
+                break
+            try:
+                status, output = self._run(service.name, command, "", check.timeout)
+            except client_errors() as error:
+                if getattr(error, "status_code", 0) != _NOT_RUNNING:
+                    raise
+                status, output = 1, plain(error).encode()
+            if status == 0:
+                return
+            reason = f"its health check ends with status {status}: {_last(output)}"
+            time.sleep(interval)
+            interval = min(2 * interval, max(check.interval, _FIRST_INTERVAL))
+        raise TaskError(self._problem(service, f"is not ready: {reason or 'it has no time'}"))
+
+    def _wait_for_end(self, service: Service) -> None:
+        deadline = time.monotonic() + _COMPLETION_TIMEOUT
+        while (state := self._state(service)).get("Status") not in ("exited", "dead"):
+            if time.monotonic() > deadline:
+                raise TaskError(self._problem(service, "does not end, and others wait for it"))
+            time.sleep(_FIRST_INTERVAL)
+        if state.get("ExitCode"):
+            raise TaskError(self._problem(service, f"ended with status {state['ExitCode']}"))
+
+    def _state(self, service: Service) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = self._api.inspect_container(self._containers[service.name])[
+            "State"
+        ]
+        return state
+
+    def _image_check(self, service: Service) -> list[str]:
+        image_id = self._image_id(service.image.image or "")
+        image = self._api.inspect_image(image_id)  # type: ignore[no-untyped-call]
+        test = ((image.get("Config") or {}).get("Healthcheck") or {}).get("Test") or []
+        if test[:1] == ["CMD-SHELL"]:
+            return ["/bin/sh", "-c", *test[1:]]
+        return list(test[1:]) if test[:1] == ["CMD"] else []
+
+    def _problem(self, service: Service, words: str) -> str:
+        """Say what is wrong with a service, with what it printed last."""
+        output = self._outputs.get(service.name)
+        printed = b""
+        if output is not None:
+            with contextlib.suppress(ChannelClosed, OSError):
+                while chunks := output.receive(0.2):
+                    printed = b"".join([printed, *(chunk.data for chunk in chunks)])[-_MAX_OUTPUT:]
+        hint = f" (it printed last: {_last(printed)})" if printed.strip() else ""
+        return f"the service {service.name} {words}{hint}"
+
+    # -- what is asked of a service
+
+    def run(self, name: str, command: str, user: str, timeout: float) -> tuple[int, bytes]:
+        """Run a line of its ``sh`` in a service.
+
+        Raises:
+            SandboxError: there is no such service, or the engine does not answer.
+        """
+        self._container(name)
+        try:
+            return self._run(name, ["sh", "-c", command], user, timeout)
+        except client_errors() as error:
+            if getattr(error, "status_code", 0) in (404, _NOT_RUNNING):
+                return 1, plain(error).encode()
+            raise SandboxError(f"the service {name}: {plain(error)}") from None
+
+    def archive(self, name: str, path: str) -> bytes:
+        """Return a tar archive of what stands at a path, and of all below it.
+
+        Raises:
+            SandboxError: there is no such service, or the engine does not answer.
+            UngradableState: it is too much.
+        """
+        path = posixpath.normpath(path)
+        buffer = io.BytesIO()
+        try:
+            blocks, _ = self._api.get_archive(self._container(name), path)
+            for block in blocks:
+                buffer.write(block)
+                if buffer.tell() > _MAX_ARCHIVE:
+                    raise UngradableState(
+                        f"{path} of the service {name} has more than {_MAX_ARCHIVE // 2**20} MiB"
+                    )
+        except client_errors() as error:
+            if getattr(error, "status_code", 0) == 404:
+                return b""
+            raise SandboxError(f"the service {name}: {plain(error)}") from None
+        buffer.seek(0)
+        return _with_paths(buffer, posixpath.dirname(path))
+
+    def _container(self, name: str) -> str:
+        if name not in self._containers:
+            raise SandboxError(f"there is no service {name!r}")
+        return self._containers[name]
+
+    def _run(self, name: str, command: list[str], user: str, timeout: float) -> tuple[int, bytes]:
+        api = self._api
+        execution = api.exec_create(self._containers[name], command, user=user)["Id"]
+        streams = AttachedStreams(api.exec_start(execution, socket=True))
+        output, deadline = b"", time.monotonic() + timeout
+        try:
+            while (remaining := deadline - time.monotonic()) > 0:
+                chunks = streams.receive(remaining)
+                output = b"".join([output, *(chunk.data for chunk in chunks)])[-_MAX_OUTPUT:]
+        except ChannelClosed:
+            code = api.exec_inspect(execution).get("ExitCode")
+            return (_TIMED_OUT if code is None else int(code)), output
+        finally:
+            streams.close()
+        return _TIMED_OUT, output
+
+    # -- the end
+
+    def move(self, container_id: str, other: ServiceGroup) -> None:
+        """Have the sandbox's own container in the networks of another one, and end the services."""
+        self.parts.move(container_id, other.parts)
+        self.close()
+
+    def close(self, container_id: str = "") -> None:
+        """Remove everything; what cannot be removed now is left to who sweeps by the labels.
+
+        Args:
+            container_id: the sandbox's own container, which has to go before its networks.
+        """
+        for output in self._outputs.values():
+            output.close()
+        for container in (*self._containers.values(), *filter(None, [container_id])):
+            with contextlib.suppress(*client_errors()):
+                remove_container(self._api, container)
+        self._containers, self._outputs = {}, {}
+        self.parts.remove()
+
+
+def _last(output: bytes) -> str:
+    return one_line(output.decode("utf-8", "replace").strip())[-_MAX_LAST_OUTPUT:] or "nothing"
+
+
+def _with_paths(packed: io.BytesIO, folder: str) -> bytes:
+    """Return an archive whose names are those below the root, without what no verifier takes."""
+    buffer = io.BytesIO()
+    with (
+        tarfile.open(fileobj=packed) as source,
+        tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as target,
+    ):
+        for member in source:
+            path = posixpath.normpath(posixpath.join("/", folder, member.name.lstrip("/")))
+            if posixpath.commonpath([path, folder]) != folder:
+                continue
+            content: bytes | str | None = None
+            if member.isreg() or member.islnk():
+                file = source.extractfile(member)
+                content = file.read() if file is not None else b""
+            elif member.issym():
+                content = member.linkname
+            elif not member.isdir():
+                continue
+            owner = (member.uid, member.gid)
+            mode, time_ = member.mode & 0o7777, float(member.mtime)
+            add_entry(target, path.lstrip("/"), content, mode, mtime=time_, owner=owner)
+    return buffer.getvalue()

@@ -1,0 +1,253 @@
+"""A compose file, as Docker Compose reads it; nothing is built or started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pytest_intercode.core.machine import (
+    Archive,
+    FileSpec,
+    HealthCheck,
+    ImageSource,
+    Service,
+    ServiceCondition,
+    Services,
+    in_order,
+)
+from pytest_intercode.core.platforms import Platform
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.harbor.compose_reader import (
+    ComposeReader,
+    Secrets,
+    Unsupported,
+    expand,
+    list_of,
+    words_of,
+)
+from pytest_intercode.suites.harbor.dockerfiles import read_image
+from pytest_intercode.suites.harbor.parts import make_limits
+from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = ["AgentMachine", "read_compose"]
+
+_MAX_SERVICES = 12  # of which each has its own memory and processors
+_TOP_KEYS = frozenset({"services", "version", "name", "volumes", "networks"})
+_CONDITIONS: dict[str, ServiceCondition] = {
+    "service_started": "started",
+    "service_healthy": "healthy",
+    "service_completed_successfully": "completed",
+}
+_RESTARTS = {"always": "always", "unless-stopped": "always", "on-failure": "on-failure"}
+
+
+@dataclass(frozen=True)
+class AgentMachine:
+    """The machine of a compose file that the agent is in.
+
+    Attributes:
+        dockerfile: what is built, or None.
+        image: the image that is used where nothing is built; empty for none.
+        variables: environment variables.
+        workdir: the directory of its commands; empty for the image's.
+        entrypoint: the words of its entry point; None for the image's.
+        user: who runs its commands; empty for the image's user.
+        memory: bytes, or None for no limit.
+        cpus: processors, or None for no limit.
+        platform: the platform of its image; None where nothing is said.
+        offline: it is to have no network.
+        folders: folders that are to be there, each with its mode.
+        mounts: copies of folders that it shares with the host.
+        files: copies of files that it shares with the host, by their paths.
+        tests: folders of the tests that it shares, which only its verifier gets.
+        test_files: files of the tests, likewise.
+        health: how it is known to be ready; None where it is as soon as it runs.
+        services: the other machines.
+    """
+
+    dockerfile: SuitePath | None
+    image: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+    entrypoint: tuple[str, ...] | None = None
+    user: str = ""
+    memory: int | None = None
+    cpus: float | None = None
+    platform: Platform | None = None
+    offline: bool = False
+    folders: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[Archive, ...] = ()
+    files: Mapping[str, FileSpec] = field(default_factory=dict)
+    tests: tuple[Archive, ...] = ()
+    test_files: Mapping[str, FileSpec] = field(default_factory=dict)
+    health: HealthCheck | None = None
+    services: Services = field(default=Services())
+
+
+def read_compose(
+    path: SuitePath,
+    name: str,
+    variables: Mapping[str, str],
+    logs: frozenset[str],
+    secrets: Secrets,
+    *,
+    merged: bool = False,
+) -> AgentMachine:
+    """Return what a compose file says.
+
+    Args:
+        path: the file.
+        name: what the format calls the service that the agent is in; without one of this name, it
+            is the one with the ``container_name``.
+        variables: what ``${NAME}`` in it means.
+        logs: folders inside that the format shares with the host, and that a sandbox has itself.
+        secrets: what no machine may have.
+        merged: the format lays the file over one of its own that has this service, so that it need
+            not be in the file. Its name alone makes it that service.
+
+    Raises:
+        Unsupported: a machine here cannot be what it says.
+        SuiteError: it is not a compose file, or has no such service.
+    """
+    raw, _ = read_yaml(path)
+    services = raw.get("services", {}) if isinstance(raw, dict) else None
+    if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
+        raise SuiteError(f"{path}: services: a mapping of services is needed")
+    services = expand(services, variables)
+    if not merged and name not in services:
+        name = next((n for n in services if services[n].get("container_name") == name), name)
+        if name not in services:
+            raise SuiteError(f"{path}: services: there is no {name}, which the agent is in")
+    # One with a profile is for who asks for it.
+    names = [n for n in services if n != name and not services[n].get("profiles")]
+    if len(names) > _MAX_SERVICES:
+        raise Unsupported(f"{path.name} has more than {_MAX_SERVICES} services")
+    other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP_KEYS
+    if other_keys:
+        raise Unsupported(f"{path.name} uses {', '.join(sorted(other_keys))}")
+    reader = ComposeReader(path, raw, logs, secrets, variables)
+    try:
+        agent = _agent(reader, name, services.get(name, {}))
+        return replace(agent, services=_services(reader, name, names, services))
+    except (AttributeError, KeyError, TypeError, ValueError):  # a list where a mapping is needed
+        raise SuiteError(f"{path}: services: not services of a compose file") from None
+
+
+def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:
+    """Return the machine that the agent is in, without the others."""
+    reader.check_keys(name, service)
+    dockerfile = reader.dockerfile(service.get("build"))
+    cpus, memory = reader.limits(name, service)
+    shared = reader.volumes(name, service)
+    # On disk, so that tests see what is left there.
+    folders = [*shared.folders, *((path, "1777") for path in shared.tmpfs)]
+    folders += [(path, "755") for _, path in shared.named]
+    return AgentMachine(
+        dockerfile,
+        "" if dockerfile is not None else str(service.get("image") or ""),
+        tuple(reader.environment(service).items()),
+        str(service.get("working_dir") or ""),
+        words_of(service.get("entrypoint")),
+        str(service.get("user") or "").split(":")[0],
+        memory,
+        cpus,
+        reader.platform(service.get("platform")),
+        reader.networks(name, service)[1],
+        tuple(folders),
+        tuple(shared.mounts),
+        shared.files,
+        tuple(shared.tests),
+        shared.test_files,
+        reader.health(name, service.get("healthcheck")),
+    )
+
+
+def _services(
+    reader: ComposeReader, main: str, names: Sequence[str], services: Mapping[str, Any]
+) -> Services:
+    """Return the other machines, each after those that it depends on."""
+    if not names:
+        return Services()
+    machines = {name: _service(reader, main, name, services[name]) for name in names}
+    for service in services.values():
+        for name, _, alias in (str(link).partition(":") for link in service.get("links") or ()):
+            if alias and name in machines:
+                machine = machines[name]
+                machines[name] = replace(machine, aliases=(*machine.aliases, alias))
+    own_service = services.get(main, {})
+    depends_on = tuple(_dependencies(reader, main, main, own_service.get("depends_on")))
+    try:
+        ordered = in_order(machines.values())
+    except ValueError as error:
+        raise SuiteError(f"{reader.path}: services: {error}") from None
+    if missing_names := sorted({name for name, _ in depends_on} - set(names)):
+        raise SuiteError(f"{reader.path}: services: there is no {missing_names[0]}")
+    networks, _ = reader.networks(main, own_service)
+    aliases = [alias for network_aliases in networks.values() for alias in network_aliases]
+    shared = {volume for machine in machines.values() for volume, _ in machine.volumes}
+    volumes = reader.volumes(main, own_service).named
+    return Services(
+        ordered,
+        tuple(dict.fromkeys((main, *_names(own_service), *aliases))),
+        tuple(networks),
+        tuple((volume, path) for volume, path in volumes if volume in shared),
+        depends_on,
+    )
+
+
+def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, Any]) -> Service:
+    reader.check_keys(name, service)
+    dockerfile = reader.dockerfile(service.get("build"))
+    if dockerfile is None and not service.get("image"):
+        raise SuiteError(f"{reader.path}: services: {name}: build or image is needed")
+    source = ImageSource(image=str(service.get("image") or ""))
+    if dockerfile is not None:
+        source, _ = read_image(dockerfile, "")
+    cpus, memory = reader.limits(name, service)
+    shared = reader.volumes(name, service)
+    networks, _ = reader.networks(name, service)
+    aliases = [alias for network_aliases in networks.values() for alias in network_aliases]
+    restart = str(service.get("restart") or "no").partition(":")[0]
+    return Service(
+        name,
+        replace(source, platform=reader.platform(service.get("platform"))),
+        words_of(service.get("entrypoint")),
+        words_of(service.get("command")),
+        tuple(reader.environment(service).items()),
+        str(service.get("working_dir") or ""),
+        str(service.get("user") or ""),
+        tuple(dict.fromkeys((*_names(service), *aliases))),
+        tuple(networks),
+        tuple(_dependencies(reader, main, name, service.get("depends_on"))),
+        # Without a word of it, that of the image holds.
+        reader.health(name, service["healthcheck"]) if "healthcheck" in service else HealthCheck(),
+        tuple((volume, path) for volume, path in shared.named if volume),
+        tuple(shared.tmpfs),
+        tuple(shared.mounts),
+        tuple(shared.files.items()),
+        make_limits(cpus, memory),
+        _RESTARTS.get(restart, "never"),  # type: ignore[arg-type]
+    )
+
+
+def _names(service: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the further names of a service."""
+    for key in ("container_name", "hostname"):
+        if service.get(key):
+            yield str(service[key])
+
+
+def _dependencies(
+    reader: ComposeReader, main: str, name: str, depends_on: Any
+) -> Iterator[tuple[str, ServiceCondition]]:
+    """Yield the services that a service waits for; the agent's machine is there."""
+    details = dict.fromkeys(list_of(depends_on)) if not isinstance(depends_on, dict) else depends_on
+    for other_name, setting in details.items():
+        condition = (setting or {}).get("condition", "service_started")
+        if other_name == main and condition == "service_started":
+            continue
+        if other_name == main or condition not in _CONDITIONS:
+            reader.refuse(name, f"waits for {other_name} ({condition})")
+        yield other_name, _CONDITIONS[condition]

@@ -1,0 +1,123 @@
+"""What a Dockerfile says of the machine that its image is; nothing is built."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from dataclasses import dataclass, field, replace
+
+from pytest_intercode.core.dockerfile import (
+    base_names,
+    expand_variables,
+    parse_pairs,
+    plain_base,
+    read_instructions,
+)
+from pytest_intercode.core.machine import ImageSource
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = ["Machine", "read_image", "read_machine", "rebase"]
+
+_FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
+
+_TERMINAL_BENCH_WORKDIR = "/app"  # of the base images of Terminal-Bench 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What an image says of what is run in it.
+
+    Attributes:
+        workdir: the directory.
+        user: the user; empty for root.
+        entrypoint: the words of the command that every container begins with.
+        variables: what ``ENV`` and ``ARG`` have set, which paths may name.
+    """
+
+    workdir: str = "/"
+    user: str = ""
+    entrypoint: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def read_machine(text: str) -> Machine:
+    """Return what the last stage of a Dockerfile says.
+
+    What a base image says by itself is not known here; those of Terminal-Bench are.
+    """
+    stages: dict[str, Machine] = {}
+    name = ""
+    state = Machine()
+    for step in read_instructions(text):
+        instruction, rest = step.name, step.rest
+        if instruction == "FROM":
+            match = _FROM.fullmatch(rest)
+            if match is None:
+                continue
+            base = expand_variables(match[1], state.variables)
+            fresh = Machine(_TERMINAL_BENCH_WORKDIR if plain_base(base) else "/")
+            state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
+            name = (match[2] or "").lower()
+        elif instruction in ("ENV", "ARG"):
+            state = replace(
+                state, variables={**state.variables, **parse_pairs(rest, state.variables)}
+            )
+        elif instruction == "WORKDIR":
+            path = expand_variables(rest.strip().strip("\"'"), state.variables)
+            state = replace(state, workdir=posixpath.normpath(posixpath.join(state.workdir, path)))
+        elif instruction == "USER":
+            state = replace(state, user=expand_variables(rest.strip(), state.variables))
+        elif instruction == "ENTRYPOINT":
+            state = replace(state, entrypoint=_words(rest))
+        if name:
+            stages[name] = state
+    user = state.user.split(":")[0]
+    return replace(state, user="" if user in ("root", "0") else user)
+
+
+def rebase(text: str) -> str:
+    """Return a Dockerfile that is the same where a base image of Terminal-Bench 1 is replaced.
+
+    Those have a directory, which is made in any other.
+    """
+    for name in filter(plain_base, base_names(text)):
+        line = re.compile(
+            rf"^(\s*FROM\s+(?:--platform=\S+\s+)?{re.escape(name)}(?:[ \t].*)?)$", re.I | re.M
+        )
+        text = line.sub(rf"\g<1>\nWORKDIR {_TERMINAL_BENCH_WORKDIR}", text)
+    return text
+
+
+def _words(rest: str) -> tuple[str, ...]:
+    try:
+        words = json.loads(rest)
+    except (ValueError, RecursionError):
+        words = None
+    if isinstance(words, list):
+        return tuple(map(str, words))
+    return ("/bin/sh", "-c", rest.strip()) if rest.strip() else ()
+
+
+def read_image(dockerfile: SuitePath, image: str) -> tuple[ImageSource, Machine]:
+    """Return the image that a Dockerfile makes, and its machine.
+
+    Args:
+        dockerfile: what is built.
+        image: the image that was made of it already; empty for none.
+
+    Raises:
+        SuiteError: it cannot be read, or is a link to another folder, which would be what is built.
+    """
+    place = dockerfile.place()
+    if place.parent != dockerfile.parent.place():
+        raise SuiteError(
+            f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
+            "of: put the file in its place"
+        )
+    original = read_text(dockerfile, "the Dockerfile")
+    text = rebase(original)
+    changed = text if text != original else ""
+    return ImageSource(dockerfile=place, image=image or None, text=changed), read_machine(text)

@@ -1,0 +1,177 @@
+"""``services`` of a suite: further machines of a task, and what its tests get of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StrictStr, model_validator
+
+from pytest_intercode.core.machine import (
+    DEFAULT_NETWORK,
+    HealthCheck,
+    ImageSource,
+    Limits,
+    Service,
+    ServiceCondition,
+    Services,
+    in_order,
+)
+from pytest_intercode.core.platforms import parse_platform
+from pytest_intercode.core.task import Artifact, Hook, Task
+from pytest_intercode.environments.fields import AbsolutePath, FileForm, SuiteForm
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.forms import FileModel, Files, LimitsModel, Variable, find_dockerfile
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = [
+    *("EvidenceModel", "HookModel", "ServiceModel", "ServiceName"),
+    *("as_artifact", "as_hook", "lay_services", "sorted_services"),
+]
+
+_MAIN = "main"  # the name by which services reach the agent's machine
+
+ServiceName = Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+
+
+def _shell_words(command: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command; a text is a line for a shell."""
+    return ("/bin/sh", "-c", command) if isinstance(command, str) else command
+
+
+Command = Annotated[StrictStr | tuple[StrictStr, ...], AfterValidator(_shell_words)]
+
+
+class HealthModel(SuiteForm):
+    """``health``: a command that ends with 0 once a service is ready."""
+
+    command: Command
+    interval: float = Field(HealthCheck.interval, gt=0, le=60)
+    timeout: float = Field(HealthCheck.timeout, gt=0, le=600)
+    retries: int = Field(HealthCheck.retries, ge=1, le=600)
+    start_period: float = Field(HealthCheck.start_period, ge=0, le=600)
+
+
+def _check(health: str | HealthModel) -> HealthCheck:
+    model = HealthModel(command=health) if isinstance(health, str) else health
+    return HealthCheck(**dict(model))
+
+
+def _conditions(
+    names: tuple[str, ...] | Mapping[str, ServiceCondition],
+) -> tuple[tuple[str, ServiceCondition], ...]:
+    """Return what is waited for; a service that is only named has to be healthy."""
+    if isinstance(names, Mapping):
+        return tuple(names.items())
+    return tuple((name, "healthy") for name in names)
+
+
+class ServiceModel(FileForm):
+    """One of ``services``."""
+
+    image: StrictStr | None = None
+    dockerfile: StrictStr | None = None
+    platform: Annotated[StrictStr, AfterValidator(parse_platform)] | None = None
+    entrypoint: Command | None = None
+    command: Command | None = None
+    variables: dict[Variable, StrictStr] = Field({})
+    workdir: AbsolutePath = ""
+    user: StrictStr = ""
+    aliases: tuple[ServiceName, ...] = ()
+    networks: tuple[ServiceName, ...] = (DEFAULT_NETWORK,)
+    depends_on: Annotated[
+        tuple[ServiceName, ...] | dict[ServiceName, ServiceCondition], AfterValidator(_conditions)
+    ] = ()
+    health: Annotated[StrictStr | HealthModel, AfterValidator(_check)] | None = None
+    volumes: dict[ServiceName, AbsolutePath] = Field({})
+    tmpfs: tuple[AbsolutePath, ...] = ()
+    files: Files = Field({})
+    limits: LimitsModel = Field(default_factory=LimitsModel)
+    restart: Literal["never", "on-failure", "always"] = "never"
+
+    @model_validator(mode="after")
+    def _fits(self) -> ServiceModel:
+        if (self.image is None) == (self.dockerfile is None):
+            raise ValueError("either image or dockerfile is needed")
+        if self.limits.network is not None or self.limits.output is not None:
+            raise ValueError("limits: of services, network and output are those of the task")
+        if relative_paths := [path for path in self.files if not path.startswith("/")]:
+            raise ValueError(f"files: an absolute path is needed, found {relative_paths[0]!r}")
+        return self
+
+    def build(self, folder: SuitePath) -> Service:
+        """Return the service, without its name."""
+        values: dict[str, Any] = dict(self)  # as the validators have made them
+        image = ImageSource(image=values.pop("image"), platform=values.pop("platform"))
+        name = values.pop("dockerfile")
+        if name is not None:
+            image = replace(image, dockerfile=find_dockerfile(folder, name))
+        limits = dict(values.pop("limits"))
+        limits = {name: value for name, value in limits.items() if value is not None}
+        files = values["files"] = dict(values["files"])
+        for name, file in files.items():
+            files[name] = file.build(folder) if isinstance(file, FileModel) else file
+        for name in ("variables", "volumes", "files"):
+            values[name] = tuple(values[name].items())
+        values["health"] = values["health"] or HealthCheck()
+        values["restarts"] = values.pop("restart")
+        return Service("", image, limits=Limits(**limits), **values)
+
+
+class HookModel(SuiteForm):
+    """One of ``collect``: a command that is run where the agent was, or in a service."""
+
+    command: StrictStr = Field(min_length=1)
+    service: ServiceName = ""
+    user: StrictStr = ""
+    timeout: float = Field(60.0, gt=0, le=600)
+
+
+class EvidenceModel(SuiteForm):
+    """One of ``evidence``: a path of a service that the tests get at the same place."""
+
+    service: ServiceName
+    path: AbsolutePath
+    exclude: tuple[StrictStr, ...] = ()
+
+
+def as_hook(model: HookModel) -> Hook:
+    """Return what a form of ``collect`` stands for."""
+    return Hook(model.command, model.user, model.timeout, model.service)
+
+
+def as_artifact(model: EvidenceModel) -> Artifact:
+    """Return what a form of ``evidence`` stands for."""
+    return Artifact(model.path, model.exclude, model.service)
+
+
+def lay_services(services: Services, machines: Mapping[str, Service]) -> Services:
+    """Return services with others, which replace those of the same names."""
+    machines_by_name = {machine.name: machine for machine in services.machines}
+    machines_by_name |= {name: replace(machine, name=name) for name, machine in machines.items()}
+    return Services(tuple(machines_by_name.values()), (_MAIN,))
+
+
+def sorted_services(task: Task) -> Task:
+    """Return a task whose services come after those that they depend on.
+
+    Raises:
+        SuiteError: there is no such service, or they wait for each other.
+    """
+    place = f"{task.source}: task {task.id!r}: services"
+    names = {machine.name for machine in task.services.machines}
+    if _MAIN in names:
+        raise SuiteError(f"{place}: {_MAIN} is the agent's own machine; name this one otherwise")
+    verification = task.verification
+    parts: list[Any] = []
+    if verification is not None:
+        parts = [*verification.collect, *verification.evidence]
+    missing = sorted({part.service for part in parts} - {"", *names})
+    if missing:
+        raise SuiteError(f"{place}: there is no {missing[0]}, which the verification asks for")
+    try:
+        machines = in_order(task.services.machines)
+    except ValueError as error:
+        raise SuiteError(f"{place}: {error}") from None
+    return replace(task, services=replace(task.services, machines=machines))
