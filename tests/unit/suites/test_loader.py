@@ -480,7 +480,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\ndefaults:\n  max_turn: 3\ntasks: [{id: a, query: q, gold: g}]\n",
         3,
         "defaults.max_turn: there is no such field. Did you mean 'max_turns'? Allowed: "
-        f"{_COMMON}, alternatives",
+        f"{_COMMON}, alternatives, services",
     ),
     (
         "env: bash\ntasks: [{id: abc, query: q, gold: g}]\noverrides:\n  abd: {xfail: x}\n",
@@ -491,7 +491,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\ntasks: [{id: a, query: q, gold: g}]\noverrides:\n  a:\n    xfal: x\n",
         5,
         "overrides.a.xfal: there is no such field. Did you mean 'xfail'? Allowed: "
-        f"{_COMMON}, alternatives",
+        f"{_COMMON}, alternatives, services",
     ),
     # rows
     ("env: bash\nrows: x.json\n", 2, "rows: a mapping or a list is needed, found 'x.json' (str)"),
@@ -546,7 +546,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\ntasks:\n  - {id: a, query: q, golds: g}\n",
         3,
         "task 'a': golds: there is no such field. Did you mean 'gold'? Allowed: "
-        f"{_COMMON}, id, query, gold, alternatives",
+        f"{_COMMON}, id, query, gold, alternatives, services",
     ),
     # further fields of a task, on line 6 and after
     ("max_turns: 0", 6, "max_turns: input should be greater than or equal to 1 (found 0)"),
