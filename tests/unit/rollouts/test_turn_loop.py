@@ -576,7 +576,7 @@ def test_the_environment_of_an_agent_is_a_facade() -> None:
     assert {name for name in dir(env) if not name.startswith("_")} == {
         *("step", "submit", "pass_turn", "task", "sandbox"),
         *("spend", "think", "log"),
-        *("exec", "upload", "download", "record_turn", "ask", "has_user"),
+        *("exec", "upload", "download", "record_turn", "ask", "has_user", "is_answered"),
         *("over", "prompt", "tools", "async_tools"),
     }
     assert not hasattr(env, "__dict__")
