@@ -577,7 +577,7 @@ def test_the_environment_of_an_agent_is_a_facade() -> None:
         *("step", "submit", "pass_turn", "task", "sandbox"),
         *("spend", "think", "log"),
         *("exec", "upload", "download", "record_turn", "ask", "has_user", "is_answered"),
-        *("over", "prompt", "tools", "async_tools"),
+        *("over", "prompt", "tools", "async_tools", "functions"),
     }
     assert not hasattr(env, "__dict__")
     with pytest.raises(BudgetExhausted, match=r"the episode is over \(stopped\)"):
