@@ -102,10 +102,9 @@ class AgentEnvironment:
 
     @property
     def functions(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that actions are calls of, as OpenAI's API describes functions.
+        """The tools that actions are calls of, as OpenAI's API describes functions; else none.
 
-        There are none where an action has another form. A call of one is the action
-        ``json.dumps({"name": ..., "arguments": {...}})``.
+        A call of one is the action ``json.dumps({"name": ..., "arguments": {...}})``.
         """
         return tuple(self._episode.environment.functions)
 

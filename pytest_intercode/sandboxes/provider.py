@@ -177,30 +177,9 @@ class SandboxProvider:
         Raises:
             ConfigurationError: it cannot.
         """
-        fields = {name: getattr(self.settings, name) for name in options}
-        values = {name: value for name, value in fields.items() if value}
-        if not values:
-            return
-        for name, value in values.items():
-            if name not in self.backend.takes and not self._may_be_left_out(name):
-                self._refuse(name, value, options[name])
-        self.backend.check({name: options[name] for name in values if name in self.backend.takes})
-
-    def _may_be_left_out(self, name: str) -> bool:
-        """Whether a setting is only for those runs of ``auto`` that have another backend."""
-        return name not in _LACKS or (name == "registry" and self.settings.backend == AUTO)
-
-    def _refuse(self, name: str, value: object, option: str) -> None:
-        text = self.settings.hosts[0].name if name == "docker_hosts" else value
-        if isinstance(value, (tuple, dict)) and name != "docker_hosts":
-            text = ",".join(value)
-        owner = only_with(name)
-        is_one, verb = (" and " not in owner), ("have" if " and " in owner else "has")
-        hint = f", or take --intercode-sandbox={owner}" if is_one and name in _ASKS else ""
-        raise ConfigurationError(
-            f"{option}={text}: {self.backend.name} has no {_LACKS[name]}, only {owner} {verb}; "
-            f"leave it out{hint}"
-        )
+        in_use = {name: option for name, option in options.items() if getattr(self.settings, name)}
+        if in_use:
+            _check(self.backend, self.settings, in_use)
 
     @property
     def servers(self) -> int:
@@ -299,14 +278,13 @@ class SandboxProvider:
             services: its services, if it has any.
             limits: what it may use.
         """
-        if not services:
-            return ""
-        if limits.hosts:
+        if services and limits.hosts:
             return "services, and an agent that may reach some hosts: give it all, or none"
-        backend = self.backend
-        if getattr(backend, "has_services", False):
+        if not services or getattr(self.backend, "has_services", False):
             return ""
-        return f"services, and {backend} has none: take --intercode-sandbox=docker, on one host"
+        return (
+            f"services, and {self.backend} has none: take --intercode-sandbox=docker, on one host"
+        )
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
         """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`.
@@ -384,6 +362,35 @@ class SandboxProvider:
 def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:
     with contextlib.suppress(IntercodeError):
         yield from specs
+
+
+def _check(backend: Backend, settings: SandboxSettings, options: Mapping[str, str]) -> None:
+    for name, option in options.items():
+        # A registry is only for those runs of `auto` that have another backend.
+        is_optional = name == "registry" and settings.backend == AUTO
+        if name not in backend.takes and name in _LACKS and not is_optional:
+            value = getattr(settings, name)
+            text = settings.hosts[0].name if name == "docker_hosts" else value
+            raise _refusal(name, text, option, backend.name)
+    backend.check({name: option for name, option in options.items() if name in backend.takes})
+
+
+def _refusal(name: str, value: object, option: str, backend: str) -> ConfigurationError:
+    """Return that a backend cannot have what a setting asks for, and which can.
+
+    Args:
+        name: the setting's field.
+        value: its value.
+        option: what the user wrote it after.
+        backend: the backend.
+    """
+    text = ",".join(value) if isinstance(value, (tuple, dict)) else value
+    owner = only_with(name)
+    is_one, verb = (" and " not in owner), ("have" if " and " in owner else "has")
+    hint = f", or take --intercode-sandbox={owner}" if is_one and name in _ASKS else ""
+    return ConfigurationError(
+        f"{option}={text}: {backend} has no {_LACKS[name]}, only {owner} {verb}; leave it out{hint}"
+    )
 
 
 def _close(value: Any) -> None:

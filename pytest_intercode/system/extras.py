@@ -41,6 +41,9 @@ EXTRAS = {
     "gym": Extra(("gymnasium",), "Gymnasium", "tasks as environments of Gymnasium"),
     "html": Extra(("jinja2",), "Jinja", "--intercode-html and pytest-intercode view"),
     "human": Extra(("prompt_toolkit",), "prompt_toolkit", "the agent that is a person"),
+    "kubernetes": Extra(
+        ("kubernetes", "websocket"), "the client of Kubernetes", "--intercode-sandbox=kubernetes"
+    ),
     "mcp": Extra(("mcp",), "the MCP SDK", "agents that speak MCP"),
     "mysql": Extra(("pymysql",), "PyMySQL", "tasks with the engine mysql"),
     "otel": Extra(

@@ -187,11 +187,8 @@ class SweEnvironment(SubmittingEnvironment):
             reason = str(error)
             if isinstance(error, SandboxBroken):
                 reason = f"it broke the sandbox that tests it: {error}"
-            self._state = {
-                "patch": verifier.patch,
-                "left_out": verifier.left_out,
-                "tests": reason,
-            }
+            carried = {"patch": verifier.patch, "left_out": verifier.left_out}
+            self._state = {**carried, "tests": reason}
             reward = self._explained(Reward(0.0, {}, reason))
         finally:
             if fresh:

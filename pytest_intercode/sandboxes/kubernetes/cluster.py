@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.kubernetes.streams import SUBPROTOCOLS, PodStreams
+from pytest_intercode.system.extras import has_extra, need
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiException
@@ -63,11 +64,7 @@ class ClusterError(SandboxError):
 
 def missing_client() -> str:
     """Return that the extra is not installed, or nothing."""
-    from importlib.util import find_spec
-
-    if find_spec("kubernetes") is not None:
-        return ""
-    return "the client of Kubernetes is not installed: pip install 'pytest-intercode[kubernetes]'"
+    return "" if has_extra("kubernetes") else need("kubernetes", "--intercode-sandbox=kubernetes")
 
 
 class Cluster:

@@ -14,6 +14,7 @@ import pytest_intercode
 from pytest_intercode.system.extras import EXTRAS, describe_extras, has_extra, need
 
 OURS = {"test", "lint", "supply"}  # for those who change this package
+_DISTRIBUTIONS = {"websocket": "websocket_client"}  # where they are not called as modules
 PACKAGE = Path(pytest_intercode.__file__).parent
 
 
@@ -33,7 +34,8 @@ def test_an_extra_installs_what_is_imported(name: str) -> None:
         and requirement.marker.evaluate({"extra": name})
         and not requirement.marker.evaluate({"extra": ""})
     }
-    assert packages == {module.replace(".", "_") for module in EXTRAS[name].modules}
+    modules = {module.replace(".", "_") for module in EXTRAS[name].modules}
+    assert packages == {_DISTRIBUTIONS.get(module, module) for module in modules}
 
 
 def test_no_message_has_a_command_of_its_own() -> None:
