@@ -32,6 +32,7 @@ def check(folder: Path, held: list[dict[str, int]]) -> None:
     assert not Path(f"/proc/{process}").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("episodes", LENGTHS)
 def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_on_nl2bash(tmp_path: Path, data: Path) -> None:
     check(tmp_path, list(suite.tasks), 10, *options)
 
 
+@pytest.mark.slow
 def test_under_load(tmp_path: Path) -> None:
     """The campaign in short: two tasks, by gold and by doing nothing."""
     verdicts = Verdicts()

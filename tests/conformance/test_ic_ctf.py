@@ -15,6 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
@@ -84,6 +86,7 @@ def test_the_manifest(data: Path) -> None:
     assert {i for i in tasks if tasks[i].skip} == {i for i in tasks if not (assets / i).is_dir()}
 
 
+@pytest.mark.slow
 def test_the_oracle_submits_every_flag(tmp_path: Path, data: Path) -> None:
     """Those with assets here; the ones that need a network too, as submitting needs none."""
     assets = data / "ctf" / "task_assets"

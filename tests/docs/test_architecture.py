@@ -108,6 +108,7 @@ def test_each_protocol_has_its_smallest_code() -> None:
     assert FILES["bwrap.py"] == BACKEND.read_text(), "a test of a whole run has this one, too"
 
 
+@pytest.mark.slow
 def test_it_is_typed(project: Path, pytestconfig: pytest.Config) -> None:
     kept = getattr(pytestconfig, "cache", None)  # what mypy knows of the package, for the next run
     cache = kept.mkdir("mypy") if kept is not None else project / ".mypy_cache"

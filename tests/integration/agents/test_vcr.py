@@ -173,6 +173,7 @@ def test_sandboxes_are_none_of_vcrs_business(project: Path, model: ChatServer) -
     assert rows(project, "again.jsonl") == rows(project, "first.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_docker", "small_suite")
 def test_a_recorder_in_the_way_of_docker_is_told(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch

@@ -261,6 +261,7 @@ class Kitchen:
 """
 
 
+@pytest.mark.slow
 def test_a_backend_of_another_package_describes_itself(doctor: Doctor, tmp_path: Path) -> None:
     metadata = tmp_path / "site" / "kitchen-1.dist-info"
     metadata.mkdir(parents=True)
@@ -332,6 +333,7 @@ def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> No
 # -- extras and versions
 
 
+@pytest.mark.slow
 def test_extras_that_are_missing(doctor: Doctor, tmp_path: Path) -> None:
     python = make_python(tmp_path / "core", pytest="8.2.1")
     report = doctor("--intercode-env=sql", command=[python], DOCKER_HOST=NOWHERE)
@@ -350,8 +352,8 @@ def test_extras_that_are_missing(doctor: Doctor, tmp_path: Path) -> None:
     ("extra", "argument"),
     [
         ("html", "--intercode-html=x.html"),
-        ("ray", "--intercode-cluster=auto"),
-        ("gateway", "--intercode-gateway"),
+        pytest.param("ray", "--intercode-cluster=auto", marks=pytest.mark.slow),
+        pytest.param("gateway", "--intercode-gateway", marks=pytest.mark.slow),
         ("mysql", "servers.yaml"),
     ],
 )
@@ -371,6 +373,7 @@ def test_an_extra_that_is_asked_for(
     )
 
 
+@pytest.mark.slow
 def test_an_agent_that_needs_an_extra(doctor: Doctor, tmp_path: Path) -> None:
     command = [make_python(tmp_path / "core")]
     report = doctor("--intercode-agent=tools", command=command)

@@ -241,6 +241,7 @@ def test_nobody_asks_the_run_while_nobody_looks(
 # -- the command
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_ctrl_c(answering: AnsweringRun) -> None:
     command = [sys.executable, "-m", "pytest_intercode", "top", "4711", "--page"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -389,6 +390,7 @@ def test_hostile_text_is_only_text(
     assert browser.evaluate("document.title") == "12 of 40 done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 420])
 def test_it_fits_and_can_be_read(
     browser: Browser, server: LiveServer, answering: AnsweringRun, width: int
@@ -413,6 +415,7 @@ def test_it_fits_and_can_be_read(
     browser.send("Emulation.clearDeviceMetricsOverride")
 
 
+@pytest.mark.slow
 def test_what_is_shown_stays_while_it_is_refreshed(
     browser: Browser, server: LiveServer, answering: AnsweringRun
 ) -> None:
@@ -428,6 +431,7 @@ def test_what_is_shown_stays_while_it_is_refreshed(
     )
 
 
+@pytest.mark.slow
 def test_a_page_whose_server_is_gone_says_so(
     shared_browser: Browser, server: LiveServer, answering: AnsweringRun
 ) -> None:

@@ -116,6 +116,7 @@ def test_tests_reach_the_services_as_the_agent_left_them(
     assert play(provider, task, *task.gold)[0] == 1.0
 
 
+@pytest.mark.slow
 def test_a_separate_verifier_gets_what_services_hold(
     provider: SandboxProvider, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_an_agent_that_does_not_go_on_has_one_submission(play: Play) -> None:
     assert record.turns[-1].observation.startswith("The tests fail")
 
 
+@pytest.mark.slow
 def test_functions_for_frameworks_go_on(play: Play) -> None:
     results = []
 
@@ -143,6 +144,7 @@ def test_turns_end_it_before_the_last_submission(play: Play) -> None:
     assert (record.outcome, record.submissions, len(record.turns)) == ("out-of-budget", 1, 2)
 
 
+@pytest.mark.slow
 def test_what_is_shown_has_an_end(play: Play) -> None:
     command = "echo first; seq 100000; echo last; exit 1"
     agent = Steps("submit", "submit")
@@ -152,6 +154,7 @@ def test_what_is_shown_has_an_end(play: Play) -> None:
     assert agent.observations[1].endswith("last\n")
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_end_answer_as_well(play: Play) -> None:
     command = "echo so far; cat x && exit; sleep 100"
     agent = Steps("submit", "echo hi >x", "submit")

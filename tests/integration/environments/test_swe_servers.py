@@ -78,6 +78,7 @@ def test_a_server_that_does_not_start_is_the_tasks_fault(pytester: pytest.Pytest
     assert "the server 'tickets' (sh '/opt/the server.sh') ended with status 3" in row["reason"]
 
 
+@pytest.mark.slow
 def test_two_servers_of_one_name(pytester: pytest.Pytester) -> None:
     write_task(pytester.path / "one", toml=TOML + TOML.partition("\n")[2].partition("\n")[2])
     result = pytester.runpytest("--intercode-dataset=one", "--intercode-agent=oracle")

@@ -127,6 +127,7 @@ def test_the_customer_writes_first_and_ends_it_anywhere_in_a_message(play: Play)
     assert "policy" not in system
 
 
+@pytest.mark.slow
 def test_models_have_the_tools_of_their_side_by_name(play: Play) -> None:
     """The customer unlocks the card between two messages; the agent sees only what is said."""
     offered: dict[str, list[str]] = {}
@@ -179,6 +180,7 @@ def test_ten_failed_calls_end_it_without_a_reward(play: Play) -> None:
     assert "10 calls failed" in row["reason"]
 
 
+@pytest.mark.slow
 def test_the_judge_sees_the_conversation_and_is_a_factor(
     play: Play, pytester: pytest.Pytester
 ) -> None:

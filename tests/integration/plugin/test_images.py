@@ -90,7 +90,7 @@ def test_what_bubblewrap_has_not_is_one_error(pytester: pytest.Pytester) -> None
         "suite.yaml", "--intercode-agent=oracle", "--intercode-sandbox=bubblewrap"
     )
     result.assert_outcomes(errors=1, skipped=2)
-    assert str(result.stdout).count("is made by Docker") == 1
+    assert str(result.stdout).count("\ninfrastructure error: ") == 1
 
 
 def test_missing_images_are_one_error_of_all_workers(pytester: pytest.Pytester) -> None:

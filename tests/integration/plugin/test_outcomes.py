@@ -161,7 +161,8 @@ def test_an_agent_sees_no_gold(pytester: pytest.Pytester) -> None:
             assert "echo" not in seen, seen
             acts = "ask download exec log pass_turn record_turn spend step submit".split()
             acts += ["think", "upload"]
-            tells = "async_tools has_user over prompt sandbox task tools".split()
+            tells = "async_tools functions has_user is_answered over prompt".split()
+            tells += ["sandbox", "task", "tools"]
             assert [n for n in dir(env) if not n.startswith("_")] == sorted(acts + tells)
             assert env.task is task
             assert task.max_turns == 10 and task.workdir == "/work"

@@ -321,6 +321,7 @@ def test_what_is_wrong_with_an_option_is_one_line(
     result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_what_failed_in_the_baseline_may_fail(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
@@ -344,6 +345,7 @@ def test_changes(intercode_project, name):
     run(pytester, broken, baseline).assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_what_a_hook_makes_is_not_recorded(pytester: pytest.Pytester) -> None:
     test = """\

@@ -91,6 +91,7 @@ def test_nothing_that_is_there_is_run(pytester: pytest.Pytester, played: Path) -
     assert {"project example", "test", "repository"} < passed_record["test_digest"].keys()
 
 
+@pytest.mark.slow
 def test_all_runs_of_a_test_are_taken_or_none(pytester: pytest.Pytester, played: Path) -> None:
     path = pytester.path / "r.jsonl"
     lines = path.read_text().splitlines(keepends=True)

@@ -106,6 +106,7 @@ class TestContract(SandboxContract):
         assert output_of(small, "ls /proc/self/fd >/dev/null && echo forked") == "forked\n"
 
 
+@pytest.mark.slow
 def test_bytes_in_both_directions(launch: Launch) -> None:
     """Every day, in place of the contract: frames of all sizes, and more than a socket takes."""
     sandbox = launch()
@@ -170,6 +171,7 @@ def test_the_role_has_what_is_used_and_no_more(server: ApiServer, launch: Launch
     assert server.used == server.granted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("resource", "words"),
     [
@@ -191,12 +193,14 @@ def test_what_is_forbidden_is_named(
 # -- before anything has acted, it is tried again
 
 
+@pytest.mark.slow
 def test_a_busy_cluster_is_asked_again(server: ApiServer, launch: Launch) -> None:
     server.busy, server.failing, server.lost_answers = 2, 1, 1
     assert output_of(launch(), "echo ready") == "ready\n"
     assert (server.busy, server.failing, server.lost_answers) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_an_attach_that_is_lost_at_once(server: ApiServer, launch: Launch) -> None:
     launch()
     pods = set(server.items["pods"])
@@ -211,6 +215,7 @@ def test_an_attach_that_is_lost_at_once(server: ApiServer, launch: Launch) -> No
         launch()
 
 
+@pytest.mark.slow
 def test_a_pod_that_waits_for_a_node(server: ApiServer, launch: Launch) -> None:
     server.unschedulable = True
     with ThreadPoolExecutor(1) as threads:
@@ -221,6 +226,7 @@ def test_a_pod_that_waits_for_a_node(server: ApiServer, launch: Launch) -> None:
         assert output_of(start.result(SOON), "echo ready") == "ready\n"
 
 
+@pytest.mark.slow
 def test_a_namespace_that_is_full(server: ApiServer, launch: Launch) -> None:
     first = launch()
     server.quota = len(server.items["pods"])
@@ -254,6 +260,7 @@ def test_an_image_that_cannot_be_had(engine: KubernetesEngine) -> None:
         engine.launch(SandboxSpec("no-such-image"))
 
 
+@pytest.mark.slow
 def test_an_image_without_a_shell(engine: KubernetesEngine, docker_engine: DockerEngine) -> None:
     docker_engine.api.import_image_from_data(pack(("file", b"")), "intercode-no-shell", "1")
     with pytest.raises(SandboxError, match=r"it needs bash and setpriv \(StartError: .*bash"):
@@ -261,6 +268,7 @@ def test_an_image_without_a_shell(engine: KubernetesEngine, docker_engine: Docke
     docker_engine.api.remove_image("intercode-no-shell:1")
 
 
+@pytest.mark.slow
 def test_a_network_plugin_that_enforces_nothing(
     server: ApiServer, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +303,7 @@ def _lose(server: ApiServer, sandbox: Pod, how: str) -> None:
         server.evict(sandbox.name, how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -323,6 +332,7 @@ def test_a_full_disk_is_the_agents_fault(server: ApiServer, launch: Launch) -> N
         sandbox.run("echo again", SOON)
 
 
+@pytest.mark.slow
 def test_an_idle_pod_that_is_lost_is_given_to_nobody(
     server: ApiServer, engine: KubernetesEngine, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +349,7 @@ def test_an_idle_pod_that_is_lost_is_given_to_nobody(
     assert output_of(other, "echo ready") == "ready\n"  # it has had a ping
 
 
+@pytest.mark.slow
 def test_the_older_protocol(
     server: ApiServer, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +374,7 @@ sandbox.run("sleep 1000", 1000)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_client_leaves_nothing_that_runs(
     server: ApiServer, engine: KubernetesEngine, launch: Launch
 ) -> None:
@@ -392,6 +404,7 @@ def test_pods_of_other_machines_are_removed_long_after_their_end() -> None:
     assert is_left(pod(None, owner_name(os.getpid()).rsplit(" ", 1)[0] + " 1"))
 
 
+@pytest.mark.slow
 def test_an_end_leaves_nothing(server: ApiServer, launch: Launch) -> None:
     image = launch().spec.image
     before = new_items(server, set())
@@ -402,6 +415,7 @@ def test_an_end_leaves_nothing(server: ApiServer, launch: Launch) -> None:
     assert not new_items(server, before)
 
 
+@pytest.mark.slow
 def test_an_end_while_a_pod_waits_for_a_node(server: ApiServer, launch: Launch) -> None:
     image = launch().spec.image
     before = new_items(server, set())

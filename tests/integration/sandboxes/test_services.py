@@ -94,6 +94,7 @@ def test_services_are_reached_by_their_names(launch: Launch, tmp_path: Path) -> 
     assert b"refused" in output  # it is reached, and nothing listens there
 
 
+@pytest.mark.slow
 def test_what_services_hold_is_collected(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     container = launch(server())
     said(container, ask("put a 1"))
@@ -141,6 +142,7 @@ def test_nothing_else_is_reached(launch: Launch, docker_engine: DockerEngine) ->
     listener.close()
 
 
+@pytest.mark.slow
 def test_a_sandbox_joins_another_ones_services(launch: Launch, docker_engine: DockerEngine) -> None:
     agents = launch(server())
     said(agents, ask("put a 1"))
@@ -185,6 +187,7 @@ def test_a_service_that_is_never_ready_is_the_tasks_fault(
         launch(server(command=("nothing-here",)))
 
 
+@pytest.mark.slow
 def test_services_wait_for_commands_that_end(launch: Launch) -> None:
     volumes = (("shared", "/shared"),)
     first = server("first", command=("sh", "-c", "sleep 1; echo 1 >/shared/n"), health=None)
