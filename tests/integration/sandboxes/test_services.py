@@ -216,6 +216,7 @@ def test_all_goes_with_the_sandbox() -> None:
         assert len(remains(engine, label)) == 1  # the verifier
     finally:
         engine.close()
+    verifier.close()  # our end of its connection
     other = DockerEngine()
     try:
         assert not remains(other, label)
