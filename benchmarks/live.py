@@ -62,18 +62,23 @@ def measure(scale: Scale) -> Part:
         kind: statistics.median(run.processor for run in kind_runs)
         for kind, kind_runs in runs.items()
     }
-    for kind, reference, title, other, limit in (
+    for kind, reference, title, reference_title, limit in (
         ("nobody", "no socket", "nobody asks", "no socket to ask at", 1.02),
         ("top", "nobody", "`top` asks once a second", "nobody asks", 1.05),
         ("page", "nobody", "a page is in sight", "nobody asks", 1.05),
     ):
-        bound = Bound("at most", limit)
         part.rows += [
-            against(f"{title}: the run loop", loops[kind], other, loops[reference], bound),
+            against(
+                f"{title}: the run loop",
+                loops[kind],
+                reference_title,
+                loops[reference],
+                Bound("at most", limit),
+            ),
             against(
                 f"{title}: processor's time of pytest's process",
                 processor[kind],
-                other,
+                reference_title,
                 processor[reference],
             ),
         ]
@@ -147,10 +152,10 @@ class Asking:
 
     @contextlib.contextmanager
     def _again_and_again(self, work: Callable[[], None]) -> Iterator[None]:
-        over = threading.Event()
+        end = threading.Event()
 
         def repeat() -> None:
-            while not over.wait(self._interval):
+            while not end.wait(self._interval):
                 work()
 
         thread = threading.Thread(target=repeat)
@@ -158,7 +163,7 @@ class Asking:
         try:
             yield
         finally:
-            over.set()
+            end.set()
             thread.join()
 
 

@@ -78,7 +78,7 @@ def test_it_grades_as_its_own_evaluator_does(
 ) -> None:
     """What each call returns, and the reward, of conversations right and wrong."""
     items = list(conversations(domain, tasks_of(tau2_data, domain, _COUNT)))
-    done = subprocess.run(
+    result = subprocess.run(
         [evaluator, str(REFERENCE)],
         input="\n".join(map(json.dumps, items)),
         capture_output=True,
@@ -87,7 +87,7 @@ def test_it_grades_as_its_own_evaluator_does(
     )
     names = served(domain)
     rewards = set()
-    for item, line in zip(items, done.stdout.splitlines(), strict=True):
+    for item, line in zip(items, result.stdout.splitlines(), strict=True):
         reference = json.loads(line)
         reward, texts = grade(names, item)
         assert reward == reference["reward"], item
@@ -152,8 +152,8 @@ def test_tools_policies_and_customers_are_described_as_there(
     domain: str, tau2_data: Path, evaluator: str, served: Callable[[str], dict[str, Any]]
 ) -> None:
     command = [evaluator, "-c", _DESCRIBE, domain]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    reference = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    reference = json.loads(result.stdout.splitlines()[-1])
     names = served(domain)
     world = names["world"]
     assert [names["describe_tools"](kit) for kit in (world.tools, world.user_tools)] == reference[

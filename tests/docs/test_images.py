@@ -19,9 +19,9 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     assert len(COMMANDS) == 3
     write_harbor(tmp_path / "tasks/a", tests="true", solution="true")
     for command in COMMANDS:
-        made = run(command, tmp_path, "")
-        text = f"{command}\n{made.stdout}{made.stderr}"
-        assert made.returncode in (0, 1), text
-        assert " debian:bookworm-slim" in made.stdout, text
-        assert "Traceback" not in made.stderr, text
-    assert made.stdout.endswith("2 images: 2 there\n")
+        result = run(command, tmp_path, "")
+        text = f"{command}\n{result.stdout}{result.stderr}"
+        assert result.returncode in (0, 1), text
+        assert " debian:bookworm-slim" in result.stdout, text
+        assert "Traceback" not in result.stderr, text
+    assert result.stdout.endswith("2 images: 2 there\n")

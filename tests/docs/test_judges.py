@@ -70,8 +70,8 @@ def test_the_project_test_of_the_page(
         assert len(server.requests) == 3
         assert "Add hello.txt" in evidence_of(server.requests[0])
     result.assert_outcomes(failed=1)
-    [shown] = [body for name, body in BLOCKS if name == "text"]
-    assert shown in result.stdout.str()
+    [report] = [body for name, body in BLOCKS if name == "text"]
+    assert report in result.stdout.str()
 
 
 @pytest.mark.slow

@@ -31,12 +31,12 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         dockerfile=f"FROM {BASE}\nWORKDIR /app\n\nCOPY . /app\n",
         files={"tests/test_outputs.py": test_code, "environment/checks.py": test_code},
     )
-    shown = re.findall(r"^tasks/report/.*$", PAGE, re.MULTILINE)
+    places = re.findall(r"^tasks/report/.*$", PAGE, re.MULTILINE)
     for command in COMMANDS:
         finished = run(command, tmp_path, "", GITHUB_ACTIONS="")
         assert finished.returncode == 1, f"{command}\n{finished.stdout}{finished.stderr}"
         assert finished.stderr == "", command
         assert "answer-in-image" in finished.stdout, command
     lines = run(COMMANDS[0], tmp_path, "", GITHUB_ACTIONS="").stdout.splitlines()
-    assert shown[0] in lines
-    assert shown[1].replace("task.toml:9", "task.toml:2") in lines
+    assert places[0] in lines
+    assert places[1].replace("task.toml:9", "task.toml:2") in lines

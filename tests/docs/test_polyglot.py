@@ -21,9 +21,9 @@ def test_a_clone_is_played(tmp_path: Path, quick_sandbox: str) -> None:
     write_sample(tmp_path / "polyglot-benchmark")
     [command] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     [output] = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    done = run(command, tmp_path, f"-p no:cacheprovider {quick_sandbox}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert output in done.stdout
+    result = run(command, tmp_path, f"-p no:cacheprovider {quick_sandbox}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert output in result.stdout
 
 
 def test_each_language_is_described() -> None:

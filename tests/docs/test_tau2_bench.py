@@ -37,8 +37,8 @@ def test_the_agent_of_the_page_serves_a_customer(tmp_path: Path) -> None:
     options = "-p no:cacheprovider --intercode-results=r.jsonl"
     with ModelServer(customer_says) as server:
         address = f"{server.url}/v1"
-        done = run(command, tmp_path, options, OPENAI_API_KEY="sk-x", OPENAI_BASE_URL=address)
-    assert done.returncode == 0, done.stdout + done.stderr
+        result = run(command, tmp_path, options, OPENAI_API_KEY="sk-x", OPENAI_BASE_URL=address)
+    assert result.returncode == 0, result.stdout + result.stderr
     [row] = results(tmp_path / "r.jsonl")
     assert row["outcome"] == "solved"
 

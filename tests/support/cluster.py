@@ -374,14 +374,14 @@ class ApiServer:
         def present() -> str:
             return json.dumps(self.items[kind].get(name))
 
-        shown = "null"
-        while (text := present()) != "null" or shown == "null":
-            if text != shown:
-                event = "ADDED" if shown == "null" else "MODIFIED"
+        sent_text = "null"
+        while (text := present()) != "null" or sent_text == "null":
+            if text != sent_text:
+                event = "ADDED" if sent_text == "null" else "MODIFIED"
                 await response.write(f'{{"type": "{event}", "object": {text}}}\n'.encode())
-            shown = text
-            await self._until(partial(lambda known: present() != known, shown))
-        await response.write(f'{{"type": "DELETED", "object": {shown}}}\n'.encode())
+            sent_text = text
+            await self._until(partial(lambda known: present() != known, sent_text))
+        await response.write(f'{{"type": "DELETED", "object": {sent_text}}}\n'.encode())
 
     # -- pods
 

@@ -28,16 +28,16 @@ def conversations(domain: str, tasks: Sequence[Mapping[str, Any]]) -> Iterator[d
     for task in tasks:
         chance = random.Random(str(task["id"]))
         gold, criteria = _gold(task), task["evaluation_criteria"]
-        told = [{"agent": f"So: {text}."} for text in criteria.get("communicate_info") or ()]
-        shouted = [{"agent": line["agent"].upper().replace(" ", ", ")} for line in told]
+        statements = [{"agent": f"So: {text}."} for text in criteria.get("communicate_info") or ()]
+        shouted = [{"agent": line["agent"].upper().replace(" ", ", ")} for line in statements]
         for lines in (
-            [*gold, *told],
+            [*gold, *statements],
             [],
-            [*gold[:-1], *told],
+            [*gold[:-1], *statements],
             [*gold, chance.choice(pool), *shouted],
-            [*(_changed(call, chance) for call in gold), *told],
-            [*gold, *gold, *told[1:]],
-            [*chance.sample(pool, min(6, len(pool))), *gold, *told],
+            [*(_changed(call, chance) for call in gold), *statements],
+            [*gold, *gold, *statements[1:]],
+            [*chance.sample(pool, min(6, len(pool))), *gold, *statements],
             [*chance.sample(pool, min(6, len(pool)))],
         ):
             ending = chance.choice(["user_stop", "agent_stop", "user_stop", "max_steps"])

@@ -71,7 +71,7 @@ def opened_world(
 
 @pytest.mark.slow
 def test_it_solves_a_task(world: World) -> None:
-    before, asked = world.server.spent, len(world.server.requests)
+    before, earlier_requests = world.server.spent, len(world.server.requests)
     record = world.play(Command("echo hi >x"), Command("cat x"), Command("exit 3"), "done")
     assert (record.outcome, record.reason) == ("solved", "")
     if world.agent == "codex":  # whose analytics would wait for a network at its end
@@ -89,7 +89,7 @@ def test_it_solves_a_task(world: World) -> None:
     assert record.usage.input_tokens == spent.input - before.input
     assert record.usage.output_tokens == spent.output - before.output
     assert record.usage.cached_tokens == spent.cached - before.cached
-    assert record.usage.requests == len(world.server.requests) - asked
+    assert record.usage.requests == len(world.server.requests) - earlier_requests
     assert record.left_behind == ()
     assert KEY not in repr(record)
 
@@ -224,8 +224,8 @@ def test_it_tells_its_model_of_the_tasks_skills(talking_world: World) -> None:
         fields=SweFields(skills="/opt/skills"),
         verification=Verification("test -e /w/x", parser="status"),
     )
-    asked = len(talking_world.server.requests)
+    earlier_requests = len(talking_world.server.requests)
     record = talking_world.play_task(task, Command("echo hi >x"), "done")
     assert (record.outcome, record.reason) == ("solved", "")
-    texts = [request.text for request in talking_world.server.requests[asked:]]
+    texts = [request.text for request in talking_world.server.requests[earlier_requests:]]
     assert any("zebra-notes" in text for text in texts)

@@ -52,11 +52,11 @@ def test_a_quick_run_prints_its_table_and_writes_it_and_the_plot(
 
 @pytest.mark.slow
 def test_a_run_that_is_looked_at(bubblewrap: object) -> None:
-    done = benchmarks("--quick", "live")
-    assert done.returncode == 0, done.stderr
+    result = benchmarks("--quick", "live")
+    assert result.returncode == 0, result.stderr
     for kind in ("nobody asks", "`top` asks once a second", "a page is in sight"):
-        assert f"{kind}: the run loop" in done.stdout
-    assert "one answer of the run, with 8 episodes under way" in done.stdout
+        assert f"{kind}: the run loop" in result.stdout
+    assert "one answer of the run, with 8 episodes under way" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,8 @@ def ask(
     _, _, host, token, _ = server.address.split("/")
     connection = http.client.HTTPConnection(host, timeout=30)
     target = path if path.startswith("/") else f"/{token}/{path}"
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, target, body, {"Host": host, **sent})
+    own_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, target, body, {"Host": host, **own_headers})
     response = connection.getresponse()
     answer = response.status, dict(response.headers), response.read().decode()
     connection.close()
@@ -216,8 +216,8 @@ def test_what_the_page_asks_for(
     headers = {"Origin": origin, "Content_Type": "application/json"}
     status, _, text = ask(server, "stop", "POST", body, **headers)
     assert (status, json.loads(text)) == (200, answer)
-    told = [request for request in answering.requests if request["request"] != "status"]
-    assert len(told) == ("message" in answer)
+    orders = [request for request in answering.requests if request["request"] != "status"]
+    assert len(orders) == ("message" in answer)
 
 
 def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:
@@ -294,8 +294,8 @@ DIALOG = "document.getElementById('question')"
 def shared_browser() -> Iterator[Browser]:
     if chromium() is None:
         pytest.skip("there is no Chromium; scripts/browser-up installs it")
-    with Browser() as made:
-        yield made
+    with Browser() as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -376,14 +376,16 @@ def test_hostile_text_is_only_text(
     answering.status = replace(RUN, name=HOSTILE, folder=HOSTILE, episodes=(hostile,))
     browser.open(server.address)
     browser.wait(f"{ROWS}.length === 1")
-    shown = HOSTILE.split("\x1b")[0] + "\\x1b]0;taken\\x07\\u202e\\x00\\ud800"
+    visible_text = HOSTILE.split("\x1b")[0] + "\\x1b]0;taken\\x07\\u202e\\x00\\ud800"
     action = f"{ROWS}[0].querySelector('.action').textContent"
-    assert browser.evaluate(action) == shown
+    assert browser.evaluate(action) == visible_text
     assert browser.evaluate("document.title") == "12 of 40 done"
     assert browser.evaluate("document.querySelectorAll('img, iframe, script').length") == 1
     browser.click(".episodes .stop")
     browser.wait(f"{DIALOG}.open")
-    assert browser.evaluate("document.getElementById('asked').textContent") == f"Stop {shown}?"
+    assert (
+        browser.evaluate("document.getElementById('asked').textContent") == f"Stop {visible_text}?"
+    )
     browser.click("#confirm")
     browser.wait(f"{STATE} !== ''")
     assert {"request": "stop", "episode": HOSTILE} in answering.requests

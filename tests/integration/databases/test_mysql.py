@@ -474,11 +474,14 @@ def test_a_sandbox_that_is_gone_is_replaced(open_session: Open) -> None:
 
 def test_a_writers_sandbox_that_is_gone_is_an_error(open_session: Open) -> None:
     session = open_session(writes=True)
-    session._server._sandbox.close()
-    with pytest.raises(SandboxError, match="what was written with it"):
-        # It ends before this one is sent, or while it runs.
+
+    def run_two() -> None:  # the sandbox ends before the first is sent, or while it runs
         assert run(session, "SELECT SLEEP(2)").lost
         run(session, "SELECT 1")
+
+    session._server._sandbox.close()
+    with pytest.raises(SandboxError, match="what was written with it"):
+        run_two()
 
 
 # -- sessions that write

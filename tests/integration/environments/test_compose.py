@@ -24,9 +24,9 @@ def provider() -> Iterator[SandboxProvider]:
         connect().close()
     except EngineUnavailable as error:
         pytest.skip(str(error))
-    made = SandboxProvider(SandboxSettings("docker", pool_size=4))
-    yield made
-    made.close()
+    provider = SandboxProvider(SandboxSettings("docker", pool_size=4))
+    yield provider
+    provider.close()
 
 
 def write(folder: Path, files: dict[str, str]) -> Task:

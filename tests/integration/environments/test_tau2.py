@@ -109,20 +109,20 @@ def test_gold_is_right_and_idling_is_not(play: Play, pytester: pytest.Pytester) 
 
 
 def test_the_customer_writes_first_and_ends_it_anywhere_in_a_message(play: Play) -> None:
-    asked: list[list[dict[str, Any]]] = []
+    prompts: list[list[dict[str, Any]]] = []
 
     def customer(request: Request) -> str:
-        asked.append(request.body["messages"])
+        prompts.append(request.body["messages"])
         return says("I want Dune for longer.", "Thanks ###STOP### and bye.")(request)
 
     row = play("renew", "agents.py:Renews", customer)
     assert row["outcome"] == "solved"
-    assert [said["message"] for said in row["dialogue"]] == [
+    assert [exchange["message"] for exchange in row["dialogue"]] == [
         "Hi! How can I help you today?",
         "Dune is due 15 March.",
     ]
-    assert [message["role"] for message in asked[0]] == ["system", "user"]
-    system = asked[0][0]["content"]
+    assert [message["role"] for message in prompts[0]] == ["system", "user"]
+    system = prompts[0][0]["content"]
     assert system.startswith("Play a member of a library.\n\n\n<scenario>\nPersona:\n\tYou are")
     assert "policy" not in system
 
@@ -162,16 +162,16 @@ def test_what_an_agent_sends_is_data_for_the_tools_alone(
     """Other functions and the customer's tools are refused; a call that hangs loses no state."""
     row = play("renew", "agents.py:Hostile", says("Hello.", "###STOP###"))
     assert row["outcome"] == "solved", row
-    seen = [str(text) for text in row["turn_history"]["observations"]]
-    assert "'lose_everything' not found" in seen[1]
-    assert "'_get' not found" in seen[2]
-    assert "'update_db' not found" in seen[3]
-    assert "'unlock_card' not found" in seen[6]
-    assert "[not run: an action is" in seen[7]
-    assert "gave no answer" in seen[8]
-    assert json.loads(seen[9])["due"] == "2025-03-15"
-    assert "unexpected keyword argument" in seen[10]
-    assert "nested more than 20 deep" in seen[11]
+    observations = [str(text) for text in row["turn_history"]["observations"]]
+    assert "'lose_everything' not found" in observations[1]
+    assert "'_get' not found" in observations[2]
+    assert "'update_db' not found" in observations[3]
+    assert "'unlock_card' not found" in observations[6]
+    assert "[not run: an action is" in observations[7]
+    assert "gave no answer" in observations[8]
+    assert json.loads(observations[9])["due"] == "2025-03-15"
+    assert "unexpected keyword argument" in observations[10]
+    assert "nested more than 20 deep" in observations[11]
 
 
 def test_ten_failed_calls_end_it_without_a_reward(play: Play) -> None:
@@ -194,5 +194,5 @@ def test_the_judge_sees_the_conversation_and_is_a_factor(
     assert (row["outcome"], row["reward"]) == ("failed", 0.0)
     assert (row["judge"]["product"], row["judge"]["reward"]) == (True, 1.0)
     assert main(["rescore", "r.jsonl", "--suite", "library.yaml", "--output", "again.jsonl"]) == 0
-    [again] = results(pytester.path / "again.jsonl")
-    assert again["reward"] == 0.0
+    [row] = results(pytester.path / "row.jsonl")
+    assert row["reward"] == 0.0

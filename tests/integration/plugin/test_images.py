@@ -54,9 +54,9 @@ def test_a_missing_image_is_one_error(
     )
     result.assert_outcomes(errors=1, skipped=3, passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = str(result.stdout)
-    assert said.count("pulling localhost:1/none:1 (first use)") == 1
-    assert said.count("--intercode-base-image localhost:1/none:1=REPLACEMENT") == 1
+    output = str(result.stdout)
+    assert output.count("pulling localhost:1/none:1 (first use)") == 1
+    assert output.count("--intercode-base-image localhost:1/none:1=REPLACEMENT") == 1
     result.stdout.fnmatch_lines(
         [
             "intercode: image localhost:1/none:1 is missing: 4 tasks were not played; *",
@@ -71,9 +71,11 @@ def test_images_missing_for_one_cause_are_one_error(pytester: pytest.Pytester) -
     write_suite([f"FROM localhost:1/none:{number}\nCOPY own /\n" for number in range(4)])
     result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", "-rs")
     result.assert_outcomes(errors=1, skipped=3)
-    said = str(result.stdout)
-    assert said.count("connection refused") == 1
-    assert said.count("pulling localhost:1/") == 1  # a registry that does not answer is asked once
+    output = str(result.stdout)
+    assert output.count("connection refused") == 1
+    assert (
+        output.count("pulling localhost:1/") == 1
+    )  # a registry that does not answer is asked once
     result.stdout.fnmatch_lines(
         [
             "intercode: images localhost:1/none:0, localhost:1/none:1, localhost:1/none:2, ... are "

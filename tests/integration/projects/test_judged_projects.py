@@ -135,8 +135,13 @@ def test_a_verdict_is_asserted_kept_recorded_and_replayed(pytester: pytest.Pytes
     replayed.result.assert_outcomes(passed=1, failed=1)
     for name, row in replayed.rows.items():
         assert KEY not in str(row)
-        for again, votes in zip(row["judgements"], played.rows[name]["judgements"], strict=True):
-            assert (again["scores"], again["usage"]) == (votes["scores"], votes["usage"])
+        for judgement, recorded_judgement in zip(
+            row["judgements"], played.rows[name]["judgements"], strict=True
+        ):
+            assert (judgement["scores"], judgement["usage"]) == (
+                recorded_judgement["scores"],
+                recorded_judgement["usage"],
+            )
     assert [path.read_bytes() for path in recordings] == contents
 
     changed = TESTS.replace("It thanks.", "It is brief.")
@@ -178,11 +183,11 @@ def test_it_is_replayed_next_to_its_agent(tmp_path: Path, bubblewrap: None) -> N
 
     with ModelServer(answer) as server:
         url = f"{server.url}/v1"
-        done = run(f"{words}all", tmp_path, "", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=url)
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = run(f"{words}all", tmp_path, "", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=url)
+        assert result.returncode == 0, result.stdout + result.stderr
         assert "hi" in evidence_of(server.requests[2])
-    done = run(f"{words}none", tmp_path, "", OPENAI_API_KEY="", OPENAI_BASE_URL="")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = run(f"{words}none", tmp_path, "", OPENAI_API_KEY="", OPENAI_BASE_URL="")
+    assert result.returncode == 0, result.stdout + result.stderr
     [row] = results(tmp_path / "r.jsonl")
     assert row["judgements"][0]["reasons"] == ["hi"]
 

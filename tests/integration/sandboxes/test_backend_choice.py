@@ -231,8 +231,8 @@ def test_commands_check_hosts_before_anything_is_run(
 def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
     given = ("suite.yaml", "--intercode-agent=oracle", "--intercode-runtime=runc")
     result = pytester.runpytest(*given, "--intercode-sandbox=bubblewrap")
-    said = "bubblewrap has no runtimes, only docker and kubernetes have; leave it out"
-    result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {said}"])
+    reason = "bubblewrap has no runtimes, only docker and kubernetes have; leave it out"
+    result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {reason}"])
     result = pytester.runpytest(*given, f"--intercode-rootfs={pytester.path}")
     result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime is Docker's, *"])
 

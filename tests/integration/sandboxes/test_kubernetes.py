@@ -162,12 +162,12 @@ def test_the_schema_sees_what_it_should() -> None:
 def test_the_role_has_what_is_used_and_no_more(server: ApiServer, launch: Launch) -> None:
     launch().close()
     settings = SandboxSettings("kubernetes")
-    other = KubernetesEngine(settings)
-    other.sweep()
-    other._create_policies()
-    other.close()
+    idle_engine = KubernetesEngine(settings)
+    idle_engine.sweep()
+    idle_engine._create_policies()
+    idle_engine.close()
     assert ("", "pods", "get") in server.granted
-    other.cluster.read_pod("none")
+    idle_engine.cluster.read_pod("none")
     assert server.used == server.granted
 
 

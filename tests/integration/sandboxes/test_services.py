@@ -133,11 +133,13 @@ def test_nothing_else_is_reached(launch: Launch, docker_engine: DockerEngine) ->
     gateway = f"{own_address.rpartition('.')[0]}.{int(own_address.rpartition('.')[2]) & 224 | 1}"
     bridge = docker_engine.api.inspect_network("bridge")["IPAM"]["Config"][0].get("Gateway")
     targets = [f"{address}/7000", f"{gateway}/{port}", f"{bridge or '172.17.0.1'}/{port}"]
-    tries = " ".join(f"(timeout 4 bash -c ': <>/dev/tcp/{at}' && echo {at}) &" for at in targets)
+    tries = " ".join(
+        f"(timeout 4 bash -c ': <>/dev/tcp/{address}' && echo {address}) &" for address in targets
+    )
     plain_tries = tries.replace('"', "")
     _, beside = container.command_service("db", f'bash -c "{plain_tries} wait"', "", SOON)
     for output in (container.run(f"{tries} wait", SOON).output, beside):
-        assert not any(at in output.decode().split() for at in targets), output
+        assert not any(address in output.decode().split() for address in targets), output
     assert container.run("getent hosts deb.debian.org", SOON).status != 0
     listener.close()
 
@@ -217,11 +219,11 @@ def test_all_goes_with_the_sandbox() -> None:
     finally:
         engine.close()
     verifier.close()  # our end of its connection
-    other = DockerEngine()
+    next_engine = DockerEngine()
     try:
-        assert not remains(other, label)
+        assert not remains(next_engine, label)
     finally:
-        other.close()
+        next_engine.close()
 
 
 @pytest.mark.parametrize("reaped", [True, False], ids=["reaper", "next run"])
@@ -255,9 +257,9 @@ def test_all_goes_with_a_killed_client(reaped: bool, docker_engine: DockerEngine
     if not reaped:
         docker_engine.sweep()
     deadline = time.monotonic() + GONE
-    while (left := remains(docker_engine, label)) and time.monotonic() < deadline:
+    while (remaining_parts := remains(docker_engine, label)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not left
+    assert not remaining_parts
 
 
 def test_who_has_no_services_says_so() -> None:

@@ -55,8 +55,8 @@ def test_images_without_a_version_have_lines() -> None:
 )
 def test_what_an_image_copies(instruction: str, names: list[str]) -> None:
     text = f"FROM debian:12\n{instruction}\n"
-    found = list(copied_names(text, ["a.py", "tests/x.py", "tests/in/y.py"]))
-    assert found == [(name, 2) for name in names]
+    places = list(copied_names(text, ["a.py", "tests/x.py", "tests/in/y.py"]))
+    assert places == [(name, 2) for name in names]
 
 
 def test_packages_in_any_version() -> None:

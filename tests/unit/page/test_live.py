@@ -84,8 +84,8 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_several_runs_and_none() -> None:
-    other = replace(RUN, pid=4712, episodes=(EPISODE, EPISODE))
-    assert describe_runs([RUN, other])["title"] == "2 runs, 3 episodes under way"
+    second_run = replace(RUN, pid=4712, episodes=(EPISODE, EPISODE))
+    assert describe_runs([RUN, second_run])["title"] == "2 runs, 3 episodes under way"
     assert describe_runs([], ["no\x1b[2J"]) == {
         "title": "No run of yours on this machine",
         "notes": ["no\\x1b[2J"],
