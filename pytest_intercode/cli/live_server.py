@@ -67,7 +67,7 @@ class LiveServer:
         try:
             self._server = _Server(("127.0.0.1", port), self._answer)
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
             raise ConfigurationError(
                 f"--port={port}: the page cannot be there: {reason}; without --port, any port "
                 "that is free is taken"

@@ -14,6 +14,7 @@ from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
+from tests.support.browser import Browser, chromium
 from tests.support.bundled import BACKENDS
 from tests.support.gvisor import exception
 from tests.support.sql_shop import (  # noqa: F401 - fixtures
@@ -31,6 +32,15 @@ class Launch(Protocol):
 
     def __call__(self, **spec: Any) -> AttachedSandbox:
         """Start one; keywords are fields of :class:`SandboxSpec`."""
+
+
+@pytest.fixture(scope="module")
+def shared_browser() -> Iterator[Browser]:
+    """A browser for the pages of a module; the test is skipped where there is no Chromium."""
+    if chromium() is None:
+        pytest.skip("there is no Chromium; scripts/browser-up installs it")
+    with Browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

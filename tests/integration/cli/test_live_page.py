@@ -18,12 +18,12 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.cli.live_server import LiveServer
-from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket
 from pytest_intercode.system.private_folder import PrivateFolder
 from tests.conftest import results
 from tests.integration.cli.conftest import KEY, Start
-from tests.support.browser import Browser, chromium
+from tests.support import live_status
+from tests.support.browser import Browser
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,27 +31,14 @@ HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
     "<iframe src=http://127.0.0.1:9/></iframe>{{7*7}}\x1b]0;taken\x07\u202e\x00\ud800"
 )
-EPISODE = EpisodeStatus(
-    item="suite.yaml::test_solves[one]",
-    task="one",
-    agent="codex",
-    phase="agent",
-    turns=3,
-    max_turns=30,
-    tokens=12_345,
-    cost=0.021,
-    seconds=83.9,
-    timeout=600.0,
-    action="grep -rn main src",
+EPISODE = replace(
+    live_status.EPISODE, item="suite.yaml::test_solves[one]", task="one", agent="codex"
 )
-RUN = RunStatus(
-    pid=4711,
+RUN = replace(
+    live_status.RUN,
     name="nightly",
-    folder="/home/me/project",
-    seconds=240.0,
-    total=40,
-    done=12,
-    solved=10,
+    tokens=0,
+    cost=None,
     episodes=(EPISODE, replace(EPISODE, item="suite.yaml::test_solves[two]", task="two")),
 )
 
@@ -288,14 +275,6 @@ def test_a_mistake_is_one_line(
 ROWS = "[...document.querySelectorAll('.episodes tbody tr')]"
 STATE = "document.getElementById('state').textContent"
 DIALOG = "document.getElementById('question')"
-
-
-@pytest.fixture(scope="module")
-def shared_browser() -> Iterator[Browser]:
-    if chromium() is None:
-        pytest.skip("there is no Chromium; scripts/browser-up installs it")
-    with Browser() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pytest_intercode.results.comment import Links
 from pytest_intercode.results.format import from_row
 from pytest_intercode.results.tries import key_of
 from tests.support import page_rows
-from tests.support.browser import Browser, chromium
+from tests.support.browser import Browser
 
 pytest.importorskip("jinja2", reason="the page needs the extra html")
 
@@ -27,14 +27,6 @@ IN_SIGHT = "[...document.querySelectorAll('#body tr[data-n]')]"
 IDS = f"{IN_SIGHT}.map(row => row.querySelector('.id').textContent)"
 DIALOG = "document.getElementById('trajectory')"
 COUNT = "document.getElementById('count').textContent"
-
-
-@pytest.fixture(scope="module")
-def shared_browser() -> Iterator[Browser]:
-    if chromium() is None:
-        pytest.skip("there is no Chromium; scripts/browser-up installs it")
-    with Browser() as made:
-        yield made
 
 
 @pytest.fixture

@@ -9,35 +9,10 @@ from dataclasses import replace
 from pytest_intercode.core.status import EpisodeStatus, RunStatus
 from pytest_intercode.page.live import describe_runs, live_document
 from pytest_intercode.page.sources import policy_hash
+from tests.support import live_status
 
-EPISODE = EpisodeStatus(
-    item="suite.yaml::test_solves[task-1]",
-    task="task-1",
-    agent="codex",
-    treatment="skill",
-    repeat=2,
-    worker="gw1",
-    phase="agent",
-    turns=3,
-    max_turns=30,
-    tokens=12_345,
-    cost=0.021,
-    seconds=83.9,
-    timeout=600.0,
-    action="grep -rn main src",
-)
-RUN = RunStatus(
-    pid=4711,
-    name="nightly",
-    folder="/home/me/project",
-    seconds=240.0,
-    total=40,
-    done=12,
-    solved=10,
-    tokens=1_200_000,
-    cost=0.84,
-    episodes=(EPISODE,),
-)
+EPISODE = replace(live_status.EPISODE, agent="codex", treatment="skill", repeat=2, worker="gw1")
+RUN = replace(live_status.RUN, name="nightly", episodes=(EPISODE,))
 
 
 def test_what_is_known_of_a_run() -> None:
