@@ -19,8 +19,11 @@ Start = Callable[..., GatedRun]
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Return where runs and commands of this test, and no others, have their folders."""
+    tmp_path_factory.getbasetemp()  # which pytest makes when it is first asked for, and keeps
     folder = tempfile.mkdtemp(dir="/tmp")  # short: it holds sockets
     monkeypatch.setenv("TMPDIR", folder)
     monkeypatch.setattr(tempfile, "tempdir", None)
