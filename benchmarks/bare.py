@@ -44,22 +44,27 @@ class BareContainers:
         source = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
         self._spec = SandboxSpec(DockerImages(engine.api).resolve(source))
 
-    def start(self, *, disabled: bool = True, spec: SandboxSpec | None = None) -> str:
+    def start(
+        self, *, disabled: bool = True, spec: SandboxSpec | None = None, network: str = ""
+    ) -> str:
         """Create and start a container that does nothing; return its id.
 
         Args:
             disabled: with networking disabled; else with the network mode ``none``.
             spec: image, limits and variables; by default those of a sandbox of bash.
+            network: the network that it is in; empty for none.
         """
         spec = spec or self._spec
         config = host_config(self._api, spec)
         config["AutoRemove"] = False
+        if network:
+            config["NetworkMode"] = network
         created = self._api.create_container(
             spec.image,
             ["sleep", "1000"],
             host_config=config,
             environment=dict(spec.variables),
-            network_disabled=disabled,
+            network_disabled=disabled and not network,
             labels=self._labels,
         )
         name = str(created["Id"])
@@ -99,15 +104,7 @@ class BareContainers:
             network = self._api.create_network(
                 f"bare-{secrets.token_hex(6)}", internal=True, labels=self._labels
             )["Id"]
-            names = []
-            for _ in range(count):
-                config = host_config(self._api, self._spec)
-                config |= {"AutoRemove": False, "NetworkMode": network}
-                created = self._api.create_container(
-                    self._spec.image, ["sleep", "1000"], host_config=config, labels=self._labels
-                )
-                names.append(str(created["Id"]))
-                self._api.start(names[-1])
+            names = [self.start(network=network) for _ in range(count)]
             for name in names:
                 self.end(name)
             self._api.remove_network(network)

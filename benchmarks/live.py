@@ -35,12 +35,12 @@ def measure(scale: Scale) -> Part:
     if "bubblewrap" not in backends():
         raise Unavailable("bubblewrap cannot run here")
     episodes, ms, rounds = scale.pick((160, 250, 7), (8, 100, 1))
-    asking = Asking(scale.pick(_INTERVAL, 0.05))
+    asker = Asker(scale.pick(_INTERVAL, 0.05))
     kinds: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
         "no socket": contextlib.nullcontext,
         "nobody": contextlib.nullcontext,
-        "top": asking.by_top,
-        "page": asking.by_page,
+        "top": asker.by_top,
+        "page": asker.by_page,
     }
     runs: dict[str, list[Run]] = {kind: [] for kind in kinds}
     with _lone_temporary_directory(), temporary_folder() as folder:
@@ -82,7 +82,7 @@ def measure(scale: Scale) -> Part:
                 processor[reference],
             ),
         ]
-    times, counts = asking.times, asking.counts
+    times, counts = asker.times, asker.counts
     part.rows.append(
         Row(
             f"one answer of the run, with {statistics.median(counts):g} episodes under way",
@@ -101,7 +101,7 @@ def _play(folder: Folder, episodes: int, ms: int, *options: str) -> Run:
     )
 
 
-class Asking:
+class Asker:
     """Asks what runs, again and again, on a thread.
 
     Args:

@@ -17,7 +17,7 @@ from benchmarks.table import Bound, Part, against
 from pytest_intercode.core.machine import ImageSource, Service, Services
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.ctf.strict import CtfEnvironment
-from pytest_intercode.sandboxes.docker.engine import DockerEngine
+from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.files import bundled_folder
@@ -65,7 +65,7 @@ def measure(scale: Scale) -> Part:
         episode(provider, played, lambda: None)
         engine = getattr(provider.backend, "engine", None)
         assert isinstance(engine, DockerEngine)
-        filters = {"label": f"pytest-intercode.run={engine.run}"}
+        filters = {"label": f"{RUN_LABEL}={engine.run}"}
 
         def settle() -> None:
             deadline = time.monotonic() + TIMEOUT

@@ -96,19 +96,22 @@ def _lint(
     from pytest_intercode.errors import SuiteError
     from pytest_intercode.linting.linter import lint_folder, lint_tasks
     from pytest_intercode.linting.rules import Finding
+    from pytest_intercode.linting.tasks import split_place
     from pytest_intercode.suites.catalogue import dataset_of
+    from pytest_intercode.suites.formats import holds_task_folders
 
     path = Path(name).expanduser()
     permissions = permissions_of(options)
-    if path.is_dir() and dataset_of(name) is None:
+    if dataset_of(name) is None and holds_task_folders(path):
         return lint_folder(path, permissions, rules)
     try:
         tasks = tasks_of(name, options.data, permissions, "lint")
     except SuiteError as error:
-        place = str(error).partition(": ")[0].rpartition(":")
-        line = int(place[2]) if place[2].isdigit() else 0
-        message = str(error).partition(": ")[2] if line else str(error)
-        findings = [Finding("cannot-load", "", str(path), line, message)]
+        place, _, message = str(error).partition(": ")
+        source, line = split_place(place)
+        if not line:
+            source, message = str(path), str(error)
+        findings = [Finding("cannot-load", "", source, line, message)]
         return 0, [finding for finding in findings if finding.rule in rules]
     return len(tasks), lint_tasks(tasks, path, rules)
 

@@ -62,7 +62,8 @@ class LiveServer:
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._code: str | None = None
         self._document = live_document()
-        self._lock = threading.Lock()
+        self._code_lock = threading.Lock()
+        self._runs_lock = threading.Lock()  # which is held while runs are asked
         self._asked: tuple[float, Runs, list[str]] | None = None
         try:
             self._server = _Server(("127.0.0.1", port), self._answer)
@@ -125,7 +126,7 @@ class LiveServer:
 
     def _is_code(self, path: str) -> bool:
         """Whether a path is the one that leads to the page once; then it does no more."""
-        with self._lock:
+        with self._code_lock:
             if self._code is None or not _is_same(path, f"/open/{self._code}"):
                 return False
             self._code = None
@@ -137,7 +138,7 @@ class LiveServer:
         except IntercodeError as error:
             runs, notes = {}, [str(error)]
         status = describe_runs(list(runs.values()), notes)
-        if self._pid is not None and not runs:
+        if self._pid is not None and not runs and not notes:
             status["title"] = f"Run {self._pid} is over"
         return status
 
@@ -146,7 +147,7 @@ class LiveServer:
 
         However many pages ask, the runs are asked by one of them at a time.
         """
-        with self._lock:
+        with self._runs_lock:
             if self._asked is None or time.monotonic() - self._asked[0] > max_age:
                 notes: list[str] = []
                 runs = find_runs(None, notes.append)

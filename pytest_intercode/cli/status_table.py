@@ -92,8 +92,7 @@ def _number_columns(episodes: Sequence[EpisodeStatus]) -> Iterable[_Column]:
     if any(status.tokens for status in episodes):
         yield _Column("TOKENS", [short_count(status.tokens) for status in episodes])
     if any(status.cost is not None for status in episodes):
-        costs = ["" if status.cost is None else f"{status.cost:.4g}" for status in episodes]
-        yield _Column("COST", costs)
+        yield _Column("COST", [status.describe_cost() for status in episodes])
     if any(status.worker for status in episodes):
         yield _Column("WORKER", [one_line(status.worker) for status in episodes])
 

@@ -111,6 +111,5 @@ def change_limits(task: Task, change: Callable[[Limits], Limits]) -> Task:
 
 
 def _limits(task: Task) -> Iterable[Limits]:
-    verifications = [task.verification, *(step.verification for step in task.steps)]
-    all_limits = [verification.limits for verification in verifications if verification is not None]
+    all_limits = [verification.limits for verification in task.verifications]
     return [task.limits, *(limits for limits in all_limits if limits is not None)]

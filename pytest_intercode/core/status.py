@@ -69,6 +69,10 @@ class EpisodeStatus:
         limit = f"/{clock(self.timeout)}" if self.timeout is not None else ""
         return f"{clock(self.seconds)}{limit}"
 
+    def describe_cost(self) -> str:
+        """Return what it has cost so far; empty where no price is known."""
+        return "" if self.cost is None else f"{self.cost:.4g}"
+
     def describe_action(self) -> str:
         """Return its last action, or in parentheses what it waits for."""
         if phase := _PHASES.get(self.phase):

@@ -384,6 +384,12 @@ class Task:
     judge: Judge | None = None
     services: Services = field(default=Services())
 
+    @property
+    def verifications(self) -> tuple[Verification, ...]:
+        """How it is graded, itself and each of its steps; empty where no tests do it."""
+        phases = (self.verification, *(step.verification for step in self.steps))
+        return tuple(phase for phase in phases if phase is not None)
+
     def for_platform(self, source: ImageSource) -> ImageSource:
         """Return where one of its images comes from, for the platform that it names."""
         return source if self.platform is None else replace(source, platform=self.platform)

@@ -180,8 +180,7 @@ class EnvironmentKind:
 
         That of the environment, which a task without one has, is not among them.
         """
-        verifications = [task.verification, *(step.verification for step in task.steps)]
-        images = [one.image for one in verifications if one is not None]
+        images = [verification.image for verification in task.verifications]
         images += [machine.image for machine in task.services.machines]
         return [task.for_platform(image) for image in (task.image, *images) if image is not None]
 

@@ -21,7 +21,13 @@ from pytest_intercode.linting.texts import (
     unreached_reward_line,
 )
 from pytest_intercode.suites.harbor import folder as harbor
-from pytest_intercode.suites.harbor.config import TaskConfig, read_config, read_toml
+from pytest_intercode.suites.harbor.config import (
+    OLD_SIZES,
+    EnvironmentConfig,
+    TaskConfig,
+    config_of,
+    read_toml,
+)
 from pytest_intercode.system.archives import context_files
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -38,6 +44,7 @@ _SOLUTION_CODE = re.compile(
 _HIDDEN_NAMES = re.compile(
     r"run-tests\.sh|solution\.(?:sh|yaml)|tests/(?:.*/)?test[^/]*\.(?:py|sh)"
 )
+_OLD_NAMES = {TaskConfig: ("version",), EnvironmentConfig: tuple(OLD_SIZES)}
 _OPEN_TABLES = ("metadata", "env")  # whose keys are the task's own
 
 
@@ -62,11 +69,15 @@ class _Folder:
         """Return what a rule finds in a file."""
         return Finding(rule, self.task, str(path), line, message)
 
+    @cached_property
+    def parts(self) -> list[SuitePath]:
+        """The folder itself, and those of its steps."""
+        steps = self.path / "steps"
+        return [self.path, *(steps.iterdir() if steps.is_dir() else ())]
+
     def part_folders(self, name: str) -> list[SuitePath]:
         """Return the folders of this name, the task's own and its steps'."""
-        steps = self.path / "steps"
-        parents = [self.path, *(steps.iterdir() if steps.is_dir() else ())]
-        return [parent / name for parent in parents if (parent / name).is_dir()]
+        return [part / name for part in self.parts if (part / name).is_dir()]
 
     @cached_property
     def scripts(self) -> list[SuitePath]:
@@ -145,9 +156,10 @@ def _check_image(folder: _Folder) -> Iterator[Finding]:
 
 
 def _without_ignored(names: list[str], patterns: str) -> list[str]:
-    """Return the files of a context that ``.dockerignore`` does not leave out; ``!`` lets in all.
+    """Return the files of a context that ``.dockerignore`` does not leave out.
 
-    Its patterns are read roughly: a finding less is better than one that is wrong.
+    Its patterns are read roughly, and lines with ``!`` not at all: a finding less is better than
+    one that is wrong.
     """
     from fnmatch import fnmatch
 
@@ -162,15 +174,14 @@ def _without_ignored(names: list[str], patterns: str) -> list[str]:
 
 def _check_instruction(folder: _Folder) -> Iterator[Finding]:
     """Look for names of the tests' and the solution's files in what the agent is told."""
-    parents = [folder.path, *(path.parent for path in folder.part_folders("tests"))]
-    paths = [parent / "instruction.md" for parent in parents]
+    paths = [part / "instruction.md" for part in folder.parts]
     if not folder.is_harbor:
         paths = [folder.path / "task.yaml"]
     hidden = [f"/tests/{name}" for part in folder.part_folders("tests") for name, _ in part.files()]
     hidden += [
         f"/solution/{name}" for part in folder.part_folders("solution") for name, _ in part.files()
     ]
-    for path in {str(path): path for path in paths if path.is_file()}.values():
+    for path in filter(SuitePath.is_file, paths):
         text = _read(path)
         for name in sorted({name for name in hidden if name in text}):
             pattern = rf"(?<![\w.-]){re.escape(name)}(?![\w-])"
@@ -213,8 +224,8 @@ def _check_description(folder: _Folder) -> Iterator[Finding]:
     path = folder.path / harbor.CONFIG
     text = _read(path)
     try:
-        config = read_config(text, str(path))
         raw = read_toml(text, str(path))
+        config = config_of(raw, str(path))
     except SuiteError:
         return  # which is why it cannot be loaded
     for key, name in _unknown_keys(raw, TaskConfig):
@@ -251,7 +262,7 @@ def _unknown_keys(
     table: Mapping[str, Any], model: type[BaseModel], prefix: str = ""
 ) -> Iterator[tuple[Key, str]]:
     """Yield the keys that a table has and its model does not: with those keys, and in full."""
-    keys = [*model.model_fields, *_OLD_NAMES.get(model.__name__, ())]
+    keys = [*model.model_fields, *_OLD_NAMES.get(model, ())]
     for key, value in table.items():
         name = f"{prefix}{key}"
         if key not in keys:
@@ -264,9 +275,6 @@ def _unknown_keys(
         for row in rows if inner is not None else ():
             if isinstance(row, dict) and inner is not None:
                 yield from _unknown_keys(row, inner, f"{name}.")
-
-
-_OLD_NAMES = {"TaskConfig": ("version",), "EnvironmentConfig": ("memory", "storage")}
 
 
 def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:

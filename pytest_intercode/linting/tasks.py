@@ -19,11 +19,17 @@ from pytest_intercode.linting.texts import (
 )
 from pytest_intercode.system.files import bundled_folder
 
-__all__ = ["check_task"]
+__all__ = ["check_task", "split_place"]
 
 _FETCHES = r"^[^#\n]*\b(?:curl|wget|uvx?|pip3? install|apt-get|apt)\s"
 _MAX_NAMED = 5  # packages that are named in one message
 _SCRIPTS = ("tests/test.sh", "run-tests.sh")
+
+
+def split_place(text: str) -> tuple[str, int]:
+    """Return the path and the line of ``path:line``; the line is 0 where there is none."""
+    path, _, line = text.rpartition(":")
+    return (path, int(line)) if path and line.isdigit() else (text, 0)
 
 
 def check_task(task: Task, suite: Path) -> Iterator[Finding]:
@@ -33,8 +39,7 @@ def check_task(task: Task, suite: Path) -> Iterator[Finding]:
         task: the task.
         suite: what it was read from, for findings about a task that does not say its place.
     """
-    path, _, line = task.source.rpartition(":")
-    place = (path, int(line)) if path and line.isdigit() else (task.source or str(suite), 0)
+    place = split_place(task.source or str(suite))
 
     def finding(rule: str, message: str, location: tuple[str, int] = place) -> Finding:
         return Finding(rule, task.id, *location, message)
@@ -48,8 +53,7 @@ def check_task(task: Task, suite: Path) -> Iterator[Finding]:
         yield finding("no-solution", f"it has no solution{reason}")
     if kind.lacks_tests(task):
         yield finding("no-tests", "nothing grades it")
-    verifications = [task.verification, *(step.verification for step in task.steps)]
-    for verification in dict.fromkeys(one for one in verifications if one is not None):
+    for verification in dict.fromkeys(task.verifications):
         if verification.place != "fresh":
             message = f"tests run in the agent's own {_PLACES[verification.place]}"
             yield finding("shared-verifier", message)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 
-from pytest_intercode.core.dockerfile import find_images, read_instructions
+from pytest_intercode.core.dockerfile import Instruction, find_images, read_instructions
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 
 __all__ = [
@@ -31,14 +31,22 @@ _PINNED = re.compile(r"===?[^=]|@|\.whl\b")
 def find_line(text: str, pattern: str) -> int:
     """Return the first line in which a pattern is found, from 1; 0 where there is none."""
     match = re.search(pattern, text, re.MULTILINE)
-    return text.count("\n", 0, match.start()) + 1 if match else 0
+    return _line_at(text, match.start()) if match else 0
+
+
+def _line_at(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
+
+
+def _line_of(text: str, instruction: Instruction) -> int:
+    return _line_at(text, instruction.places[0]) if instruction.places else 1
 
 
 def loose_images(text: str) -> Iterator[tuple[str, int]]:
     """Yield the images that a Dockerfile names without a version, with their lines."""
     for image in find_images(text):
         if not is_pinned(image.name):
-            yield image.name, text.count("\n", 0, image.span[0]) + 1
+            yield image.name, _line_at(text, image.span[0])
 
 
 def is_pinned(name: str) -> bool:
@@ -59,7 +67,7 @@ def copied_names(text: str, names: Sequence[str]) -> Iterator[tuple[str, int]]:
         if instruction.name not in ("COPY", "ADD") or "from" in flags:
             continue
         rest = instruction.rest[instruction.arguments_index :].strip()
-        line = text.count("\n", 0, instruction.places[0]) + 1 if instruction.places else 1
+        line = _line_of(text, instruction)
         for source in _copy_words(rest)[:-1]:
             pattern = posixpath.normpath(source).lstrip("/")
             for name in names:
@@ -89,10 +97,9 @@ def run_requirements(text: str) -> Iterator[tuple[list[str], int]]:
     """Yield the packages that a Dockerfile installs in any version, with their lines."""
     for instruction in read_instructions(text):
         if instruction.name == "RUN":
-            line = text.count("\n", 0, instruction.places[0]) + 1 if instruction.places else 1
             loose = find_loose_requirements(requirements_of([instruction.rest]) or ())
             if loose:
-                yield loose, line
+                yield loose, _line_of(text, instruction)
 
 
 def find_loose_requirements(requirements: Sequence[str]) -> list[str]:
@@ -117,7 +124,7 @@ def unreached_reward_line(script: str) -> int:
     middle = script[match.end() : first_reward.start()]
     if not _REWARD_BY_STATUS.search(middle) or "||" in middle:
         return 0
-    return script.count("\n", 0, match.start() + len(match[0]) - len(match[0].lstrip())) + 1
+    return _line_at(script, match.start() + len(match[0]) - len(match[0].lstrip()))
 
 
 def kept_reward_line(script: str) -> int:

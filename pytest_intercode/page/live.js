@@ -2,12 +2,13 @@
 // what they show, so that a button keeps its focus, and a text that is selected stays so.
 
 const INTERVAL = 1000; // milliseconds between two questions
-const PATIENCE = 20000; // milliseconds for an answer: a run may have ten seconds
+const ANSWER_TIMEOUT = 20000; // milliseconds for an answer: a run may have ten seconds
 const COLUMNS = [["turns", "Turns"], ["time", "Time"], ["tokens", "Tokens"], ["cost", "Cost"], ["worker", "Worker"]];
 const SVG = "http://www.w3.org/2000/svg";
 
 let timer = 0;
 let asking = false;
+let hasComplaint = false; // of what does not answer, which goes once it does
 
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -96,7 +97,7 @@ function updateEpisode(row, episode) {
 // -- questions
 
 async function send(path, parameters) {
-  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE), ...parameters });
+  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_TIMEOUT), ...parameters });
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.json();
 }
@@ -111,10 +112,10 @@ async function refresh() {
     write(at("title"), title);
     document.title = title;
     if (notes.length) say(notes.join("\n"), true);
-    else if (document.documentElement.dataset.lost) say("", false);
-    delete document.documentElement.dataset.lost;
+    else if (hasComplaint) say("", false);
+    hasComplaint = notes.length > 0;
   } catch (error) {
-    document.documentElement.dataset.lost = "true";
+    hasComplaint = true;
     say("pytest-intercode top does not answer: what is shown may be over.", true);
   }
   asking = false;

@@ -71,13 +71,13 @@ def _title(runs: Sequence[RunStatus]) -> str:
     if not runs:
         return "No run of yours on this machine"
     if len(runs) == 1:
-        return _progress(runs[0])
+        return f"{_progress(runs[0])} done"
     episodes = pluralize(sum(len(run.episodes) for run in runs), "episode")
     return f"{pluralize(len(runs), 'run')}, {episodes} under way"
 
 
 def _progress(run: RunStatus) -> str:
-    return f"{run.done} of {max(run.total, run.done)} done"
+    return f"{run.done} of {max(run.total, run.done)}"
 
 
 def _describe_run(run: RunStatus) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _measures(run: RunStatus) -> dict[str, str]:
     """Return what is known of a run, by its name."""
     measures = {
         "Under way": str(len(run.episodes)),
-        "Done": _progress(run).removesuffix(" done"),
+        "Done": _progress(run),
         "Solved": str(run.solved),
     }
     if run.per_minute is not None and run.remaining_seconds is not None:
@@ -123,7 +123,7 @@ def _describe_episode(episode: EpisodeStatus) -> dict[str, str]:
         "turns": episode.describe_turns(),
         "time": episode.describe_time(),
         "tokens": short_count(episode.tokens) if episode.tokens else "",
-        "cost": "" if episode.cost is None else f"{episode.cost:.4g}",
+        "cost": episode.describe_cost(),
         "worker": episode.worker,
         "action": episode.describe_action(),
     }

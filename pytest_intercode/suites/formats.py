@@ -19,7 +19,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.suites.loader import load_dataset, load_rows, load_suite
 from pytest_intercode.system.rows import is_row_file
 
-__all__ = ["GROUP", "SuiteFormat", "find_format", "is_suite_file"]
+__all__ = ["GROUP", "SuiteFormat", "find_format", "holds_task_folders", "is_suite_file"]
 
 GROUP = "pytest_intercode.formats"
 """The group of entry points: each names a :class:`SuiteFormat`, as an object or as its class."""
@@ -136,6 +136,15 @@ def find_format(path: Path) -> SuiteFormat | None:
         except Exception as error:  # of code that is not ours
             raise _failed(point, f"recognises({str(path)!r})", error) from None
     return next((builtin for builtin in _FORMATS if builtin.recognises(path)), None)
+
+
+def holds_task_folders(path: Path) -> bool:
+    """Whether a path is read as a task folder of Harbor or Terminal-Bench, or as a folder of them.
+
+    Raises:
+        ConfigurationError: as for :func:`find_format`.
+    """
+    return isinstance(find_format(path), _Folders)
 
 
 @cache

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import psutil
+import pytest
 from docker.errors import APIError, NotFound
 
 from pytest_intercode.core.task import ImageSource
@@ -170,6 +174,16 @@ def processes_with(word: str) -> list[int]:
             if word.encode() in content:
                 pids.append(int(folder.name))
     return pids
+
+
+@contextlib.contextmanager
+def short_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Have a temporary directory of its own, whose path is short: it may hold sockets."""
+    folder = tempfile.mkdtemp(dir="/tmp")
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield Path(folder)
+    remove_watched(folder)
 
 
 def remove_watched(folder: str | Path) -> None:

@@ -174,7 +174,8 @@ class Browser:
         self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=f"{self._address}{fragment}")
         self.wait(f"location.href.startsWith({json.dumps(self._address)})")
-        self.wait("document.documentElement.dataset.ready === 'true'")
+        # A page that has just begun has no element yet.
+        self.wait("document.documentElement?.dataset.ready === 'true'")
 
     def evaluate(self, expression: str) -> Any:
         """Return what an expression of JavaScript comes to, as builtins."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.support.task_folders import write_texts
+
 __all__ = ["write_sample"]
 
 
 def write_sample(folder: Path) -> Path:
     """Write the exercises as the benchmark's repository has them; return the folder."""
     files = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    return folder
+    return write_texts(folder, files)

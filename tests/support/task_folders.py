@@ -35,7 +35,7 @@ def write_harbor(
         "tests/test.sh": f"#!/bin/bash\n{tests}\n{_REWARD}",
         "solution/solve.sh": f"#!/bin/bash\n{solution}\n",
     }
-    return _write(folder, {**texts, **(files or {})})
+    return write_texts(folder, {**texts, **(files or {})})
 
 
 def write_terminal_bench(
@@ -48,10 +48,11 @@ def write_terminal_bench(
         "run-tests.sh": f"#!/bin/bash\n{tests}\n",
         "solution.sh": f"#!/bin/bash\n{solution}\n",
     }
-    return _write(folder, {**texts, **(files or {})})
+    return write_texts(folder, {**texts, **(files or {})})
 
 
-def _write(folder: Path, texts: Mapping[str, str]) -> Path:
+def write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
+    """Write files by their paths in a folder, and return the folder."""
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support.task_folders import write_texts
+
 __all__ = ["RENEW", "UNLOCK", "call", "write_library"]
 
 _DATA_MODEL = '''
@@ -232,8 +234,4 @@ def write_library(folder: Path) -> Path:
     }
     for name, text in modules.items():
         texts[f"tau2/src/tau2/domains/library/{name}.py"] = text
-    for name, text in texts.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    return folder / "library.yaml"
+    return write_texts(folder, texts) / "library.yaml"

@@ -105,8 +105,7 @@ def holds(requirements: Sequence[str]) -> bool:
 
 def sets_of(task: Task) -> list[tuple[str, ...]]:
     """Return the sets that the tests of a task have of the kit."""
-    verified = [task.verification, *(step.verification for step in task.steps)]
-    sets = [one.kit for one in verified if one is not None and not one.fetches]
+    sets = [verification.kit for verification in task.verifications if not verification.fetches]
     return [packages for packages in dict.fromkeys(sets) if packages is not None]
 
 

@@ -80,8 +80,7 @@ class SweEnvironment(SubmittingEnvironment):
             layers = (*image.layers, layer)
             task = replace(task, image=replace(image, layers=layers))
         spec = super().spec(task, provider)
-        phases = [task.verification, *(step.verification for step in task.steps)]
-        for verification in filter(None, phases):
+        for verification in task.verifications:
             if verification.place != "fresh":
                 spec = replace(spec, readonly=(*spec.readonly, *mounts(task, verification)))
         return spec

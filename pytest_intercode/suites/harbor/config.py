@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from ipaddress import ip_address, ip_network
 from pathlib import PurePosixPath
@@ -29,6 +30,7 @@ from pytest_intercode.suites.mistakes import row_error
 from pytest_intercode.system.beneath import check_name
 
 __all__ = [
+    "OLD_SIZES",
     "AgentConfig",
     "ArtifactConfig",
     "EnvironmentConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "StepConfig",
     "TaskConfig",
     "VerifierConfig",
+    "config_of",
     "read_config",
     "read_toml",
 ]
@@ -46,7 +49,7 @@ _SERVICE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TOPOLOGY = re.compile(r"[1-9]\d*(?:x[1-9]\d*)+")
 _MEGABYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
-_OLD_SIZES = {"memory": "memory_mb", "storage": "storage_mb"}
+OLD_SIZES = {"memory": "memory_mb", "storage": "storage_mb"}
 
 
 def _host(entry: str) -> str:
@@ -227,7 +230,7 @@ class EnvironmentConfig(BaseModel):
         if not isinstance(data, dict):
             return data
         data = dict(data)
-        for old, new in _OLD_SIZES.items():
+        for old, new in OLD_SIZES.items():
             size_text = data.pop(old, None)
             if not isinstance(size_text, str):
                 continue
@@ -380,7 +383,11 @@ def read_config(text: str, place: str) -> TaskConfig:
         SuiteError: it is not TOML, or does not fit the schema. Its version is not looked at, as
             Harbor does not.
     """
-    raw = read_toml(text, place)
+    return config_of(read_toml(text, place), place)
+
+
+def config_of(raw: Mapping[str, Any], place: str) -> TaskConfig:
+    """Return what the content of a ``task.toml`` says; see :func:`read_config`."""
     try:
         return TaskConfig.model_validate(raw)
     except ValidationError as error:

@@ -386,8 +386,7 @@ def _other_service(name: str | None) -> str:
 def _check_services(task: Task) -> Task:
     """Return a task whose verifiers ask for services that it has."""
     names = {service.name for service in task.services.machines}
-    verifications = [task.verification, *(step.verification for step in task.steps)]
-    for verification in filter(None, verifications):
+    for verification in task.verifications:
         asked_names = {hook.service for hook in verification.collect}
         asked_names |= {artifact.service for artifact in verification.evidence}
         if missing_names := sorted(asked_names - {"", *names}):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ADDOPTS
-from tests.support.backends import remove_watched
+from tests.support.backends import short_temporary_folder
 from tests.support.gated_run import GatedRun
 
 KEY = "my-own-secret-key-0123456789"
@@ -24,13 +23,10 @@ def temporary(
 ) -> Iterator[Path]:
     """Return where runs and commands of this test, and no others, have their folders."""
     tmp_path_factory.getbasetemp()  # which pytest makes when it is first asked for, and keeps
-    folder = tempfile.mkdtemp(dir="/tmp")  # short: it holds sockets
-    monkeypatch.setenv("TMPDIR", folder)
-    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     monkeypatch.setenv("MY_API_KEY", KEY)
-    yield Path(folder)
-    remove_watched(folder)
+    with short_temporary_folder(monkeypatch) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +50,13 @@ class AnsweringRun:
     Attributes:
         status: what it answers.
         requests: what it was asked.
+        may_answer: whether it answers what it does; else it is silent until it is set.
     """
 
     def __init__(self) -> None:
         self.status = RUN
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self.requests: list[dict[str, Any]] = []
         self._folder = PrivateFolder()
         path = self._folder.make() / RUN_SOCKET
@@ -61,16 +65,18 @@ class AnsweringRun:
     def _answer(self, request: Any) -> dict[str, Any]:
         self.requests.append(dict(request))
         if request["request"] == "status":
+            self.may_answer.wait()
             return {"run": self.status.to_json()}
         return {"problem": ""}
 
     def close(self) -> None:
+        self.may_answer.set()
         self._socket.close()
         self._folder.close()
 
 
 @pytest.fixture
-def answering(temporary: Path) -> Iterator[AnsweringRun]:
+def answering_run(temporary: Path) -> Iterator[AnsweringRun]:
     """Return a run that answers as the test wants it to."""
     run = AnsweringRun()
     yield run
@@ -111,7 +117,7 @@ def ask(
 
 
 def test_only_who_knows_the_token_sees_anything(
-    server: LiveServer, answering: AnsweringRun
+    server: LiveServer, answering_run: AnsweringRun
 ) -> None:
     token = server.address.split("/")[3]
     assert len(token) >= 43
@@ -125,7 +131,7 @@ def test_only_who_knows_the_token_sees_anything(
     assert "Python" not in headers["Server"]
     assert "grep" not in text  # a document without a run's text
     assert "grep" in ask(server, "status")[2]
-    answering.requests.clear()
+    answering_run.requests.clear()
     wrong = token[:-1] + ("A" if token[-1] != "A" else "B")
     for path in (
         "/",
@@ -143,16 +149,16 @@ def test_only_who_knows_the_token_sees_anything(
         assert ask(server, path)[::2] == (404, "Not Found\n"), path
     assert ask(server, "status", "POST")[0] == 404
     assert ask(server, "", "DELETE")[0] == 501
-    assert answering.requests == []
+    assert answering_run.requests == []
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
 def test_a_name_that_leads_here_is_refused(
-    server: LiveServer, answering: AnsweringRun, host: str
+    server: LiveServer, answering_run: AnsweringRun, host: str
 ) -> None:
     for path in ("", "status"):
         assert ask(server, path, Host=host)[0] == 421
-    assert answering.requests == []
+    assert answering_run.requests == []
     assert ask(server, "status", Host="localhost:8000")[0] == 200  # as by ssh -L
 
 
@@ -169,13 +175,13 @@ def test_a_name_that_leads_here_is_refused(
     ids=str,
 )
 def test_only_the_page_itself_stops_anything(
-    server: LiveServer, answering: AnsweringRun, headers: dict[str, str]
+    server: LiveServer, answering_run: AnsweringRun, headers: dict[str, str]
 ) -> None:
     origin = server.address.rpartition("/")[0].rpartition("/")[0]
     headers = {"Content_Type": "application/json", **headers}
     filled = {name: value.format(origin=origin) for name, value in headers.items()}
     assert ask(server, "stop", "POST", '{"run": 4711}', **filled)[0] == 403
-    assert answering.requests == []
+    assert answering_run.requests == []
 
 
 @pytest.mark.parametrize(
@@ -197,14 +203,30 @@ def test_only_the_page_itself_stops_anything(
     ids=lambda value: str(value)[:40],
 )
 def test_what_the_page_asks_for(
-    server: LiveServer, answering: AnsweringRun, body: str, answer: dict[str, str]
+    server: LiveServer, answering_run: AnsweringRun, body: str, answer: dict[str, str]
 ) -> None:
     origin = server.address.rpartition("/")[0].rpartition("/")[0]
     headers = {"Origin": origin, "Content_Type": "application/json"}
     status, _, text = ask(server, "stop", "POST", body, **headers)
     assert (status, json.loads(text)) == (200, answer)
-    orders = [request for request in answering.requests if request["request"] != "status"]
+    orders = [request for request in answering_run.requests if request["request"] != "status"]
     assert len(orders) == ("message" in answer)
+
+
+def test_a_silent_run_keeps_nobody_from_the_page(
+    answering_run: AnsweringRun, server: LiveServer
+) -> None:
+    answering_run.may_answer.clear()
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(ask(server, "status")[0]))
+    thread.start()
+    while not answering_run.requests:
+        time.sleep(0.01)
+    assert ask(server, "")[0] == 200
+    assert not statuses
+    answering_run.may_answer.set()
+    thread.join()
+    assert statuses == [200]
 
 
 def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:
@@ -215,21 +237,21 @@ def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:
 
 
 def test_nobody_asks_the_run_while_nobody_looks(
-    server: LiveServer, answering: AnsweringRun, monkeypatch: pytest.MonkeyPatch
+    server: LiveServer, answering_run: AnsweringRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(server, "")
-    assert answering.requests == []
+    assert answering_run.requests == []
     monkeypatch.setattr("pytest_intercode.cli.live_server._SHARED_INTERVAL", 3600.0)
     for _ in range(3):
         assert ask(server, "status")[0] == 200
-    assert answering.requests == [{"request": "status"}]
+    assert answering_run.requests == [{"request": "status"}]
 
 
 # -- the command
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_ctrl_c(answering: AnsweringRun) -> None:
+def test_the_command_serves_until_ctrl_c(answering_run: AnsweringRun) -> None:
     command = [sys.executable, "-m", "pytest_intercode", "top", "4711", "--page"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -257,7 +279,7 @@ def test_the_command_serves_until_ctrl_c(answering: AnsweringRun) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_mistake_is_one_line(
-    answering: AnsweringRun,
+    answering_run: AnsweringRun,
     server: LiveServer,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
@@ -347,12 +369,12 @@ def test_a_run_is_watched_and_stopped(browser: Browser, server: LiveServer, star
 
 
 def test_hostile_text_is_only_text(
-    browser: Browser, server: LiveServer, answering: AnsweringRun
+    browser: Browser, server: LiveServer, answering_run: AnsweringRun
 ) -> None:
     hostile = replace(
         EPISODE, item=HOSTILE, agent=HOSTILE, treatment=HOSTILE, worker=HOSTILE, action=HOSTILE
     )
-    answering.status = replace(RUN, name=HOSTILE, folder=HOSTILE, episodes=(hostile,))
+    answering_run.status = replace(RUN, name=HOSTILE, folder=HOSTILE, episodes=(hostile,))
     browser.open(server.address)
     browser.wait(f"{ROWS}.length === 1")
     visible_text = HOSTILE.split("\x1b")[0] + "\\x1b]0;taken\\x07\\u202e\\x00\\ud800"
@@ -367,17 +389,17 @@ def test_hostile_text_is_only_text(
     )
     browser.click("#confirm")
     browser.wait(f"{STATE} !== ''")
-    assert {"request": "stop", "episode": HOSTILE} in answering.requests
+    assert {"request": "stop", "episode": HOSTILE} in answering_run.requests
     assert browser.evaluate("document.title") == "12 of 40 done"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 420])
+@pytest.mark.parametrize("width", [1280, 420])
 def test_it_fits_and_can_be_read(
-    browser: Browser, server: LiveServer, answering: AnsweringRun, width: int
+    browser: Browser, server: LiveServer, answering_run: AnsweringRun, width: int
 ) -> None:
     long_action = replace(EPISODE, action="x" * 300, item=f"suite.yaml::test_solves[{'y' * 80}]")
-    answering.status = replace(RUN, episodes=(long_action, EPISODE))
+    answering_run.status = replace(RUN, episodes=(long_action, EPISODE))
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.send("Emulation.setDeviceMetricsOverride", **size)
     backgrounds = set()
@@ -398,13 +420,13 @@ def test_it_fits_and_can_be_read(
 
 @pytest.mark.slow
 def test_what_is_shown_stays_while_it_is_refreshed(
-    browser: Browser, server: LiveServer, answering: AnsweringRun
+    browser: Browser, server: LiveServer, answering_run: AnsweringRun
 ) -> None:
     browser.open(server.address)
     browser.wait(f"{ROWS}.length === 2")
     browser.evaluate(f"{ROWS}[1].querySelector('button').focus()")
-    two = answering.status.episodes[1]
-    answering.status = replace(RUN, done=13, episodes=(replace(two, turns=4, action="ls"),))
+    two = answering_run.status.episodes[1]
+    answering_run.status = replace(RUN, done=13, episodes=(replace(two, turns=4, action="ls"),))
     browser.wait(f"{ROWS}.length === 1 && document.title === '13 of 40 done'")
     assert browser.evaluate(f"{ROWS}[0].querySelector('.turns').textContent") == "4/30"
     assert browser.evaluate("document.activeElement.getAttribute('aria-label')") == (
@@ -414,7 +436,7 @@ def test_what_is_shown_stays_while_it_is_refreshed(
 
 @pytest.mark.slow
 def test_a_page_whose_server_is_gone_says_so(
-    shared_browser: Browser, server: LiveServer, answering: AnsweringRun
+    shared_browser: Browser, server: LiveServer, answering_run: AnsweringRun
 ) -> None:
     shared_browser.open(server.address)
     shared_browser.wait(f"{ROWS}.length === 2")

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.linting.rules import RULES
+from tests.support.polyglot import write_sample
 from tests.support.task_folders import BASE, write_harbor, write_terminal_bench
 
 _SEPARATE = """\
@@ -239,3 +240,27 @@ def test_mistakes_are_one_line(
     problem = capsys.readouterr().err
     assert problem.count("\n") == 1
     assert message in problem
+
+
+def test_a_folder_in_another_format_is_read_as_runs_read_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has no task folders; Aider's exercises are found by the folders of their languages."""
+    write_sample(Path("exercises"))
+    main(["lint", "exercises"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("5 tasks, ")
+
+
+def test_a_mistake_in_rows_is_of_their_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("suite.yaml").write_text("env: bash\nrows: {path: tasks.jsonl}\n")
+    Path("tasks.jsonl").write_text('{"query": "a", "gold": "true"}\n{"query": \n')
+    [(rule, path, line)] = found(capsys, "suite.yaml")
+    assert (rule, Path(path).name, line) == ("cannot-load", "tasks.jsonl", 2)
+
+
+def test_the_instruction_of_a_step_without_tests_is_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_clean("a", {"steps/one/instruction.md": "Look at /tests/test.sh.\n"})
+    places = [(Path(path).name, line) for rule, path, line in found(capsys) if "names" in rule]
+    assert places == [("instruction.md", 1)]

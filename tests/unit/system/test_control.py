@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,14 @@ import pytest
 
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask, run_sockets
 from pytest_intercode.system.private_folder import PrivateFolder
-from tests.support.backends import remove_watched
+from tests.support.backends import short_temporary_folder
 
 
 @pytest.fixture(autouse=True)
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return where the folders of this test are."""
-    short = Path(tempfile.mkdtemp(dir="/tmp"))
-    monkeypatch.setenv("TMPDIR", str(short))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    yield short
-    remove_watched(short)
+    with short_temporary_folder(monkeypatch) as folder:
+        yield folder
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.system.private_folder import PrivateFolder
-from tests.support.backends import processes_with, remove_watched
+from tests.support.backends import processes_with, short_temporary_folder
 
 HOLD = """
 from pytest_intercode.system.private_folder import PrivateFolder
@@ -29,11 +29,8 @@ input()
 @pytest.fixture(autouse=True)
 def common(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return where the folders of this test's processes are."""
-    short = Path(tempfile.mkdtemp(dir="/tmp"))
-    monkeypatch.setenv("TMPDIR", str(short))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    yield short / f"pytest-intercode-{os.getuid()}"
-    remove_watched(short)
+    with short_temporary_folder(monkeypatch) as folder:
+        yield folder / f"pytest-intercode-{os.getuid()}"
 
 
 def test_private(common: Path) -> None:
