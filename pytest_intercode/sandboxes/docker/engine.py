@@ -279,7 +279,8 @@ class DockerEngine:
                     group.start()
             container_id = self._create(spec, group)
             container = self._start(spec, container_id)
-            container.let_go = self._endings.end
+            if not spec.scratch:  # what such a folder holds in memory is not to wait
+                container.let_go = self._endings.end
             if group is not None:
                 container.services = group
                 container.let_go = partial(self._end_with_services, container_id, group)

@@ -201,12 +201,13 @@ def test_services_wait_for_commands_that_end(launch: Launch) -> None:
         launch(failing, server(depends_on=(("first", "completed"),)))
 
 
-def test_all_goes_with_the_sandbox() -> None:
+@pytest.mark.parametrize("scratch", [(), ("/answer",)], ids=["disk", "scratch"])
+def test_all_goes_with_the_sandbox(scratch: tuple[str, ...]) -> None:
     engine = DockerEngine()
     try:
         volumes = (("shared", "/shared"),)
         services = Services((server(volumes=volumes),), ("main",), volumes=volumes)
-        container = engine.launch(SandboxSpec(IMAGE, services=services))
+        container = engine.launch(SandboxSpec(IMAGE, services=services, scratch=scratch))
         verifier = engine.launch(SandboxSpec(IMAGE, joins=True))
         verifier.join(container)
         label = f"{RUN_LABEL}={engine.run}"
