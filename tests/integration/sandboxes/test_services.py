@@ -73,11 +73,12 @@ def test_services_are_reached_by_their_names(launch: Launch, tmp_path: Path) -> 
         files=(("/etc/own", FileSpec("file", b"own\n")),),
         mounts=(Archive(tmp_path, "/usr/share/doc"),),
         tmpfs=("/fast",),
-        volumes=(("shared", "/shared"),),
+        volumes=(("mount1", "/shared"),),  # is of the task, whatever a mount is kept in
         limits=Limits(memory=128 * 1024**2, pids=50),
     )
-    cache = server("cache", depends_on=(("db", "healthy"),), volumes=(("shared", "/data"),))
+    cache = server("cache", depends_on=(("db", "healthy"),), volumes=(("mount1", "/data"),))
     container = launch(db, cache)
+    assert container.command_service("cache", "ls -A /data", "", SOON) == (0, b"")
     said(container, ask("put colour blue"))
     assert said(container, ask("get colour", "database")) == "blue\n"
     assert said(container, ask("get colour", "cache")) == "nothing\n"
