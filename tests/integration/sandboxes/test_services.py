@@ -25,6 +25,7 @@ from pytest_intercode.errors import ConfigurationError, SandboxError, TaskError,
 from pytest_intercode.sandboxes.docker import services as module
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.networks import SharedParts
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -226,6 +227,26 @@ def test_all_goes_with_the_sandbox(scratch: tuple[str, ...]) -> None:
         assert not remains(next_engine, label)
     finally:
         next_engine.close()
+
+
+def test_a_container_that_cannot_be_connected_goes(
+    docker_engine: DockerEngine, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect_own = SharedParts.connect_own
+    container_ids: list[str] = []
+
+    def connect_to_host(parts: SharedParts, container_id: str) -> None:
+        container_ids.append(container_id)
+        with monkeypatch.context() as context:
+            context.setitem(parts._networks, "inner", "host")
+            connect_own(parts, container_id)
+
+    monkeypatch.setattr(SharedParts, "connect_own", connect_to_host)
+    services = Services((server(health=None),), ("main",), ("default", "inner"))
+    with pytest.raises(SandboxError, match=rf"^a container of {IMAGE}: .*user defined network"):
+        launch(services=services)
+    filters = {"id": container_ids[0]}
+    assert not docker_engine.api.containers(all=True, filters=filters)
 
 
 @pytest.mark.parametrize("reaped", [True, False], ids=["reaper", "next run"])
