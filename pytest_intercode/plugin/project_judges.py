@@ -74,10 +74,10 @@ class RunJudge:
             try:
                 judgement = self._ask(judge)
             except JudgeError as error:
-                amend_episode(self._item, self._kept, None)  # the error's report has it
-                run.record = error.record
+                self._keep(error.record)
+                run.record = self._kept
                 raise
-            self._keep(judgement)
+            self._keep(self._with(judgement))
             run.record = self._kept
             self._recording.save(self._played)
         return RunVerdict(judgement, at_least)
@@ -104,14 +104,14 @@ class RunJudge:
         votes = hearing.record(verdicts, 0.0, material)
         judgement = replace(votes, share=0.0, rubric=judge.rubric)
         if failure is not None:
-            judgements = (*self._kept.judgements, judgement)
-            failure.record = replace(self._kept, judgements=judgements)
+            failure.record = self._with(judgement)
             raise failure
         return judgement
 
-    def _keep(self, judgement: JudgeRecord) -> None:
-        judgements = (*self._kept.judgements, judgement)
-        amended = replace(self._kept, judgements=judgements)
+    def _with(self, judgement: JudgeRecord) -> EpisodeRecord:
+        return replace(self._kept, judgements=(*self._kept.judgements, judgement))
+
+    def _keep(self, amended: EpisodeRecord) -> None:
         amend_episode(self._item, self._kept, amended)
         self._kept = amended
 
