@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
@@ -26,7 +25,7 @@ from pytest_intercode.cli.arguments import (
     sandboxes_of,
     tasks_of,
 )
-from pytest_intercode.cli.printing import note, say, write_output
+from pytest_intercode.cli.printing import note, say, show_count, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
 
@@ -135,7 +134,10 @@ def _audit(
             suite_checks = checks_of(tasks, checks)
             auditor = Auditor(tasks, provider, suite_checks)
             audited = map_concurrently(
-                auditor.audit, selection, options.concurrency, partial(_show_count, len(selection))
+                auditor.audit,
+                selection,
+                options.concurrency,
+                partial(show_count, "tasks audited", len(selection)),
             )
             findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)
@@ -169,13 +171,6 @@ def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
     return ", ".join({"mysql": "MySQL", "sqlite": "SQLite"}[name] for name in engines) or str(
         provider.choice.backend
     )
-
-
-def _show_count(total: int, number: int) -> None:
-    """Show in a terminal how many tasks were audited."""
-    if sys.stderr.isatty():
-        end = "\n" if number == total else ""
-        print(f"\r{number}/{total} tasks audited", end=end, file=sys.stderr, flush=True)
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:

@@ -99,22 +99,21 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
     """Return how many tasks need an image, by whether it is there, and its name."""
     from pytest_intercode.cli.needed_images import count_facts, count_sources, describe_name
     from pytest_intercode.core.dockerfile import base_names
-    from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.sandboxes.choice import open_docker_images
     from pytest_intercode.sandboxes.settings import SandboxSettings
 
     sources = count_sources(tasks)
     counts: Counter[tuple[str, str]] = Counter()
-    provider = SandboxProvider(SandboxSettings("docker", base_images=replacements))
     try:
-        for fact, number in count_facts(sources, provider.described_images):
+        with open_docker_images(SandboxSettings(base_images=replacements)) as images:
+            facts = count_facts(sources, images, built=False)
+        for fact, number in facts:
             if fact.step == "pull" and (fact.present or not fact.optional):
                 counts[_THERE if fact.present else _MISSING, describe_name(fact)] += number
     except EngineUnavailable:
         for source, number in sources.items():
             for name in {source.image} - {None} or base_names(_text(source)):
                 counts[_UNKNOWN, str(name)] += number
-    finally:
-        provider.close()
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
 
 

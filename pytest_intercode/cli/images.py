@@ -6,7 +6,6 @@ Exit status: 0 all are there, 1 some are not, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from pytest_intercode.cli.arguments import (
     sandboxes_of,
     tasks_of,
 )
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, say, show_count
 from pytest_intercode.core.text import first_names, format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError, ImageError
 from pytest_intercode.options.table import Options
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
             problems = _provide(provider, list(sources), options)
             facts = count_facts(sources, provider.described_images)
             rows = map_concurrently(
-                partial(_make_row, provider.described_images), facts, _CONCURRENCY
+                partial(_make_row, provider.described_images), facts, options.concurrency
             )
     except ConfigurationError as error:
         note(str(error))
@@ -112,7 +111,7 @@ def _provide(
             return error
         return None
 
-    report = partial(_show_count, len(sources))
+    report = partial(show_count, "images", len(sources))
     for error in map_concurrently(provide, sources, options.concurrency, report):
         if error is not None:
             _add_problem(problems, error, error.image)
@@ -122,13 +121,6 @@ def _provide(
 def _add_problem(problems: Problems, error: ImageError, image: str) -> None:
     """Add an image that cannot be had, for the same reason as others where there is one."""
     problems.setdefault(error.cause or str(error), (str(error), []))[1].append(image)
-
-
-def _show_count(total: int, number: int) -> None:
-    """Show in a terminal how many images are done."""
-    if sys.stderr.isatty():
-        end = "\n" if number == total else ""
-        print(f"\r{number}/{total} images", end=end, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -156,7 +148,8 @@ def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
     if fact.present:
         return _Row(fact, tasks, _THERE, fact.platform)
     if fact.problem:
-        return _Row(fact, tasks, _MISSING, fact.platform, ImageError(fact.problem, fact.name))
+        problem = ImageError(fact.problem, fact.name, fact.cause)
+        return _Row(fact, tasks, _MISSING, fact.platform, problem)
     if fact.step == "build":
         return _Row(fact, tasks, _TO_BUILD, fact.platform)
     try:
@@ -188,10 +181,11 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
             if row.problem is not None:
                 _add_problem(problems, row.problem, row.fact.name)
         _advise(rows)
-    for text, names in list(problems.values())[:_MAX_PROBLEMS]:
+    all_problems = list(problems.values())
+    for text, names in all_problems[:_MAX_PROBLEMS]:
         note(f"{first_names(dict.fromkeys(names))}: {text}")
-    if len(problems) > _MAX_PROBLEMS:
-        note(f"{len(problems) - _MAX_PROBLEMS} further images fail for reasons of their own")
+    if further := {name for _, names in all_problems[_MAX_PROBLEMS:] for name in names}:
+        note(f"{pluralize(len(further), 'further image')} cannot be had, for other reasons")
     return int(any(row.state != _THERE for row in rows if not row.fact.optional))
 
 

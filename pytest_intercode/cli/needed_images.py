@@ -21,11 +21,16 @@ def count_sources(tasks: Iterable[Task]) -> Counter[ImageSource]:
 
 
 def count_facts(
-    sources: Counter[ImageSource], images: DescribedImages
+    sources: Counter[ImageSource], images: DescribedImages, *, built: bool = True
 ) -> Sequence[tuple[ImageFact, int]]:
     """Return what is known of each image, with how many tasks need it; the most needed ones first.
 
     A Dockerfile that cannot be read is a fact, too: that it is missing.
+
+    Args:
+        sources: where images come from, with how many tasks need each.
+        images: knows what is here.
+        built: also of what is built, which takes reading all that it is built of.
     """
     from pytest_intercode.errors import ImageError
     from pytest_intercode.sandboxes.images import ImageFact
@@ -33,11 +38,12 @@ def count_facts(
     counts: Counter[ImageFact] = Counter()
     for source, number in sources.items():
         try:
-            for fact in images.describe(source):
+            for fact in images.describe(source, built=built):
                 counts[fact] += number
         except ImageError as error:
-            name = str(source.dockerfile or source.image)
-            counts[ImageFact(name, "build", present=False, problem=str(error))] += number
+            problem, cause = str(error), error.cause
+            fact = ImageFact(source.name, "build", present=False, problem=problem, cause=cause)
+            counts[fact] += number
     return counts.most_common()
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from pytest_intercode.core.text import escape_for_terminal, format_columns, one_line
 from pytest_intercode.system.files import write_file
 
-__all__ = ["note", "open_browser", "say", "say_states", "warn", "write_output"]
+__all__ = [
+    *("note", "open_browser", "say", "say_states", "show_count", "warn", "write_output"),
+]
 
 _COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as terminals number them
 
@@ -43,6 +45,19 @@ def note(line: str) -> None:
 def warn(line: str) -> None:
     """Print a warning on the standard error."""
     note(f"warning: {line}")
+
+
+def show_count(noun: str, total: int, number: int) -> None:
+    """Show in a terminal how far a command is, in one line that each call writes again.
+
+    Args:
+        noun: what is counted, such as ``images``.
+        total: how many there are.
+        number: how many of them are done.
+    """
+    if sys.stderr.isatty():
+        end = "\n" if number == total else ""
+        print(f"\r{number}/{total} {noun}", end=end, file=sys.stderr, flush=True)
 
 
 def open_browser(address: str) -> bool:

@@ -111,6 +111,11 @@ class ImageSource:
     text: str = ""
     platform: Platform | None = None
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages: the image's name, else its Dockerfile's path."""
+        return self.image or str(self.dockerfile)
+
 
 @dataclass(frozen=True)
 class HealthCheck:

@@ -78,16 +78,26 @@ class Hearing:
     ) -> None:
         self.close()
 
-    def record(self, verdicts: Sequence[Verdict], reward: float, material: Material) -> JudgeRecord:
-        """Return the record of what was asked; once it is closed, with all that was used up.
+    def judge(self, material: Material, reward: float) -> tuple[JudgeRecord, JudgeError | None]:
+        """Ask for all votes on what an agent did, and end the session.
 
         Args:
-            verdicts: the votes.
+            material: what the judge is shown.
             reward: the environment's own reward.
-            material: what the judge was shown.
+
+        Returns:
+            The record of what was asked, with all that was used up; and why there is no verdict,
+            where the model gives none.
         """
+        verdicts: Sequence[Verdict] = ()
+        failure: JudgeError | None = None
+        with self:
+            try:
+                verdicts = [self.vote(material) for _ in range(self._judge.votes)]
+            except JudgeError as error:
+                failure = error
         judge = self._judge
-        return JudgeRecord(
+        record = JudgeRecord(
             *(judge.model, judge.digest, judge.share, reward),
             scores=tuple(verdict.score for verdict in verdicts),
             reasons=tuple(verdict.reason for verdict in verdicts),
@@ -97,14 +107,7 @@ class Hearing:
             usage=self.usage,
             product=judge.product,
         )
-
-    def votes(self, material: Material) -> list[Verdict]:
-        """Return all votes on what an agent did.
-
-        Raises:
-            JudgeError: the model gives no verdict.
-        """
-        return [self.vote(material) for _ in range(self._judge.votes)]
+        return record, failure
 
     def vote(self, material: Material) -> Verdict:
         """Return one vote.

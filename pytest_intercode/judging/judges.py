@@ -5,17 +5,17 @@ Light: what asks models is imported when the first is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_intercode.core.judge import JudgeRecord, Verdict
+from pytest_intercode.core.judge import JudgeRecord
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import outcome_with
-from pytest_intercode.errors import ConfigurationError, JudgeError
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.lazy import LazyGateway
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.recorded import had_feedback
@@ -99,14 +99,8 @@ class Judges:
 
         material = describe_episode(record)
         hearing = self.open(task)
-        verdicts: Sequence[Verdict] = ()
-        failure: JudgeError | None = None
         with hearing, reaching(hearing.stop):
-            try:
-                verdicts = hearing.votes(material)
-            except JudgeError as error:
-                failure = error
-        votes = hearing.record(verdicts, record.reward, material)
+            votes, failure = hearing.judge(material, record.reward)
         if failure is not None:
             failure.record = replace(record, judge=votes)
             raise failure

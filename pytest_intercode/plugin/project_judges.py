@@ -10,7 +10,6 @@ import pytest
 from pytest_intercode.core.judge import (
     Judge,
     JudgeRecord,
-    Verdict,
     find_model_problem,
     find_votes_problem,
 )
@@ -23,8 +22,6 @@ from pytest_intercode.plugin.reports import amend_episode
 from pytest_intercode.projects.verdict import RunVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_intercode.judging.judges import Judges
     from pytest_intercode.plugin.project_recordings import RunRecording
     from pytest_intercode.projects.run import ProjectRun
@@ -58,7 +55,7 @@ class RunJudge:
     ) -> None:
         self._item = item
         self._task = task
-        self._played = self._kept = record
+        self._original_record = self._record = record
         self._judges = judges
         self._recording = recording
         self._model = model
@@ -74,12 +71,12 @@ class RunJudge:
             try:
                 judgement = self._ask(judge)
             except JudgeError as error:
-                amend_episode(self._item, self._kept, None)  # the error's report has it
-                run.record = error.record
+                self._keep(error.record)
+                run.record = self._record
                 raise
-            self._keep(judgement)
-            run.record = self._kept
-            self._recording.save(self._played)
+            self._keep(self._with(judgement))
+            run.record = self._record
+            self._recording.save(self._original_record)
         return RunVerdict(judgement, at_least)
 
     def _ask(self, judge: Judge) -> JudgeRecord:
@@ -90,30 +87,23 @@ class RunJudge:
             ConfigurationError: nobody can be asked.
         """
         task = replace(self._task, judge=judge)
-        number = len(self._kept.judgements) + 1
+        number = len(self._record.judgements) + 1
         purpose = "judge" if number == 1 else f"judge{number}"
-        material = describe_episode(self._played)
-        verdicts: Sequence[Verdict] = ()
-        failure: JudgeError | None = None
+        material = describe_episode(self._original_record)
         hearing = self._judges.open(task, purpose, self._recording.exchanges_of_judges)
-        with hearing:
-            try:
-                verdicts = hearing.votes(material)
-            except JudgeError as error:
-                failure = error
-        votes = hearing.record(verdicts, 0.0, material)
+        votes, failure = hearing.judge(material, 0.0)
         judgement = replace(votes, share=0.0, rubric=judge.rubric)
         if failure is not None:
-            judgements = (*self._kept.judgements, judgement)
-            failure.record = replace(self._kept, judgements=judgements)
+            failure.record = self._with(judgement)
             raise failure
         return judgement
 
-    def _keep(self, judgement: JudgeRecord) -> None:
-        judgements = (*self._kept.judgements, judgement)
-        amended = replace(self._kept, judgements=judgements)
-        amend_episode(self._item, self._kept, amended)
-        self._kept = amended
+    def _with(self, judgement: JudgeRecord) -> EpisodeRecord:
+        return replace(self._record, judgements=(*self._record.judgements, judgement))
+
+    def _keep(self, amended: EpisodeRecord) -> None:
+        amend_episode(self._item, self._record, amended)
+        self._record = amended
 
 
 def _check(judge: Judge, at_least: Any) -> None:

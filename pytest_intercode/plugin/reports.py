@@ -74,17 +74,17 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
     _set_properties(item, episode)
 
 
-def amend_episode(item: pytest.Item, episode: EpisodeRecord, amended: EpisodeRecord | None) -> None:
-    """Put an amended episode in the place of one that is kept, or forget that one.
+def amend_episode(item: pytest.Item, episode: EpisodeRecord, amended: EpisodeRecord) -> None:
+    """Put an amended episode in the place of one that is kept.
 
     Args:
         item: the item.
         episode: what :func:`keep_episode` was given, or an amended one was.
-        amended: what it is from now on; None where it is reported in another way.
+        amended: what it is from now on.
     """
     episodes = item.stash[_EPISODES]
     index = next(index for index, record in enumerate(episodes) if record is episode)
-    episodes[index : index + 1] = [] if amended is None else [amended]
+    episodes[index] = amended
 
 
 def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
@@ -234,7 +234,10 @@ def _attach_failure(
     else:
         episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
-    _attach_episodes(report, [*item.stash.get(_EPISODES, []), episode])
+    # That of the error may be kept, too: a judge that fails amends it.
+    amended = getattr(error, "record", None)
+    others = [kept for kept in item.stash.get(_EPISODES, []) if kept is not amended]
+    _attach_episodes(report, [*others, episode])
     item.stash[_EPISODES] = []
     report.longrepr = episode.headline
     _add_test_output(report, episode)

@@ -7,6 +7,7 @@ in, and loaded when their name is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -17,13 +18,14 @@ from pytest_intercode.core.facts import Fact
 from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
+from pytest_intercode.sandboxes.images import DescribedImages
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.system.imports import describe_error
 from pytest_intercode.system.platform import check_platform
 
 __all__ = [
     *("AUTO", "GROUP", "Choice", "backend_names", "choose", "describe_backends"),
-    *("find_platform", "make_backend"),
+    *("find_platform", "make_backend", "only_with", "open_docker_images"),
 ]
 
 AUTO = "auto"
@@ -147,10 +149,21 @@ def find_platform(settings: SandboxSettings) -> Platform:
     return platform_of_machine(machine()) if ask is None else ask()
 
 
-def only_with(field: str) -> str:
-    """Name those of our backends that can have a setting, for messages."""
+def open_docker_images(settings: SandboxSettings) -> AbstractContextManager[DescribedImages]:
+    """Return a context in which the images of the Docker engine are there; nothing is started.
+
+    Raises:
+        EngineUnavailable: within it: the engine does not answer.
+    """
+    from pytest_intercode.sandboxes.docker.backend import open_images
+
+    return open_images(settings)
+
+
+def only_with(field: str) -> list[str]:
+    """Return the names of those of our backends that can have a setting."""
     backends = (make_backend(name, SandboxSettings()) for name in _BUILT_IN)
-    return " and ".join(backend.name for backend in backends if field in backend.takes)
+    return [backend.name for backend in backends if field in backend.takes]
 
 
 def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
@@ -194,8 +207,9 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
 def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
     if not problems[choice.backend]:
         return Fact("sandboxes", str(choice))
-    unasked = _BUILT_IN.keys() - set(_AUTOMATIC)  # whether these can be used, only a use shows
-    usable = [name for name, problem in problems.items() if not problem and name not in unasked]
+    # Whether those that are not chosen by themselves can be used, only a use shows.
+    unprobed = _BUILT_IN.keys() - set(_AUTOMATIC)
+    usable = [name for name, problem in problems.items() if not problem and name not in unprobed]
     hint = f"; {' and '.join(usable)} can be used" if usable else ""
     return Fact("sandboxes", f"none can be started with {choice.backend}{hint}", "problem")
 

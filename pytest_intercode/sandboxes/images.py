@@ -83,6 +83,7 @@ class ImageFact:
         replacement: the image that is taken in its place; empty for itself.
         optional: where it cannot be pulled, its Dockerfile is built.
         problem: why it cannot be had, where that is known.
+        cause: what other images cannot be had for, too; empty for the image alone.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ImageFact:
     replacement: str = ""
     optional: bool = False
     problem: str = ""
+    cause: str = ""
 
 
 @runtime_checkable
@@ -102,8 +104,12 @@ class DescribedImages(Protocol):
     What `Images` has makes them.
     """
 
-    def describe(self, source: ImageSource) -> Iterable[ImageFact]:
+    def describe(self, source: ImageSource, *, built: bool = True) -> Iterable[ImageFact]:
         """Yield what is known of the images that make an image, and of itself; makes nothing.
+
+        Args:
+            source: where the image comes from.
+            built: also of what is built, which takes reading all that it is built of.
 
         Raises:
             ImageError: a file cannot be read.
@@ -282,12 +288,7 @@ class ReadyImages:
         wait: ImageWait | str = getattr(_THREAD, "wait", None) or ImageWait()
         if isinstance(wait, str):
             return self._name_if_ready(source, wait)
-        image = self._begin(source, wait.task)
-        self._wait_for(image, wait)
-        try:
-            return image.result()
-        except ImageError as error:
-            raise self._error_for(wait, error, source) from None
+        return self._wait_for(self._begin(source, wait.task), wait, source)
 
     def pull(self, source: ImageSource, images: DescribedImages) -> None:
         """Have pulled what an image is, or is built of, waiting until it is there.
@@ -301,9 +302,7 @@ class ReadyImages:
             images.pull(source)
             return ""
 
-        image = self._begin_work(("pull", source), pull)
-        self._wait_for(image, ImageWait())
-        image.result()
+        self._wait_for(self._begin_work(("pull", source), pull), ImageWait(), source)
 
     def _name_if_ready(self, source: ImageSource, task: str) -> str:
         """Return the name of an image that is there; else have it made if nothing else is.
@@ -333,6 +332,7 @@ class ReadyImages:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _begin(self, source: ImageSource, task: str) -> Future[str]:
+        """Return the name that an image will have, having it made if nobody has."""
         return self._begin_work(source, lambda: self._images.resolve(source, task))
 
     def _begin_work(self, key: Hashable, make: Callable[[], str]) -> Future[str]:
@@ -360,11 +360,21 @@ class ReadyImages:
             image.set_exception(error)
         self.wake()
 
-    def _wait_for(self, image: Future[str], wait: ImageWait) -> None:
+    def _wait_for(self, image: Future[str], wait: ImageWait, source: ImageSource) -> str:
+        """Return what making an image comes to, waiting until it is done.
+
+        Raises:
+            ImageError: it cannot be had; has its name.
+            SandboxError: the waiting was called off, or the run is over.
+        """
         if not image.done():
             with timed("build"), wait.woken_by(self.wake):
                 self._wait_until_done(image, wait)
         self._show()
+        try:
+            return image.result()
+        except ImageError as error:
+            raise self._error_for(wait, error, source) from None
 
     def _wait_until_done(self, image: Future[str], wait: ImageWait) -> None:
         while True:
@@ -389,11 +399,11 @@ class ReadyImages:
 
         An episode that is run once more has it again.
         """
-        name = error.image or source.image or str(source.dockerfile)
+        name = error.image or source.name
         if wait.key is not None:
             claimant = _Owner(repr(wait.key), wait.task, name)
             owner = self._owners.claim(error.cause or name, claimant)
             if owner.key != claimant.key:
-                likewise = "" if owner.image == name else f", as {owner.image} is"
-                return ImageMissing(f"image {name} is missing{likewise}: see {owner.task}", name)
+                comparison = "" if owner.image == name else f", as {owner.image} is"
+                return ImageMissing(f"image {name} is missing{comparison}: see {owner.task}", name)
         return ImageError(str(error), name, error.cause)

@@ -365,6 +365,11 @@ def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:
 
 
 def _check(backend: Backend, settings: SandboxSettings, options: Mapping[str, str]) -> None:
+    """See that a backend can have the settings that are given; see `SandboxProvider.check`.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
     for name, option in options.items():
         # A registry is only for those runs of `auto` that have another backend.
         is_optional = name == "registry" and settings.backend == AUTO
@@ -384,12 +389,16 @@ def _refusal(name: str, value: object, option: str, backend: str) -> Configurati
         option: what the user wrote it after.
         backend: the backend.
     """
-    text = ",".join(value) if isinstance(value, (tuple, dict)) else value
-    owner = only_with(name)
-    is_one, verb = (" and " not in owner), ("have" if " and " in owner else "has")
-    hint = f", or take --intercode-sandbox={owner}" if is_one and name in _ASKS else ""
+    if isinstance(value, Mapping):
+        value = tuple(f"{key}={element}" for key, element in value.items())
+    text = ",".join(value) if isinstance(value, tuple) else value
+    owners = only_with(name)
+    verb = "has" if len(owners) == 1 else "have"
+    is_hinted = len(owners) == 1 and name in _ASKS
+    hint = f", or take --intercode-sandbox={owners[0]}" if is_hinted else ""
     return ConfigurationError(
-        f"{option}={text}: {backend} has no {_LACKS[name]}, only {owner} {verb}; leave it out{hint}"
+        f"{option}={text}: {backend} has no {_LACKS[name]}, only {' and '.join(owners)} {verb}; "
+        f"leave it out{hint}"
     )
 
 

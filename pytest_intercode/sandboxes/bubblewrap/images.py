@@ -111,16 +111,19 @@ class Systems:
             name = self._add_layer(name, layer)
         return name
 
-    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+    def describe(self, source: ImageSource, *, built: bool = True) -> Iterator[ImageFact]:
         """Yield what takes the place of an image, or why nothing does."""
-        name = str(source.image or source.dockerfile)
+        name = source.name
         try:
             system = self._find_base(replace(source, layers=()), "", build=False)
         except ImageError as error:
-            yield ImageFact(name, "pull", present=False, problem=str(error))
+            problem, cause = str(error), error.cause
+            yield ImageFact(name, "pull", present=False, problem=problem, cause=cause)
             return
         platform = str(platform_of_machine(machine()))
         if system.startswith(f"{HOST}+"):
+            if not built:
+                return
             path = self._layer_path(system)
             size = path.stat().st_size if path.exists() else 0
             yield ImageFact(name, "build", size > 0, size, platform, "this machine's system")
@@ -174,7 +177,7 @@ class Systems:
         own_platform = platform_of_machine(machine())
         if source.platform not in (None, own_platform):
             raise ImageError(
-                f"the image {source.image or source.dockerfile or name} is for {source.platform}, "
+                f"the image {source.name} is for {source.platform}, "
                 f"and bubblewrap runs programs of this machine, {own_platform}: take "
                 "--intercode-sandbox=docker",
                 cause=f"made for {source.platform}",
@@ -194,7 +197,7 @@ class Systems:
         text = "" if dockerfile is None else read_dockerfile(dockerfile)
         if dockerfile is None or not (is_bundled or _is_plain(text)):
             raise ImageError(
-                f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
+                f"the image {source.name} is made by Docker; for bubblewrap, unpack "
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it",
                 cause="made by Docker",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,9 @@ from pytest_intercode.system.platform import IS_LINUX
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["DockerBackend", "DockerHostsBackend", "make_docker"]
+    from pytest_intercode.sandboxes.images import DescribedImages
+
+__all__ = ["DockerBackend", "DockerHostsBackend", "make_docker", "open_images"]
 
 _PING_TIMEOUT = 5.0  # seconds
 
@@ -27,6 +29,20 @@ _PING_TIMEOUT = 5.0  # seconds
 def make_docker(settings: SandboxSettings) -> Backend:
     """Return the backend for one engine, or that for hosts where some are given."""
     return DockerHostsBackend(settings) if settings.docker_hosts else DockerBackend(settings)
+
+
+@contextlib.contextmanager
+def open_images(settings: SandboxSettings) -> Iterator[DescribedImages]:
+    """Have the images of the engine within a context; nothing is started there.
+
+    Raises:
+        EngineUnavailable: it does not answer.
+    """
+    from pytest_intercode.sandboxes.docker.engine import connect
+    from pytest_intercode.sandboxes.docker.images import DockerImages
+
+    with contextlib.closing(connect()) as link, link.explained_failures():
+        yield DockerImages(link.api, settings)
 
 
 class DockerBackend(EngineBackend):

@@ -309,8 +309,8 @@ class Container(AttachedSandbox):
         if isinstance(self._transport, PipeStreams):
             self._transport.close(_HALT)
         super().close()
-        if first:  # what a scratch folder holds in memory is not to wait
-            (AttachedStreams.close if self.spec.scratch else self.let_go)(self._streams)
+        if first:
+            self.let_go(self._streams)
 
     def join(self, other: Sandbox) -> None:
         """Leave its own services, and reach those of another sandbox."""

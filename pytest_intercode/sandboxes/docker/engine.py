@@ -278,8 +278,12 @@ class DockerEngine:
                     group.parts.begin()
                     group.start()
             container_id = self._create(spec, group)
+            if group is not None:
+                with _engine_errors(f"a container of {spec.image}"):
+                    group.parts.connect_own(container_id)
             container = self._start(spec, container_id)
-            container.let_go = self._endings.end
+            if not spec.scratch:  # what such a folder holds in memory is not to wait
+                container.let_go = self._endings.end
             if group is not None:
                 container.services = group
                 container.let_go = partial(self._end_with_services, container_id, group)
@@ -333,10 +337,7 @@ class DockerEngine:
                 networking_config=group.parts.own_endpoints() if group else None,  # type: ignore[arg-type]
                 host_config=host,  # type: ignore[arg-type]
             )
-            container_id = self._create_container(config, spec.image)
-            if group is not None:
-                group.parts.connect_own(container_id)
-        return container_id
+            return self._create_container(config, spec.image)
 
     def _create_container(self, config: Any, image: str) -> str:
         """Create a container; an engine may keep several images by one id, one a platform."""

@@ -249,19 +249,19 @@ class DockerHosts(HostGroup):
                         other_host.request_image(name)
             return name
 
-    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+    def describe(self, source: ImageSource, *, built: bool = True) -> Iterator[ImageFact]:
         """Yield what is known of images on the host that would make them."""
-        return self._builders_images().describe(source)
+        return self._images_of_builder().describe(source, built=built)
 
     def pull(self, source: ImageSource) -> None:
         """Pull what an image is, or is built of, on the host that would make it."""
-        self._builders_images().pull(source)
+        self._images_of_builder().pull(source)
 
     def find_published(self, fact: ImageFact) -> tuple[str, ...]:
         """Return the platforms that its registry has an image for, as that host sees it."""
-        return self._builders_images().find_published(fact)
+        return self._images_of_builder().find_published(fact)
 
-    def _builders_images(self) -> DockerImages:
+    def _images_of_builder(self) -> DockerImages:
         host = self._choose_builder(())
         assert host is not None, "none has failed"
         images = host.images

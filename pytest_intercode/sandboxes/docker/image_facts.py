@@ -24,7 +24,12 @@ __all__ = ["describe_images"]
 
 
 def describe_images(
-    api: APIClient, names: ImageNames, replacements: Mapping[str, str], source: ImageSource
+    api: APIClient,
+    names: ImageNames,
+    replacements: Mapping[str, str],
+    source: ImageSource,
+    *,
+    built: bool = True,
 ) -> Iterator[ImageFact]:
     """Yield what is known of the images that make an image, and of itself.
 
@@ -33,6 +38,7 @@ def describe_images(
         names: the names that images have there.
         replacements: other base images, by the names of those that they replace.
         source: where the image comes from.
+        built: also of what is built, which takes reading all that it is built of.
 
     Raises:
         ImageError: a file cannot be read.
@@ -48,6 +54,8 @@ def describe_images(
     recipe = make_recipe(api, names, replacements, source)
     for name, replaced in recipe.base_images:
         yield _describe(api, name, replaced)
+    if not built:
+        return
     alone = not reads_context(recipe.text) and not recipe.has_triggers(api)
     content = recipe.hash(recipe.context(source, alone=alone))
     name = own_name(recipe.label, content, recipe.platform)

@@ -13,16 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.dockerfile import (
-    reads_context,
-)
+from pytest_intercode.core.dockerfile import reads_context
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.build import (
-    describe_build,
-    one_builder,
-)
+from pytest_intercode.sandboxes.build import describe_build, one_builder
 from pytest_intercode.sandboxes.docker.errors import client_errors
 from pytest_intercode.sandboxes.docker.image_facts import describe_images
 from pytest_intercode.sandboxes.docker.platforms import (
@@ -128,9 +123,9 @@ class DockerImages:
 
     # -- what is there, for those who want to know before a run
 
-    def describe(self, source: ImageSource) -> Iterator[ImageFact]:
+    def describe(self, source: ImageSource, *, built: bool = True) -> Iterator[ImageFact]:
         """Yield what is known of the images that make an image, and of itself; makes nothing."""
-        return describe_images(self._api, self._names, self._replacements, source)
+        return describe_images(self._api, self._names, self._replacements, source, built=built)
 
     def pull(self, source: ImageSource) -> None:
         """Pull what an image is, or is built of, and build nothing.

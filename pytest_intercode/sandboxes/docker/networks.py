@@ -49,6 +49,7 @@ class SharedParts:
         self._token = secrets.token_hex(6)
         self._networks: dict[str, str] = {}
         self._volumes: dict[str, str] = {}
+        self._empty_volumes: list[str] = []
 
     def begin(self) -> None:
         """Make the networks and the volumes."""
@@ -58,7 +59,7 @@ class SharedParts:
             self._networks[network] = self._make_network(network)
         volumes = (*services.volumes, *(v for s in services.machines for v in s.volumes))
         for volume in dict.fromkeys(name for name, _ in volumes):
-            self._volumes[volume] = self._make_volume(volume)
+            self._volumes[volume] = self._make_volume(f"-{volume}")
 
     def host_settings(self, network_names: Iterable[str]) -> dict[str, Any]:
         """Return the settings of a container that is in networks of these names."""
@@ -69,7 +70,7 @@ class SharedParts:
     def own_settings(self) -> dict[str, Any]:
         """Return the settings of the sandbox's own container."""
         services = self._services
-        binds = [f"{self._volumes[name]}:{path}" for name, path in services.volumes]
+        binds = self.binds(services.volumes)
         return {**self.host_settings(services.networks), "Binds": binds}
 
     def endpoints(self, network_names: Iterable[str], names: Iterable[str]) -> dict[str, Any]:
@@ -101,10 +102,10 @@ class SharedParts:
         return [f"{self._volumes[name]}:{path}" for name, path in volumes]
 
     def empty_volume(self) -> str:
-        """Return the name of a further volume."""
-        name = f"mount{len(self._volumes)}"
-        self._volumes[name] = self._make_volume(name)
-        return self._volumes[name]
+        """Return the name of a further volume, which no volume of a task has."""
+        volume = self._make_volume(f".{len(self._empty_volumes)}")
+        self._empty_volumes.append(volume)
+        return volume
 
     def move(self, container_id: str, other: SharedParts) -> None:
         """Have the sandbox's own container in the networks of another sandbox's."""
@@ -118,10 +119,10 @@ class SharedParts:
         for network in self._networks.values():
             with contextlib.suppress(*client_errors()):
                 remove_network(self._api, network)
-        for volume in self._volumes.values():
+        for volume in (*self._volumes.values(), *self._empty_volumes):
             with contextlib.suppress(*client_errors()):
                 self._api.remove_volume(volume, force=True)
-        self._networks, self._volumes = {}, {}
+        self._networks, self._volumes, self._empty_volumes = {}, {}, []
 
     def _make_network(self, name: str) -> str:
         """Make a network with a small range of addresses of its own, of which there are many."""
@@ -150,7 +151,7 @@ class SharedParts:
                 return str(network["Id"])
         raise AssertionError("the last try raises")
 
-    def _make_volume(self, name: str) -> str:
-        volume = f"pytest-intercode-{self._token}-{name}"
+    def _make_volume(self, ending: str) -> str:
+        volume = f"pytest-intercode-{self._token}{ending}"
         self._api.create_volume(volume, labels=self._labels)
         return volume

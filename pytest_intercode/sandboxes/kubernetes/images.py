@@ -46,21 +46,20 @@ class ClusterImages:
             name = self._settings.base_images.get(source.image, source.image)
             self._architectures[name] = "" if platform is None else platform.architecture
             return name
-        label = str(source.dockerfile or source.image)
         if not self._settings.registry:
             raise ImageError(
-                f"{label}: a cluster builds no images: give --intercode-registry=HOST[:PORT]"
+                f"{source.name}: a cluster builds no images: give --intercode-registry=HOST[:PORT]"
                 "[/PREFIX], which what is built here is pushed to, and the nodes pull it from",
-                label,
+                source.name,
             )
         builder, own_platform = self._connect()
         name = builder.resolve(source, purpose)
         pinned = builder.pinned(name)
         if "@" not in pinned:
             raise ImageError(
-                f"{label}: it is not in the registry {self._settings.registry}, where the nodes "
-                "would pull it from; see to it that it may be pushed there",
-                label,
+                f"{source.name}: it is not in the registry {self._settings.registry}, where the "
+                "nodes would pull it from; see to it that it may be pushed there",
+                source.name,
             )
         self._architectures[pinned] = (platform_of_name(name) or own_platform).architecture
         return pinned

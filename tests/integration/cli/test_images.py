@@ -135,6 +135,36 @@ def test_bubblewrap_has_systems(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "bash", "--sandbox", "bubblewrap", "--build"]) == 0
 
 
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("options", [(), ("--pull",)], ids=["list", "pull"])
+def test_images_that_lack_the_same_share_a_line(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_task("a", f"FROM {GONE}:1")
+    write_task("b", f"FROM {GONE}:2")
+    assert main(["images", "set", "--sandbox", "bubblewrap", *options]) == 1
+    names = ", ".join(f"set/{name}/environment/Dockerfile" for name in ("a", "b"))
+    problems = printed(capsys)[1]
+    assert f"pytest-intercode: {names}: the image " in problems
+    assert problems.count("is made by Docker") == 1
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_further_images_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(7):
+        install = f"RUN apt-get install -y no-such-package-{min(number, 5)}"
+        write_harbor(
+            Path("set", f"t{number}"),
+            tests="true",
+            solution="true",
+            dockerfile=f"FROM {BASE}\n{install}\n",
+        )
+    assert main(["images", "set", "--sandbox", "bubblewrap"]) == 1
+    problems = printed(capsys)[1]
+    assert problems.count("apt-get install no-such-package-") == 5
+    assert "pytest-intercode: 2 further images cannot be had, for other reasons\n" in problems
+
+
 def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "bsh"]) == 2
     problem = printed(capsys)[1]

@@ -170,6 +170,31 @@ def test_it(intercode_project):
     assert not (pytester.path / "recordings").exists()
 
 
+@pytest.mark.usefixtures("project")
+def test_a_test_may_go_on_without_a_verdict(pytester: pytest.Pytester) -> None:
+    tests = f"""\
+from pytest_intercode.errors import JudgeError
+
+def test_it(intercode_project):
+    run = intercode_project.run("Greet.")
+    with pytest.raises(JudgeError):
+        run.judge("It greets.", model="{MODEL}", votes=1)
+    assert run.judge("It thanks.", model="{MODEL}", votes=1, at_least=0.25)
+    """
+
+    def answer(request: Request) -> str:
+        rubric = request.body["messages"][0]["content"]
+        return "well" if "greets" in rubric else judge(request)
+
+    with ModelServer(answer) as server:
+        played = play(pytester, tests, server=server)
+    played.result.assert_outcomes(passed=1)
+    [row] = results(pytester.path / "r.jsonl")
+    assert row["outcome"] == "solved"
+    assert [votes["scores"] for votes in row["judgements"]] == [[], [0.25]]
+    assert len(row["judgements"][0]["unusable"]) == 3
+
+
 @pytest.mark.slow
 def test_it_is_replayed_next_to_its_agent(tmp_path: Path, bubblewrap: None) -> None:
     test = make_project(tmp_path)

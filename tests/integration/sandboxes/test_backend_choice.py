@@ -11,7 +11,7 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.core.task import ImageSource
-from pytest_intercode.errors import EngineUnavailable, ImageError
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable, ImageError
 from pytest_intercode.sandboxes.bubblewrap import process
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.images import Systems
@@ -235,6 +235,16 @@ def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {reason}"])
     result = pytester.runpytest(*given, f"--intercode-rootfs={pytester.path}")
     result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime is Docker's, *"])
+
+
+def test_labels_of_nodes_are_refused_as_they_are_written() -> None:
+    settings = SandboxSettings("docker", kube_nodes={"pool": "agents", "disk": "ssd"})
+    with pytest.raises(ConfigurationError) as raised:
+        SandboxProvider(settings).check({"kube_nodes": "--intercode-kube-node"})
+    assert str(raised.value) == (
+        "--intercode-kube-node=pool=agents,disk=ssd: docker has no nodes, only kubernetes has; "
+        "leave it out, or take --intercode-sandbox=kubernetes"
+    )
 
 
 @pytest.mark.usefixtures("small_suite", "needs_docker")

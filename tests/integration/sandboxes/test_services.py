@@ -25,6 +25,7 @@ from pytest_intercode.errors import ConfigurationError, SandboxError, TaskError,
 from pytest_intercode.sandboxes.docker import services as module
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.networks import SharedParts
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -73,11 +74,12 @@ def test_services_are_reached_by_their_names(launch: Launch, tmp_path: Path) -> 
         files=(("/etc/own", FileSpec("file", b"own\n")),),
         mounts=(Archive(tmp_path, "/usr/share/doc"),),
         tmpfs=("/fast",),
-        volumes=(("shared", "/shared"),),
+        volumes=(("mount1", "/shared"),),  # is of the task, whatever a mount is kept in
         limits=Limits(memory=128 * 1024**2, pids=50),
     )
-    cache = server("cache", depends_on=(("db", "healthy"),), volumes=(("shared", "/data"),))
+    cache = server("cache", depends_on=(("db", "healthy"),), volumes=(("mount1", "/data"),))
     container = launch(db, cache)
+    assert container.command_service("cache", "ls -A /data", "", SOON) == (0, b"")
     said(container, ask("put colour blue"))
     assert said(container, ask("get colour", "database")) == "blue\n"
     assert said(container, ask("get colour", "cache")) == "nothing\n"
@@ -201,12 +203,13 @@ def test_services_wait_for_commands_that_end(launch: Launch) -> None:
         launch(failing, server(depends_on=(("first", "completed"),)))
 
 
-def test_all_goes_with_the_sandbox() -> None:
+@pytest.mark.parametrize("scratch", [(), ("/answer",)], ids=["disk", "scratch"])
+def test_all_goes_with_the_sandbox(scratch: tuple[str, ...]) -> None:
     engine = DockerEngine()
     try:
         volumes = (("shared", "/shared"),)
         services = Services((server(volumes=volumes),), ("main",), volumes=volumes)
-        container = engine.launch(SandboxSpec(IMAGE, services=services))
+        container = engine.launch(SandboxSpec(IMAGE, services=services, scratch=scratch))
         verifier = engine.launch(SandboxSpec(IMAGE, joins=True))
         verifier.join(container)
         label = f"{RUN_LABEL}={engine.run}"
@@ -224,6 +227,26 @@ def test_all_goes_with_the_sandbox() -> None:
         assert not remains(next_engine, label)
     finally:
         next_engine.close()
+
+
+def test_a_container_that_cannot_be_connected_goes(
+    docker_engine: DockerEngine, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect_own = SharedParts.connect_own
+    container_ids: list[str] = []
+
+    def connect_to_host(parts: SharedParts, container_id: str) -> None:
+        container_ids.append(container_id)
+        with monkeypatch.context() as context:
+            context.setitem(parts._networks, "inner", "host")
+            connect_own(parts, container_id)
+
+    monkeypatch.setattr(SharedParts, "connect_own", connect_to_host)
+    services = Services((server(health=None),), ("main",), ("default", "inner"))
+    with pytest.raises(SandboxError, match=rf"^a container of {IMAGE}: .*user defined network"):
+        launch(services=services)
+    filters = {"id": container_ids[0]}
+    assert not docker_engine.api.containers(all=True, filters=filters)
 
 
 @pytest.mark.parametrize("reaped", [True, False], ids=["reaper", "next run"])
