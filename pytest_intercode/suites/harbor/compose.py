@@ -131,7 +131,7 @@ def read_compose(
     try:
         agent = _agent(reader, name, services.get(name, {}))
         return replace(agent, services=_services(reader, name, names, services))
-    except (AttributeError, KeyError, TypeError, ValueError):  # a list where a mapping is needed
+    except (AttributeError, LookupError, TypeError, ValueError):  # a list where a mapping is needed
         raise SuiteError(f"{path}: services: not services of a compose file") from None
 
 
