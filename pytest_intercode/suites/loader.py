@@ -31,6 +31,7 @@ from pytest_intercode.suites.schema import (
     suite_model,
     task_model,
 )
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.suites.tau2 import read_tau2
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
@@ -348,6 +349,11 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     for task in tasks:
         if task.judge is not None and (problem := task.judge.find_problem()):
             raise SuiteError(f"{task.source}: task {task.id!r}: judge: {problem}")
+        if missing_names := find_missing_services(task):
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: services: there is no {missing_names[0]}, which "
+                "the verification asks for"
+            )
         kind_of(task.env).check(task)
     yield from _check_files(tasks)
 

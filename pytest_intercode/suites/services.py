@@ -27,7 +27,7 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     *("EvidenceModel", "HookModel", "ServiceModel", "ServiceName"),
-    *("as_artifact", "as_hook", "lay_services", "sorted_services"),
+    *("as_artifact", "as_hook", "find_missing_services", "lay_services", "sorted_services"),
 ]
 
 _MAIN = "main"  # the name by which services reach the agent's machine
@@ -160,18 +160,22 @@ def sorted_services(task: Task) -> Task:
         SuiteError: there is no such service, or they wait for each other.
     """
     place = f"{task.source}: task {task.id!r}: services"
-    names = {machine.name for machine in task.services.machines}
-    if _MAIN in names:
+    if any(machine.name == _MAIN for machine in task.services.machines):
         raise SuiteError(f"{place}: {_MAIN} is the agent's own machine; name this one otherwise")
-    verification = task.verification
-    parts: list[Any] = []
-    if verification is not None:
-        parts = [*verification.collect, *verification.evidence]
-    missing = sorted({part.service for part in parts} - {"", *names})
-    if missing:
-        raise SuiteError(f"{place}: there is no {missing[0]}, which the verification asks for")
     try:
         machines = in_order(task.services.machines)
     except ValueError as error:
         raise SuiteError(f"{place}: {error}") from None
     return replace(task, services=replace(task.services, machines=machines))
+
+
+def find_missing_services(task: Task) -> list[str]:
+    """Return the names of services that a task's verifications ask for and it does not have."""
+    verifications = [task.verification, *(step.verification for step in task.steps)]
+    asked_names = {
+        part.service
+        for verification in verifications
+        if verification is not None
+        for part in (*verification.collect, *verification.evidence)
+    }
+    return sorted(asked_names - {"", *(machine.name for machine in task.services.machines)})

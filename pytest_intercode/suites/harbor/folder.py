@@ -58,6 +58,7 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
@@ -385,13 +386,8 @@ def _other_service(name: str | None) -> str:
 
 def _check_services(task: Task) -> Task:
     """Return a task whose verifiers ask for services that it has."""
-    names = {service.name for service in task.services.machines}
-    verifications = [task.verification, *(step.verification for step in task.steps)]
-    for verification in filter(None, verifications):
-        asked_names = {hook.service for hook in verification.collect}
-        asked_names |= {artifact.service for artifact in verification.evidence}
-        if missing_names := sorted(asked_names - {"", *names}):
-            raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
+    if missing_names := find_missing_services(task):
+        raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
     return task
 
 
