@@ -224,5 +224,5 @@ def test_the_judge_sees_the_conversation_and_is_a_factor(
     assert (row["outcome"], row["reward"]) == ("failed", 0.0)
     assert (row["judge"]["product"], row["judge"]["reward"]) == (True, 1.0)
     assert main(["rescore", "r.jsonl", "--suite", "library.yaml", "--output", "again.jsonl"]) == 0
-    [row] = results(pytester.path / "row.jsonl")
+    [row] = results(pytester.path / "again.jsonl")
     assert row["reward"] == 0.0
