@@ -172,10 +172,8 @@ def sorted_services(task: Task) -> Task:
 def find_missing_services(task: Task) -> list[str]:
     """Return the names of services that a task's verifications ask for and it does not have."""
     verifications = [task.verification, *(step.verification for step in task.steps)]
-    asked_names = {
-        part.service
-        for verification in verifications
-        if verification is not None
-        for part in (*verification.collect, *verification.evidence)
-    }
+    asked_names: set[str] = set()
+    for verification in filter(None, verifications):
+        asked_names |= {hook.service for hook in verification.collect}
+        asked_names |= {artifact.service for artifact in verification.evidence}
     return sorted(asked_names - {"", *(machine.name for machine in task.services.machines)})

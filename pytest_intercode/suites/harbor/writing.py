@@ -20,6 +20,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.dockerfiles import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.system.archives import build_archive, context_files, pack_files
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.suite_folder import SuitePath
@@ -232,9 +233,7 @@ def _check_machines(task: Task, place: str) -> None:
     Raises:
         SuiteError: it cannot be in the folders that are written.
     """
-    verification = task.verification
-    asked = (*verification.collect, *verification.evidence) if verification is not None else ()
-    if task.services or task.mounts or any(part.service for part in asked):
+    if task.services or task.mounts or find_missing_services(task):
         raise SuiteError(f"{place}: its services and shared folders cannot be written")
 
 
