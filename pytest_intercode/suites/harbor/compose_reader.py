@@ -66,8 +66,8 @@ class Secrets:
     """What of a task's folder no machine of the agent's may have.
 
     Attributes:
-        tests: what its verifier gets.
-        solution: what nobody gets.
+        tests: what its verifier gets where the file shares it.
+        solution: what nobody gets by the file.
     """
 
     tests: tuple[SuitePath, ...] = ()

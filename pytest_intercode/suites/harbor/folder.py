@@ -67,6 +67,7 @@ CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
 _COMPOSE = "docker-compose.yaml"
+_SECRETS = ("tests", "steps", "solution")  # folders; the verifier gets its tests from them alone
 _MAIN = "main"  # the service that the agent is in
 # What Harbor's own compose file gives to a task's; older ones named the folders of logs.
 _COMPOSE_VARIABLES = {
@@ -271,10 +272,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     service = AgentMachine(None)
     if compose.is_file():
         names = {**passed_variables(folder.permissions), **dict(variables), **_COMPOSE_VARIABLES}
-        secrets = Secrets(
-            tuple(folder.parent / name for name in ("tests", "steps")),
-            (folder.parent / "solution",),
-        )
+        secrets = Secrets(solution=tuple(folder.parent / name for name in _SECRETS))
         logs = frozenset(LOG_FOLDERS)
         service = read_compose(compose, _MAIN, names, logs, secrets, merged=True)
         dockerfile = service.dockerfile or dockerfile
