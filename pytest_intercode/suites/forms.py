@@ -20,6 +20,7 @@ from pydantic import (
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.judge import find_model_problem, find_votes_problem
 from pytest_intercode.core.machine import FileSpec
+from pytest_intercode.core.values import size
 from pytest_intercode.environments.fields import FileForm, SuiteForm
 from pytest_intercode.errors import MissingFile
 from pytest_intercode.system.files import bundled_folder
@@ -32,9 +33,6 @@ __all__ = [
     *("FileModel", "Files", "JudgeModel", "LimitsModel", "Network", "PathModel", "Variable"),
     *("find_dockerfile", "read_bytes"),
 ]
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def read_bytes(path: SuitePath) -> bytes:
@@ -51,12 +49,7 @@ def read_bytes(path: SuitePath) -> bytes:
 
 def _size(value: object) -> object:
     """Read ``512m`` as bytes."""
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if not match:
-            raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
-        return int(float(match[1]) * _UNITS[match[2].lower()])
-    return value
+    return size(value) if isinstance(value, str) else value
 
 
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
