@@ -22,7 +22,13 @@ from pytest_intercode.core.platforms import parse_platform
 from pytest_intercode.core.task import Artifact, Hook, Task
 from pytest_intercode.environments.fields import AbsolutePath, FileForm, SuiteForm
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.forms import FileModel, Files, LimitsModel, Variable, find_dockerfile
+from pytest_intercode.suites.forms import (
+    Files,
+    LimitsModel,
+    Variable,
+    build_forms,
+    find_dockerfile,
+)
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
@@ -102,16 +108,13 @@ class ServiceModel(FileForm):
 
     def build(self, folder: SuitePath) -> Service:
         """Return the service, without its name."""
-        values: dict[str, Any] = dict(self)  # as the validators have made them
+        values: dict[str, Any] = build_forms(dict(self), folder)
         image = ImageSource(image=values.pop("image"), platform=values.pop("platform"))
         name = values.pop("dockerfile")
         if name is not None:
             image = replace(image, dockerfile=find_dockerfile(folder, name))
         limits = dict(values.pop("limits"))
         limits = {name: value for name, value in limits.items() if value is not None}
-        files = values["files"] = dict(values["files"])
-        for name, file in files.items():
-            files[name] = file.build(folder) if isinstance(file, FileModel) else file
         for name in ("variables", "volumes", "files"):
             values[name] = tuple(values[name].items())
         values["health"] = values["health"] or HealthCheck()
