@@ -30,7 +30,6 @@ class SubmittingEnvironment(ShellEnvironment):
         """Start the episode's sandboxes."""
         self._allowed = SweFields.of(task).submissions
         self._failed: list[Reward] = []  # those of the submissions so far
-        self._has_ended = False  # by a submission
         super().start(task)
 
     @abc.abstractmethod
@@ -51,7 +50,7 @@ class SubmittingEnvironment(ShellEnvironment):
         if self._allowed == 1:
             return 0
         is_failed = any(self.final is reward for reward in self._failed)
-        is_last = self._has_ended or (self.final is not None and not is_failed)
+        is_last = self.over == "submitted" or (self.final is not None and not is_failed)
         return len(self._failed) + is_last
 
     def answer(self, message: str) -> str | None:
@@ -64,13 +63,11 @@ class SubmittingEnvironment(ShellEnvironment):
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode, or let the agent go on after a submission that fails."""
         if not self.may_submit_again:
-            self._has_ended = True
             return super().handle_submission(action, answer)
         with self.phases.timed("tests"):
             reward = self.grade_early()
         if reward.value >= 1.0:
             self.episode.latest = reward
-            self._has_ended = True
             return super().handle_submission(action, None)
 
         def show(_: str) -> Observation:
