@@ -40,6 +40,7 @@ What you read from now on is what the agent says to you. Reply as that user does
 and with nothing around your words. When the agent has done what you want, or when you have nothing
 more to say, end your reply with {stop}"""
 _MAX_MESSAGE_CHARACTERS = 20_000  # of the agent's message that the user reads
+_MAX_ROUNDS = 100  # answers with calls of tools, one after the other
 # By which a server refuses what it is sent, or does not come to an end with it.
 _CONTENT_STATUSES = (400, 408, 413, 422)
 _PROBE = "Hello."  # a message that no server has a reason to refuse
@@ -83,6 +84,7 @@ class SimulatedUser:
         self._tools: Sequence[Mapping[str, Any]] = ()
         self._call: CallTool = lambda name, arguments: ""
         self._model = model
+        self._name = f"the model {model!r:.60} that plays the user"
         self._gateway = gateway
         self._key = f"{key}-user"
         self._lock = threading.Lock()
@@ -124,18 +126,24 @@ class SimulatedUser:
         if len(message) > _MAX_MESSAGE_CHARACTERS:
             message = f"{message[:_MAX_MESSAGE_CHARACTERS]}\n[... and more]"
         self._messages.append({"role": "user", "content": message})
+        text = self._ask(session, caller).text.strip()
+        self._messages.append({"role": "assistant", "content": text})
+        return Reply(text, is_last=bool(self._stop_words.search(text))) if text else None
+
+    def _ask(self, session: Session, caller: Caller) -> Answer:
+        """Ask the model until it answers without a call, and make its calls in between."""
         tools = {"tools": self._tools} if self._tools else {}
-        while True:
+        for _ in range(_MAX_ROUNDS):
             try:
                 answer = caller.ask({"messages": self._messages, **tools})
             except AgentError as error:
                 raise self._fault(error, session, caller) from None
             if not (answer.calls and tools):
-                break
+                return answer
             self._make_calls(answer)
-        text = answer.text.strip()
-        self._messages.append({"role": "assistant", "content": text})
-        return Reply(text, is_last=bool(self._stop_words.search(text))) if text else None
+        raise InfrastructureError(
+            f"{self._name} fails: it calls tools in {_MAX_ROUNDS} answers, one after the other"
+        )
 
     def stop(self) -> None:
         """End a request that runs, from any thread; the user says nothing more."""
@@ -181,7 +189,7 @@ class SimulatedUser:
         """Return what is raised where there is no reply: whose fault it is."""
         if session.exhausted:
             return BudgetExhausted(session.exhausted)
-        name = f"the model {self._model!r:.60} that plays the user"
+        name = self._name
         if outage := session.outage():
             return InfrastructureError(f"{name} cannot be reached: {outage}")
         if not session.failure and self._refuses_agent(error, caller):

@@ -6,9 +6,13 @@ A parser returns the value of a text, or raises a ValueError that says what is n
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
-__all__ = ["amount", "choice", "text", "whole"]
+__all__ = ["amount", "choice", "size", "text", "whole"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def text(value: str) -> str:
@@ -16,6 +20,14 @@ def text(value: str) -> str:
     if not value:
         raise ValueError("a value is needed")
     return value
+
+
+def size(value: str) -> int:
+    """Return the bytes of ``512k``, ``256m`` or ``2g``."""
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
+    return int(float(match[1]) * _BYTES[match[2].lower()])
 
 
 def whole(needed: str, least: int | None = None) -> Callable[[str], int]:

@@ -98,6 +98,7 @@ class EnvironmentKind:
             it.
         unrecorded: what an end state holds that no file of InterCode's does, for messages.
         scores_skipped: under the profile ``paper``, an episode that ended with ``skip`` is scored.
+        not_on_nodes: why the nodes of a cluster cannot run it, behind its name; empty if they can.
     """
 
     name: str = ""
@@ -131,6 +132,7 @@ class EnvironmentKind:
     secret_gold: bool = False
     unrecorded: str = "the end state"
     scores_skipped: bool = False
+    not_on_nodes: str = ""
     intercode_dataset: str = ""
 
     def __init__(self, environment: type[Any] | None = None, name: str = "") -> None:

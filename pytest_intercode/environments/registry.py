@@ -28,10 +28,12 @@ __all__ = [
     "environment_class",
     "environment_names",
     "environments_with",
+    "is_builtin",
     "is_environment",
     "kind_of",
     "register_environment",
     "watch_environments",
+    "why_env_not_on_nodes",
 ]
 
 _Class = TypeVar("_Class", bound="type[Environment]")
@@ -54,7 +56,7 @@ PROJECT = "project"
 _OF_DATASETS = ("tau2",)  # suites may have tasks of them, and no suite is bundled
 
 BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name not in (PROJECT, *_OF_DATASETS))
-"""The names of our own environments that are run where no dataset is named."""
+"""The names of our own environments that have a bundled suite."""
 
 GROUP = "pytest_intercode.environments"
 """The group of entry points: each is named as its environment, and names its class."""
@@ -105,6 +107,18 @@ def is_environment(name: str) -> bool:
     """Whether there is an environment of this name, for suites."""
     builtin = (*BUILTIN_ENVIRONMENTS, *_OF_DATASETS)
     return name in builtin or name in _added or name in _entry_points()
+
+
+def is_builtin(name: str) -> bool:
+    """Whether an environment is ours, so that every installation has it."""
+    return name in _KINDS
+
+
+def why_env_not_on_nodes(name: str) -> str:
+    """Return why the nodes of a cluster cannot run an environment; empty if they can."""
+    if not is_builtin(name):
+        return "is registered in this process, and nodes do not have it"
+    return kind_of(name).not_on_nodes
 
 
 def environment_names() -> tuple[str, ...]:

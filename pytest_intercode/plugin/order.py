@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
+from pytest_intercode.environments.registry import environment_class, why_env_not_on_nodes
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.resume import resumed_of
 from pytest_intercode.plugin.run import Run, agent_of, run_of, task_of
@@ -191,7 +191,7 @@ def _can_travel(item: pytest.Item, task: Task) -> bool:
     """Whether nothing of this process is needed to run an item's episode on another machine."""
     hooks = (item.ihook.pytest_intercode_make_agent, item.ihook.pytest_intercode_make_environment)
     plugins = (implementation.plugin for hook in hooks for implementation in hook.get_hookimpls())
-    return task.env in BUILTIN_ENVIRONMENTS and all(isinstance(plugin, Run) for plugin in plugins)
+    return not why_env_not_on_nodes(task.env) and all(isinstance(plugin, Run) for plugin in plugins)
 
 
 def _unconditional(item: pytest.Item) -> bool:

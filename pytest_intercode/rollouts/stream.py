@@ -25,7 +25,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.tokens import describe_missing
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS, environment_class
+from pytest_intercode.environments.registry import environment_class, why_env_not_on_nodes
 from pytest_intercode.errors import ConfigurationError, MissingTokensWarning
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.tokens import TOKEN_SERVERS, TokenServer
@@ -279,10 +279,9 @@ def _checker(
 
     def check(task: Task) -> None:
         environment = environment_class(task.env, profile)
-        if on_nodes and task.env not in BUILTIN_ENVIRONMENTS:
+        if on_nodes and (reason := why_env_not_on_nodes(task.env)):
             raise ConfigurationError(
-                f"{source}: the environment {task.env} is registered in this process, and "
-                "nodes do not have it; leave cluster out"
+                f"{source}: the environment {task.env} {reason}; leave cluster out"
             )
         if environment.in_order and (concurrency > 1 or on_nodes):
             remedy = "leave cluster out" if on_nodes else "concurrency=1"

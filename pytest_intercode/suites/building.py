@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.suites.forms import find_dockerfile
-from pytest_intercode.suites.schema import LayerModel, build_forms
+from pytest_intercode.suites.forms import build_forms, find_dockerfile
+from pytest_intercode.suites.schema import LayerModel
 from pytest_intercode.suites.services import lay_services, sorted_services
 from pytest_intercode.system.suite_folder import SuitePath
 

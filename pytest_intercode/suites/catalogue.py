@@ -23,7 +23,6 @@ from pytest_intercode.core.permissions import (
 )
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registry import (
-    BUILTIN_ENVIRONMENTS,
     environment_names,
     is_environment,
     kind_of,
@@ -111,10 +110,11 @@ def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
     """
     path = suite_file(env)
     if not path.is_file():
-        if is_environment(env) and env not in BUILTIN_ENVIRONMENTS:
+        if is_environment(env):
+            dataset = f"the dataset {env}, or " if env in dataset_names() else ""
             raise ConfigurationError(
-                f"{option}: the environment {env} brings no suite of its own; name one: a .yaml "
-                f"with env: {env}"
+                f"{option}: the environment {env} brings no suite of its own; name one: {dataset}"
+                f"a .yaml with env: {env}"
             )
         names = [name for name in environment_names() if suite_file(name).is_file()]
         raise ConfigurationError(

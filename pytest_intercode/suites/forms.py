@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -20,21 +23,16 @@ from pydantic import (
 from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.judge import find_model_problem, find_votes_problem
 from pytest_intercode.core.machine import FileSpec
+from pytest_intercode.core.values import size
 from pytest_intercode.environments.fields import FileForm, SuiteForm
 from pytest_intercode.errors import MissingFile
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.suite_folder import SuitePath
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 __all__ = [
     *("FileModel", "Files", "JudgeModel", "LimitsModel", "Network", "PathModel", "Variable"),
-    *("find_dockerfile", "read_bytes"),
+    *("build_forms", "find_dockerfile", "read_bytes"),
 ]
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def read_bytes(path: SuitePath) -> bytes:
@@ -51,12 +49,7 @@ def read_bytes(path: SuitePath) -> bytes:
 
 def _size(value: object) -> object:
     """Read ``512m`` as bytes."""
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if not match:
-            raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
-        return int(float(match[1]) * _UNITS[match[2].lower()])
-    return value
+    return size(value) if isinstance(value, str) else value
 
 
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -165,6 +158,35 @@ class PathModel(FileForm):
     def build(self, folder: SuitePath) -> str:
         """Read the file."""
         return read_bytes(folder / self.path).decode("utf-8", "surrogateescape")
+
+
+def build_forms(value: Any, folder: SuitePath) -> Any:
+    """Return a value with what it names in the suite's folder: built forms, and resolved paths.
+
+    A path may be anywhere in plain data, also in what somebody else's validator has made, and none
+    may lead out of the folder. What a form builds has resolved its paths by itself.
+
+    Raises:
+        OutsideSuite: a path leads to where the suite may not read.
+    """
+    if isinstance(value, FileForm):
+        return value.build(folder)
+    if isinstance(value, Path):
+        return (folder / str(value)).place()
+    if isinstance(value, Mapping):
+        parts = [build_forms(part, folder) for part in value.values()]
+        return dict(zip([build_forms(name, folder) for name in value], parts, strict=True))
+    if isinstance(value, (tuple, list)):
+        return type(value)(build_forms(part, folder) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        new_parts = {}
+        for item in fields(value):
+            part = getattr(value, item.name)
+            new_part = build_forms(part, folder)
+            if new_part is not part:
+                new_parts[item.name] = new_part
+        return replace(value, **new_parts) if new_parts else value
+    return value
 
 
 class JudgeModel(SuiteForm):

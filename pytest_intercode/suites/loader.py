@@ -31,6 +31,7 @@ from pytest_intercode.suites.schema import (
     suite_model,
     task_model,
 )
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.suites.tau2 import read_tau2
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
@@ -98,17 +99,26 @@ def load_dataset(name: str, path: Path, permissions: Permissions = NOTHING) -> S
     Raises:
         SuiteError: a file of it is wrong, or it has none of the dataset's.
     """
-    manifest = bundled_folder("tasks") / "datasets" / f"{name}.yaml"
-    raw, node = read_yaml(manifest)
-    model = suite_model(_kind_of_suite(raw)).model_validate(raw)
-    rows = model.rows if isinstance(model.rows, list) else [model.rows]
+    manifest, node, model = _read_manifest(name)
     moved_rows = [
-        source.model_copy(update={"path": source.path.removeprefix(f"{name}/")}) for source in rows
+        source.model_copy(update={"path": source.path.removeprefix(f"{name}/")})
+        for source in _row_sources(model)
     ]
     model = model.model_copy(update={"rows": moved_rows})
     with SuiteFolder(path, permissions) as folder:
         tasks = _tasks(manifest, node, model, name, folder)
         return Suite(name, model.env, tuple(_check_tasks(tasks, permissions)), manifest)
+
+
+def _read_manifest(dataset: str) -> tuple[Path, yaml.Node | None, SuiteModel]:
+    """Return where the manifest of a bundled dataset is, its nodes, and what it says."""
+    path = bundled_folder("tasks") / "datasets" / f"{dataset}.yaml"
+    raw, node = read_yaml(path)
+    return path, node, suite_model(_kind_of_suite(raw)).model_validate(raw)
+
+
+def _row_sources(model: SuiteModel) -> list[RowSource]:
+    return model.rows if isinstance(model.rows, list) else [model.rows]
 
 
 def _kind_of_suite(raw: Any) -> EnvironmentKind:
@@ -131,7 +141,7 @@ def _tasks(
         line, _ = locate(node, ("tasks", index))
         built_task = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
         tasks.append(_override(built_task, model.overrides, folder))
-    sources = model.rows if isinstance(model.rows, list) else [model.rows]
+    sources = _row_sources(model)
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
     if sources and not present and not tasks:
         raise MissingFile(f"{folder}: has none of {', '.join(source.path for source in sources)}")
@@ -194,10 +204,9 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
 
 def _read_published(dataset: str) -> tuple[RowSource, LayerModel]:
     """Return the rows of a bundled dataset, and what its tasks share."""
-    raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{dataset}.yaml")
-    model = suite_model(_kind_of_suite(raw)).model_validate(raw)
-    assert isinstance(model.rows, RowSource)
-    return model.rows, model.defaults
+    _, _, model = _read_manifest(dataset)
+    (source,) = _row_sources(model)
+    return source, model.defaults
 
 
 def _build(blank: Task, layers: list[LayerModel], folder: SuitePath, **per_task: Any) -> Task:
@@ -348,6 +357,11 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     for task in tasks:
         if task.judge is not None and (problem := task.judge.find_problem()):
             raise SuiteError(f"{task.source}: task {task.id!r}: judge: {problem}")
+        if missing_names := find_missing_services(task):
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: services: there is no {missing_names[0]}, which "
+                "the verification asks for"
+            )
         kind_of(task.env).check(task)
     yield from _check_files(tasks)
 

@@ -9,11 +9,8 @@ others do not are those of its kind.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from datetime import date, datetime, time, timezone
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
@@ -55,6 +52,7 @@ from pytest_intercode.suites.forms import (
     Network,
     PathModel,
     Variable,
+    build_forms,
 )
 from pytest_intercode.suites.services import (
     EvidenceModel,
@@ -69,7 +67,7 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     *("AUDIT_CHECKS", "JUDGE_CHECKS", "LayerModel", "RowSource", "SuiteModel", "TaskModel"),
-    *("build_forms", "suite_model", "task_model"),
+    *("suite_model", "task_model"),
 ]
 
 JUDGE_CHECKS = ("judge-consistent", "judge-labels", "judge-firm")
@@ -174,35 +172,6 @@ class RewardModel(SuiteForm):
     scratch: tuple[StrictStr, ...] | None = None
     rows: Literal["when-gold-orders", "in-order", "any-order"] | None = None
     columns: Literal["in-order", "any-order"] | None = None
-
-
-def build_forms(value: Any, folder: SuitePath) -> Any:
-    """Return a value with what it names in the suite's folder: built forms, and resolved paths.
-
-    A path may be anywhere in plain data, also in what somebody else's validator has made, and none
-    may lead out of the folder. What a form builds has resolved its paths by itself.
-
-    Raises:
-        OutsideSuite: a path leads to where the suite may not read.
-    """
-    if isinstance(value, FileForm):
-        return value.build(folder)
-    if isinstance(value, Path):
-        return (folder / str(value)).place()
-    if isinstance(value, Mapping):
-        parts = [build_forms(part, folder) for part in value.values()]
-        return dict(zip([build_forms(name, folder) for name in value], parts, strict=True))
-    if isinstance(value, (tuple, list)):
-        return type(value)(build_forms(part, folder) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        new_parts = {}
-        for item in fields(value):
-            part = getattr(value, item.name)
-            new_part = build_forms(part, folder)
-            if new_part is not part:
-                new_parts[item.name] = new_part
-        return replace(value, **new_parts) if new_parts else value
-    return value
 
 
 class VerificationModel(FileForm):

@@ -22,12 +22,18 @@ from pytest_intercode.core.platforms import parse_platform
 from pytest_intercode.core.task import Artifact, Hook, Task
 from pytest_intercode.environments.fields import AbsolutePath, FileForm, SuiteForm
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.forms import FileModel, Files, LimitsModel, Variable, find_dockerfile
+from pytest_intercode.suites.forms import (
+    Files,
+    LimitsModel,
+    Variable,
+    build_forms,
+    find_dockerfile,
+)
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     *("EvidenceModel", "HookModel", "ServiceModel", "ServiceName"),
-    *("as_artifact", "as_hook", "lay_services", "sorted_services"),
+    *("as_artifact", "as_hook", "find_missing_services", "lay_services", "sorted_services"),
 ]
 
 _MAIN = "main"  # the name by which services reach the agent's machine
@@ -102,16 +108,13 @@ class ServiceModel(FileForm):
 
     def build(self, folder: SuitePath) -> Service:
         """Return the service, without its name."""
-        values: dict[str, Any] = dict(self)  # as the validators have made them
+        values: dict[str, Any] = build_forms(dict(self), folder)
         image = ImageSource(image=values.pop("image"), platform=values.pop("platform"))
         name = values.pop("dockerfile")
         if name is not None:
             image = replace(image, dockerfile=find_dockerfile(folder, name))
         limits = dict(values.pop("limits"))
         limits = {name: value for name, value in limits.items() if value is not None}
-        files = values["files"] = dict(values["files"])
-        for name, file in files.items():
-            files[name] = file.build(folder) if isinstance(file, FileModel) else file
         for name in ("variables", "volumes", "files"):
             values[name] = tuple(values[name].items())
         values["health"] = values["health"] or HealthCheck()
@@ -160,18 +163,20 @@ def sorted_services(task: Task) -> Task:
         SuiteError: there is no such service, or they wait for each other.
     """
     place = f"{task.source}: task {task.id!r}: services"
-    names = {machine.name for machine in task.services.machines}
-    if _MAIN in names:
+    if any(machine.name == _MAIN for machine in task.services.machines):
         raise SuiteError(f"{place}: {_MAIN} is the agent's own machine; name this one otherwise")
-    verification = task.verification
-    parts: list[Any] = []
-    if verification is not None:
-        parts = [*verification.collect, *verification.evidence]
-    missing = sorted({part.service for part in parts} - {"", *names})
-    if missing:
-        raise SuiteError(f"{place}: there is no {missing[0]}, which the verification asks for")
     try:
         machines = in_order(task.services.machines)
     except ValueError as error:
         raise SuiteError(f"{place}: {error}") from None
     return replace(task, services=replace(task.services, machines=machines))
+
+
+def find_missing_services(task: Task) -> list[str]:
+    """Return the names of services that a task's verifications ask for and it does not have."""
+    verifications = [task.verification, *(step.verification for step in task.steps)]
+    asked_names: set[str] = set()
+    for verification in filter(None, verifications):
+        asked_names |= {hook.service for hook in verification.collect}
+        asked_names |= {artifact.service for artifact in verification.evidence}
+    return sorted(asked_names - {"", *(machine.name for machine in task.services.machines)})

@@ -108,7 +108,7 @@ def _read_json(path: SuitePath) -> Any:
 
 def _row(task: Mapping[str, Any], prompt: str) -> Row:
     scenario = _scenario(task["user_scenario"])
-    criteria = task["evaluation_criteria"] or {"reward_basis": []}
+    criteria = task.get("evaluation_criteria") or {"reward_basis": []}
     initial = task.get("initial_state") or {}
     row: Row = {
         "number": _NOT_IN_IDS.sub("-", task["id"]).strip("-"),
@@ -126,7 +126,7 @@ def _row(task: Mapping[str, Any], prompt: str) -> Row:
     if initial.get("message_history"):
         row["skip"] = "it begins in the middle of a conversation"
     statements = criteria.get("nl_assertions") or ()
-    if "NL_ASSERTION" in criteria["reward_basis"] and statements:
+    if "NL_ASSERTION" in criteria.get("reward_basis", ()) and statements:
         rubric = _RUBRIC.format(statements="\n".join(f"- {text}" for text in statements))
         row["judge"] = {"rubric": rubric, "model": _MODEL, "votes": 1, "product": True}
     return row

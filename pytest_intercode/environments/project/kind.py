@@ -35,6 +35,7 @@ class ProjectKind(ShellKind):
     answer_instruction = "The answer is what you say to the user at the end."
     graded_by_test = True
     prompts_alone = True
+    not_on_nodes = "is graded by a test of this process"
     prompt = """\
 You work in a Bash shell on Linux. An action is Bash code, as you would type it. You start in
 $workdir, a repository. Nobody answers a program that asks for input.

@@ -28,9 +28,8 @@ class SubmittingEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the episode's sandboxes."""
-        self._allowed = SweFields.of(task).submissions
-        self._failed: list[Reward] = []  # those of the submissions so far
-        self._has_ended = False  # by a submission
+        self._max_submissions = SweFields.of(task).submissions
+        self._failures: list[Reward] = []  # those of the submissions so far
         super().start(task)
 
     @abc.abstractmethod
@@ -40,7 +39,7 @@ class SubmittingEnvironment(ShellEnvironment):
     @property
     def may_submit_again(self) -> bool:
         """Whether a submission that fails is answered by what its tests printed."""
-        return self._remaining > 1 and not self.over
+        return self._remaining_submissions > 1 and not self.over
 
     @property
     def submissions(self) -> int:
@@ -48,11 +47,11 @@ class SubmittingEnvironment(ShellEnvironment):
 
         The end of an episode is one, unless nothing was done since a submission that failed.
         """
-        if self._allowed == 1:
+        if self._max_submissions == 1:
             return 0
-        is_failed = any(self.final is reward for reward in self._failed)
-        is_last = self._has_ended or (self.final is not None and not is_failed)
-        return len(self._failed) + is_last
+        is_failed = any(self.final is reward for reward in self._failures)
+        is_last = self.over == "submitted" or (self.final is not None and not is_failed)
+        return len(self._failures) + is_last
 
     def answer(self, message: str) -> str | None:
         """Return what the user says or, where there is none, what the tests print."""
@@ -64,18 +63,16 @@ class SubmittingEnvironment(ShellEnvironment):
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode, or let the agent go on after a submission that fails."""
         if not self.may_submit_again:
-            self._has_ended = True
             return super().handle_submission(action, answer)
         with self.phases.timed("tests"):
             reward = self.grade_early()
         if reward.value >= 1.0:
             self.episode.latest = reward
-            self._has_ended = True
             return super().handle_submission(action, None)
 
         def show(_: str) -> Observation:
             self.episode.latest = reward  # nothing is run, so this is still the state's
-            self._failed.append(reward)
+            self._failures.append(reward)
             return Observation(self._describe(reward), executed=False)
 
         result = self.take_turn(action, show)
@@ -83,10 +80,10 @@ class SubmittingEnvironment(ShellEnvironment):
         return result
 
     @property
-    def _remaining(self) -> int:
-        return self._allowed - len(self._failed)
+    def _remaining_submissions(self) -> int:
+        return self._max_submissions - len(self._failures)
 
     def _describe(self, reward: Reward) -> str:
-        remaining = pluralize(self._remaining, "more time")
+        remaining = pluralize(self._remaining_submissions, "more time")
         printed = f" They printed:\n\n{self.test_output}" if self.test_output else ""
         return f"The tests fail: {reward.reason}. You may submit {remaining}.{printed}\n"

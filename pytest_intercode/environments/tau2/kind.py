@@ -39,6 +39,8 @@ class Tau2Kind(EnvironmentKind):
     continuation = "Enter calls it"
     shows_workdir = False
     unrecorded = "the calls and the conversation"
+    # with_paths, which finds what is sent, does not look into mappings, as `world` is one.
+    not_on_nodes = "has tasks that name files in a mapping, and such files are not sent to nodes"
     prompt = "You act for a company, with tools on its database. A call is JSON, such as $example\n"
 
     def describe_code(self, task: TaskView) -> str:

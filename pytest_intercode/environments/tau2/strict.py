@@ -29,8 +29,9 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.archives import pack_files
 from pytest_intercode.system.files import bundled_folder
 
-__all__ = ["Tau2Environment", "read_call"]
+__all__ = ["Tau2Environment"]
 
+_AGENT = "assistant"  # the agent's side, as the dataset calls it
 _MAX_OUTPUT = 16 * 1024**2  # bytes of one answer
 _START_TIMEOUT = 120.0  # seconds for a domain's database to be read, on a busy machine
 _MAX_ARGUMENTS = 100_000  # characters of one call's arguments
@@ -38,8 +39,8 @@ _MAX_DEPTH = 20  # of objects and lists in them
 _MAX_WORLDS = 4  # packed domains that are kept
 
 
-def read_call(action: str) -> tuple[str, dict[str, Any]]:
-    """Return the tool and the arguments that an action names.
+def _read_call(action: str) -> tuple[str, str, dict[str, Any]]:
+    """Return who calls, the tool, and the arguments, as an action names them.
 
     Raises:
         ValueError: it is not a call; the message says what is needed.
@@ -54,7 +55,7 @@ def read_call(action: str) -> tuple[str, dict[str, Any]]:
     arguments = call.get("arguments", {})
     if not isinstance(arguments, dict) or call.keys() - {"name", "arguments", "requestor"}:
         raise ValueError(form)
-    return call["name"], arguments
+    return str(call.get("requestor", _AGENT)), call["name"], arguments
 
 
 def _find_excess(arguments: Mapping[str, Any]) -> str:
@@ -111,7 +112,7 @@ class Tau2Environment(ShellEnvironment):
         self._conversation: list[dict[str, str]] = []
         self._steps = self._errors = 0
         self._checks: dict[str, Any] = {}
-        self._premature = ""
+        self._early_end = ""
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -131,6 +132,7 @@ class Tau2Environment(ShellEnvironment):
         """Start the tools on the task's database, and what grades at the same time."""
         self._calls, self._conversation = [], []
         self._steps = self._errors = 0
+        self._checks, self._early_end = {}, ""
         super().start(task)
         self._program = _make_program(self.sandbox)
         self._open_tools()
@@ -183,12 +185,11 @@ class Tau2Environment(ShellEnvironment):
     def execute(self, action: str) -> Observation:
         """Call a tool for the agent."""
         try:
-            name, arguments = read_call(action)
+            requestor, name, arguments = _read_call(action)
         except ValueError as error:
             return Observation(f"[not run: {error}]\n", executed=False)
-        requestor = "assistant"
-        if not self.has_user:  # gold and records play both sides
-            requestor = str(json.loads(action).get("requestor", requestor))
+        if self.has_user:  # else gold and records play both sides
+            requestor = _AGENT
         text, failed = self._call(requestor, name, arguments)
         return Observation(text, executed=not failed, status=int(failed))
 
@@ -203,9 +204,17 @@ class Tau2Environment(ShellEnvironment):
         return text
 
     def _call(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call a tool; return what it says, and whether it failed."""
+        """Call a tool, and count that; return what it says, and whether it failed."""
         if excess := _find_excess(arguments):
-            return f"Error: {excess}", True
+            text, failed = f"Error: {excess}", True
+        else:
+            text, failed = self._ask_tool(requestor, name, arguments)
+        self._errors += failed
+        self._count_steps(2)
+        return text, failed
+
+    def _ask_tool(self, requestor: str, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Have our program call a tool; return what it says, and whether it failed."""
         call = {"requestor": requestor, "name": name, "arguments": arguments}
         assert self._program is not None
         self._calls.append(call)
@@ -215,14 +224,10 @@ class Tau2Environment(ShellEnvironment):
             raise SandboxBroken("something else than the tools wrote answers") from error
         if 0 in answers:
             text, failed = json.loads(answers[0])
-        else:
-            text = f"Error: the tool gave no answer in {self.action_timeout:g} s"
-            failed = True
-            self._calls.pop()  # nobody knows how much of it was done
-            self._open_tools()
-        self._errors += failed
-        self._count_steps(2)
-        return str(text), bool(failed)
+            return str(text), bool(failed)
+        self._calls.pop()  # nobody knows how much of it was done
+        self._open_tools()
+        return f"Error: the tool gave no answer in {self.action_timeout:g} s", True
 
     # -- the conversation
 
@@ -245,10 +250,11 @@ class Tau2Environment(ShellEnvironment):
     def _count_steps(self, count: int) -> None:
         """Count steps as the dataset's own program does, and end what has had all of them."""
         self._steps += count
-        if self._limit_reached():
+        if self._find_limit():
             self.episode.end("budget")
 
-    def _limit_reached(self) -> str:
+    def _find_limit(self) -> str:
+        """Return which limit of the conversation is reached; empty where none is."""
         fields = Tau2Fields.of(self.current_task)
         if self._errors >= fields.max_errors:
             return f"{fields.max_errors} calls failed"
@@ -278,14 +284,14 @@ class Tau2Environment(ShellEnvironment):
             sandbox.close()
             if self.episode.goes_on:
                 self._gold = self._start_gold(task)  # a fresh one for the next
-        self._premature = self._find_premature_end()
+        self._early_end = self._find_early_end()
         if answer:
             self._conversation.append({"agent": answer})
         return tau2_reward(self.end_state())
 
-    def _find_premature_end(self) -> str:
+    def _find_early_end(self) -> str:
         """Return why the conversation was cut short; empty where one of the two has ended it."""
-        if limit := self._limit_reached():
+        if limit := self._find_limit():
             return limit
         if self.over not in ("", "submitted", "solved"):
             return self.over
@@ -300,7 +306,7 @@ class Tau2Environment(ShellEnvironment):
         agent = {
             "calls": list(self._calls),
             "conversation": list(self._conversation),
-            "premature": self._premature,
+            "premature": self._early_end,
         }
         criteria = dict(Tau2Fields.of(self.task).criteria)
         return {"agent": agent, "checks": dict(self._checks), "criteria": criteria}

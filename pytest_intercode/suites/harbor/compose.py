@@ -130,13 +130,13 @@ def read_compose(
     reader = ComposeReader(path, raw, logs, secrets, variables)
     try:
         agent = _agent(reader, name, services.get(name, {}))
-        return replace(agent, services=_services(reader, name, names, services))
-    except (AttributeError, KeyError, TypeError, ValueError):  # a list where a mapping is needed
+        return replace(agent, services=_services(reader, names, services, agent.services))
+    except (AttributeError, LookupError, TypeError, ValueError):  # a list where a mapping is needed
         raise SuiteError(f"{path}: services: not services of a compose file") from None
 
 
 def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:
-    """Return the machine that the agent is in, without the others."""
+    """Return the machine that the agent is in, with what it shares, and without the others."""
     reader.check_keys(name, service)
     dockerfile = reader.dockerfile(service.get("build"))
     cpus, memory = reader.limits(name, service)
@@ -144,6 +144,8 @@ def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> Agen
     # On disk, so that tests see what is left there.
     folders = [*shared.folders, *((path, "1777") for path in shared.tmpfs)]
     folders += [(path, "755") for _, path in shared.named]
+    networks, offline = reader.networks(name, service)
+    names = tuple(dict.fromkeys((name, *_names(service, networks))))
     return AgentMachine(
         dockerfile,
         "" if dockerfile is not None else str(service.get("image") or ""),
@@ -154,47 +156,47 @@ def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> Agen
         memory,
         cpus,
         reader.platform(service.get("platform")),
-        reader.networks(name, service)[1],
+        offline,
         tuple(folders),
         tuple(shared.mounts),
         shared.files,
         tuple(shared.tests),
         shared.test_files,
         reader.health(name, service.get("healthcheck")),
+        Services((), names, tuple(networks), tuple(shared.named)),
     )
 
 
 def _services(
-    reader: ComposeReader, main: str, names: Sequence[str], services: Mapping[str, Any]
+    reader: ComposeReader, names: Sequence[str], services: Mapping[str, Any], own: Services
 ) -> Services:
-    """Return the other machines, each after those that it depends on."""
+    """Return the other machines, each after those that it depends on.
+
+    Args:
+        reader: reads a service.
+        names: the names of the others.
+        services: all services of the file.
+        own: what the agent's machine has in common with others: its names come first.
+    """
     if not names:
         return Services()
+    main = own.names[0]
     machines = {name: _service(reader, main, name, services[name]) for name in names}
     for service in services.values():
         for name, _, alias in (str(link).partition(":") for link in service.get("links") or ()):
             if alias and name in machines:
                 machine = machines[name]
                 machines[name] = replace(machine, aliases=(*machine.aliases, alias))
-    own_service = services.get(main, {})
-    depends_on = tuple(_dependencies(reader, main, main, own_service.get("depends_on")))
+    depends_on = tuple(_dependencies(reader, main, main, services.get(main, {}).get("depends_on")))
     try:
         ordered = in_order(machines.values())
     except ValueError as error:
         raise SuiteError(f"{reader.path}: services: {error}") from None
     if missing_names := sorted({name for name, _ in depends_on} - set(names)):
         raise SuiteError(f"{reader.path}: services: there is no {missing_names[0]}")
-    networks, _ = reader.networks(main, own_service)
-    aliases = [alias for network_aliases in networks.values() for alias in network_aliases]
     shared = {volume for machine in machines.values() for volume, _ in machine.volumes}
-    volumes = reader.volumes(main, own_service).named
-    return Services(
-        ordered,
-        tuple(dict.fromkeys((main, *_names(own_service), *aliases))),
-        tuple(networks),
-        tuple((volume, path) for volume, path in volumes if volume in shared),
-        depends_on,
-    )
+    volumes = tuple((volume, path) for volume, path in own.volumes if volume in shared)
+    return replace(own, machines=ordered, volumes=volumes, depends_on=depends_on)
 
 
 def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, Any]) -> Service:
@@ -208,7 +210,6 @@ def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, 
     cpus, memory = reader.limits(name, service)
     shared = reader.volumes(name, service)
     networks, _ = reader.networks(name, service)
-    aliases = [alias for network_aliases in networks.values() for alias in network_aliases]
     restart = str(service.get("restart") or "no").partition(":")[0]
     return Service(
         name,
@@ -218,7 +219,7 @@ def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, 
         tuple(reader.environment(service).items()),
         str(service.get("working_dir") or ""),
         str(service.get("user") or ""),
-        tuple(dict.fromkeys((*_names(service), *aliases))),
+        tuple(dict.fromkeys(_names(service, networks))),
         tuple(networks),
         tuple(_dependencies(reader, main, name, service.get("depends_on"))),
         # Without a word of it, that of the image holds.
@@ -232,11 +233,13 @@ def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, 
     )
 
 
-def _names(service: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the further names of a service."""
+def _names(service: Mapping[str, Any], networks: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield the further names of a service, its aliases in networks among them."""
     for key in ("container_name", "hostname"):
         if service.get(key):
             yield str(service[key])
+    for aliases in networks.values():
+        yield from aliases
 
 
 def _dependencies(

@@ -21,6 +21,7 @@ from pytest_intercode.core.machine import (
     HealthCheck,
 )
 from pytest_intercode.core.platforms import Platform, parse_platform
+from pytest_intercode.core.values import size
 from pytest_intercode.errors import IntercodeError, SuiteError
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.system.suite_folder import SuitePath
@@ -34,8 +35,6 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
-_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAX_FILE_BYTES = 16 * 1024**2  # bytes of a file that is shared by itself
@@ -66,8 +65,8 @@ class Secrets:
     """What of a task's folder no machine of the agent's may have.
 
     Attributes:
-        tests: what its verifier gets.
-        solution: what nobody gets.
+        tests: what its verifier gets where the file shares it.
+        solution: what nobody gets by the file.
     """
 
     tests: tuple[SuitePath, ...] = ()
@@ -223,13 +222,15 @@ class ComposeReader:
             if place == test or place in test.parents:
                 yield test.relative_to(place).as_posix(), path
 
-    def _memory(self, size: Any) -> int | None:
-        if size in (None, ""):
+    def _memory(self, memory: Any) -> int | None:
+        if memory in (None, ""):
             return None
-        match = _SIZE.fullmatch(str(size).strip())
-        if match is None:
-            raise SuiteError(f"{self.path}: {size!r:.40} is not a memory size (use 2g or 512m)")
-        return int(float(match[1]) * _BYTES[match[2].lower()])
+        try:
+            return size(str(memory))
+        except ValueError:
+            raise SuiteError(
+                f"{self.path}: {memory!r:.40} is not a memory size (use 2g or 512m)"
+            ) from None
 
     def _cpus(self, count: Any) -> float | None:
         if count in (None, ""):

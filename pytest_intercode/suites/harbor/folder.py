@@ -58,6 +58,7 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
@@ -66,6 +67,7 @@ CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
 _COMPOSE = "docker-compose.yaml"
+_SECRETS = ("tests", "steps", "solution")  # folders; the verifier gets its tests from them alone
 _MAIN = "main"  # the service that the agent is in
 # What Harbor's own compose file gives to a task's; older ones named the folders of logs.
 _COMPOSE_VARIABLES = {
@@ -270,10 +272,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     service = AgentMachine(None)
     if compose.is_file():
         names = {**passed_variables(folder.permissions), **dict(variables), **_COMPOSE_VARIABLES}
-        secrets = Secrets(
-            tuple(folder.parent / name for name in ("tests", "steps")),
-            (folder.parent / "solution",),
-        )
+        secrets = Secrets(solution=tuple(folder.parent / name for name in _SECRETS))
         logs = frozenset(LOG_FOLDERS)
         service = read_compose(compose, _MAIN, names, logs, secrets, merged=True)
         dockerfile = service.dockerfile or dockerfile
@@ -385,12 +384,8 @@ def _other_service(name: str | None) -> str:
 
 def _check_services(task: Task) -> Task:
     """Return a task whose verifiers ask for services that it has."""
-    names = {service.name for service in task.services.machines}
-    for verification in task.verifications:
-        asked_names = {hook.service for hook in verification.collect}
-        asked_names |= {artifact.service for artifact in verification.evidence}
-        if missing_names := sorted(asked_names - {"", *names}):
-            raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
+    if missing_names := find_missing_services(task):
+        raise Unsupported(f"its verifier asks for the service {missing_names[0]!r}")
     return task
 
 

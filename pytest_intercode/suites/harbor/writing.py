@@ -20,6 +20,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.dockerfiles import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.system.archives import build_archive, context_files, pack_files
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.suite_folder import SuitePath
@@ -77,8 +78,7 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     task = terminal_bench.terminal_bench_task(folder, folder.parent.name)
     if task.skip:
         raise SuiteError(f"{folder}: {task.skip}")
-    if task.services or task.mounts:
-        raise SuiteError(f"{folder}: its services and shared folders cannot be written")
+    _check_machines(task, str(folder))
     assert task.image is not None
     assert task.verification is not None
     script = read_text(folder / "run-tests.sh", "the tests' script")
@@ -138,7 +138,8 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         target: the folder, which is made.
 
     Raises:
-        SuiteError: its tests' results need a parser that a script of a few lines is not.
+        SuiteError: its tests' results need a parser that a script of a few lines is not, or it has
+            several machines.
     """
     verification = task.verification
     if not kind_of(task.env).has_shell or verification is None:
@@ -146,6 +147,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             f"{task.source}: task {task.id!r}: {task.env} is graded by comparing with gold, and "
             "Harbor grades by a script; tasks of swe are written"
         )
+    _check_machines(task, f"{task.source}: task {task.id!r}")
     rule = _rule(task, verification)
     default_dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
     image, lines = task.image, []
@@ -188,6 +190,11 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             **_network(task.limits, fetches=verification.kit is not None),
         },
     }
+    if verification.collect:
+        tables["verifier"]["collect"] = [
+            {"command": hook.command, "user": hook.user or "root", "timeout_sec": hook.timeout}
+            for hook in verification.collect
+        ]
     servers = [
         {"name": name, "transport": "stdio", "command": "sh", "args": ["-c", line]}
         for name, line in SweFields.of(task).mcp.items()
@@ -218,6 +225,16 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     names = (*verification.fail_to_pass, *verification.pass_to_pass)
     _write(tests / "names.txt", "".join(f"{name}\n" for name in names))
     _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
+
+
+def _check_machines(task: Task, place: str) -> None:
+    """Refuse what has more machines than one, or what they would share with each other.
+
+    Raises:
+        SuiteError: it cannot be in the folders that are written.
+    """
+    if task.services or task.mounts or find_missing_services(task):
+        raise SuiteError(f"{place}: its services and shared folders cannot be written")
 
 
 # A line of the log that says of a test that it passed.

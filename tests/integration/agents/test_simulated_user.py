@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pytest_intercode.errors import (
 from pytest_intercode.gateway.gateway import Gateway
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.rollouts.budgets import RunBudget
-from tests.support.model_server import ModelServer, Request, Step
+from tests.support.model_server import ModelServer, Request, Step, Tool
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("openai")
@@ -136,6 +136,26 @@ def test_a_model_that_fails_is_nobodys_fault(status: int) -> None:
         with pytest.raises(InfrastructureError, match=r" fails: .*no model small") as raised:
             answers.answer("May I?")
         assert "\n" not in str(raised.value)
+
+
+def test_a_model_that_calls_tools_without_an_end_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_intercode.agents.simulated_user._MAX_ROUNDS", 3)
+    no_arguments: Any = []  # of a call that is not made
+
+    def script(request: Request) -> str | Step:
+        return Step(calls=[Tool("look", no_arguments)]) if len(request.results) < 4 else "Yes."
+
+    with opened(script, Ledger()) as (answers, server):
+        answers.give_tools([{"type": "function", "function": {"name": "look"}}], _never)
+        with pytest.raises(InfrastructureError, match="fails: it calls tools in 3 answers, one a"):
+            answers.answer("May I?")
+        assert len(server.requests) == 3
+
+
+def _never(name: str, arguments: Mapping[str, Any]) -> str:
+    raise AssertionError(f"{name} was called")
 
 
 def test_an_agent_whose_words_alone_are_refused_gains_nothing_by_it() -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.environments.tau2.strict import Tau2Environment
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import load_suite
 from tests.conftest import results
+from tests.support import puzzles
 from tests.support.judge_model import evidence_of, verdict
 from tests.support.model_server import ModelServer, Request, Step, Tool
 from tests.support.tau2_library import RENEW, UNLOCK, call, write_library
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("openai")
+
+quick_provider = puzzles.quick_provider
 
 AGENTS = f"""
 RENEW, UNLOCK = {RENEW!r}, {UNLOCK!r}
@@ -180,6 +187,29 @@ def test_ten_failed_calls_end_it_without_a_reward(play: Play) -> None:
     assert "10 calls failed" in row["reason"]
 
 
+def test_calls_that_are_refused_for_their_size_count_and_an_episode_begins_anew(
+    quick_provider: SandboxProvider, tmp_path: Path
+) -> None:
+    task, *_ = load_suite(write_library(tmp_path)).tasks
+    large = call("get_loan", book_id="x" * 100_001)
+    environment = Tau2Environment(quick_provider)
+    try:
+        environment.reset(task=task)
+        for _ in range(10):
+            assert not environment.over
+            observation, *_ = environment.step(large)
+            assert "more than 100,000 characters" in observation
+        assert environment.over == "budget"
+        environment.end("budget")
+        state = environment.end_state()
+        assert (state["agent"]["premature"], state["agent"]["calls"]) == ("10 calls failed", [])
+        environment.reset(task=task)
+        state = environment.end_state()
+        assert (state["agent"]["premature"], state["checks"]) == ("", {})
+    finally:
+        environment.close()
+
+
 @pytest.mark.slow
 def test_the_judge_sees_the_conversation_and_is_a_factor(
     play: Play, pytester: pytest.Pytester
@@ -194,5 +224,5 @@ def test_the_judge_sees_the_conversation_and_is_a_factor(
     assert (row["outcome"], row["reward"]) == ("failed", 0.0)
     assert (row["judge"]["product"], row["judge"]["reward"]) == (True, 1.0)
     assert main(["rescore", "r.jsonl", "--suite", "library.yaml", "--output", "again.jsonl"]) == 0
-    [row] = results(pytester.path / "row.jsonl")
+    [row] = results(pytester.path / "again.jsonl")
     assert row["reward"] == 0.0

@@ -122,6 +122,11 @@ def test_one_without_a_suite_needs_one() -> None:
         env.close()
 
 
+def test_one_with_a_dataset_names_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"name one: the dataset tau2, or a \.yaml with e"):
+        bundled_tasks("tau2", "--intercode-env=tau2")
+
+
 def test_one_profile_alone() -> None:
     register_environment(environment())
     with pytest.raises(ConfigurationError, match="with the profile 'paper'; it has only 'strict'"):

@@ -95,3 +95,17 @@ def test_a_mistake_is_one_line(old: str, new: str, message: str, tmp_path: Path)
         load(tmp_path, text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "asked", ["collect: [{command: dump, service: db}]", "evidence: [{service: db, path: /dump}]"]
+)
+def test_what_is_asked_of_a_service_needs_it(asked: str, tmp_path: Path) -> None:
+    defaults = f"{{verification: {{command: 'true', parser: status, {asked}}}}}"
+    task = "{id: a, query: Do it., gold: 'true'}"
+    text = f"env: swe\ndefaults: {defaults}\ntasks:\n- {task}\n"
+    with pytest.raises(SuiteError, match="4: task 'a': services: there is no db, which the verif"):
+        load(tmp_path, text)
+    own_services = "services: {db: {image: postgres}}}"
+    (loaded,) = load(tmp_path, text.replace(task, f"{task[:-1]}, {own_services}"))
+    assert [machine.name for machine in loaded.services.machines] == ["db"]

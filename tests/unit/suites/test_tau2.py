@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode.environments.tau2.fields import Tau2Fields
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.rewards.tau2 import tau2_reward
 from pytest_intercode.suites.loader import load_suite
 from tests.support.tau2_library import RENEW, write_library
 
@@ -54,6 +55,18 @@ def test_without_its_database_or_its_code_it_is_skipped(suite: Path) -> None:
     assert {task.skip for task in load_suite(suite).tasks} == {
         f"{suite.parent}/tau2/domains/library: there is no database"
     }
+
+
+@pytest.mark.parametrize("criteria", [{}, {"evaluation_criteria": {"nl_assertions": ["Hi."]}}])
+def test_what_may_be_left_out(suite: Path, criteria: dict[str, object]) -> None:
+    task = {"id": "x", "user_scenario": {"instructions": "Ask."}, **criteria}
+    (suite.parent / "tau2/domains/library/tasks.json").write_text(json.dumps([task]))
+    (loaded,) = load_suite(suite).tasks
+    assert loaded.judge is None  # by default the database and what was said are graded
+    state = {"agent": {"premature": "", "calls": [], "conversation": []}}
+    checks = {"db": False, "assertions": []}
+    grading = {**state, "checks": checks, "criteria": Tau2Fields.of(loaded).criteria}
+    assert tau2_reward(grading).value == 1.0  # without actions there is nothing to compare with
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,11 @@ def test_an_environment_of_this_process_is_refused(
         run_rollouts([replace(TASK, env="adding")], "policy.py:Policy", cluster=start(1))
 
 
+def test_an_environment_whose_files_are_not_sent_is_refused(start: Start) -> None:
+    with pytest.raises(ConfigurationError, match="tau2 has tasks that name files in a mapping"):
+        run_rollouts([replace(TASK, env="tau2")], "policy.py:Policy", cluster=start(1))
+
+
 def test_mistakes_of_the_cluster_are_said_in_pythons_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(ConfigurationError, match=r"variables: there is no variable NOT_THERE here"):

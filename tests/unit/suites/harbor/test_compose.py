@@ -363,6 +363,7 @@ def test_other_keys_of_a_file_are_refused(copy: Callable[[str], Path]) -> None:
         ("cpus: lots", "cpus: 'lots' is not a number"),
         ("healthcheck: {test: a, interval: soon}", "'soon' is not a time"),
         ("volumes: 3", "services: not services of a compose file"),
+        ("healthcheck: {test: [CMD-SHELL]}", "services: not services of a compose file"),
         ("env_file: none.env", "a file of variables is missing: there is no none.env"),
     ],
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.cli import main
-from pytest_intercode.core.task import FileSpec, ImageSource, Task, Verification
+from pytest_intercode.core.machine import Service, Services
+from pytest_intercode.core.task import Artifact, FileSpec, Hook, ImageSource, Task, Verification
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.terminal_bench import NoResults, terminal_bench_reward
 from pytest_intercode.suites.harbor.datasets import folder_tasks
@@ -171,6 +172,28 @@ def test_the_script_of_a_swe_task_wants_every_name(
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert (tmp_path / "reward.txt").read_text().strip() == reward
+
+
+def test_what_is_run_where_the_agent_was_is_written(tmp_path: Path) -> None:
+    hooks = (Hook("pg_dump >dump", "postgres", 5.0), Hook("sync"))
+    write_swe(_swe(collect=hooks), [], tmp_path / "t")
+    (task,) = folder_tasks(tmp_path / "t")
+    assert task.verification is not None
+    assert task.verification.collect == hooks
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        replace(_swe(), services=Services((Service("db", ImageSource(image="postgres")),))),
+        _swe(collect=(Hook("pg_dump", service="db"),)),
+        _swe(evidence=(Artifact("/dump", service="db"),)),
+    ],
+)
+def test_services_that_cannot_be_written_are_refused(task: Task, tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="task 't': its services and shared folders cannot be wr"):
+        write_swe(task, [], tmp_path / "t")
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_parser_that_a_script_cannot_be_is_refused(tmp_path: Path) -> None:
