@@ -184,8 +184,8 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
     all_problems = list(problems.values())
     for text, names in all_problems[:_MAX_PROBLEMS]:
         note(f"{first_names(dict.fromkeys(names))}: {text}")
-    if further := {name for _, names in all_problems[_MAX_PROBLEMS:] for name in names}:
-        note(f"{pluralize(len(further), 'further image')} cannot be had, for other reasons")
+    if unnamed := {name for _, names in all_problems[_MAX_PROBLEMS:] for name in names}:
+        note(f"{pluralize(len(unnamed), 'further image')} cannot be had, for other reasons")
     return int(any(row.state != _THERE for row in rows if not row.fact.optional))
 
 

@@ -236,8 +236,8 @@ def _attach_failure(
     _set_properties(item, episode)
     # That of the error may be kept, too: a judge that fails amends it.
     amended = getattr(error, "record", None)
-    others = [kept for kept in item.stash.get(_EPISODES, []) if kept is not amended]
-    _attach_episodes(report, [*others, episode])
+    episodes = [record for record in item.stash.get(_EPISODES, []) if record is not amended]
+    _attach_episodes(report, [*episodes, episode])
     item.stash[_EPISODES] = []
     report.longrepr = episode.headline
     _add_test_output(report, episode)
