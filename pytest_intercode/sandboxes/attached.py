@@ -69,6 +69,7 @@ _MEMORY_KILL = re.compile(
 _INITIAL_PIDS = 0xEFFFFFFC  # the namespace whose numbers of processes the kernel logs
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
@@ -251,7 +252,7 @@ class AttachedSandbox:
         """Return what changed on disk since the mark."""
         if not self._marked:
             raise SandboxError(f"sandbox {self.name} was never marked")
-        return self.probe.changes(self._new_reading(self.grading))
+        return self._read(self.probe.changes, self.grading)
 
     @_attribute_faults
     def stamps(self) -> Stamps | None:
@@ -260,18 +261,18 @@ class AttachedSandbox:
         if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
             return None
         with contextlib.suppress(UngradableState):
-            return probe.stamps(self._new_reading(self.grading))
+            return self._read(probe.stamps, self.grading)
         return None
 
     @_attribute_faults
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
-        return self.probe.entries(paths, self._new_reading(self.grading))
+        return self._read(functools.partial(self.probe.entries, paths), self.grading)
 
     @_attribute_faults
     def below(self, paths: Iterable[str]) -> list[str]:
         """Return the paths of what stands at the given ones, and of all in these folders."""
-        return self.probe.below(paths, self._new_reading(self.grading))
+        return self._read(functools.partial(self.probe.below, paths), self.grading)
 
     @_attribute_faults
     def archive(
@@ -283,7 +284,7 @@ class AttachedSandbox:
             limits = replace(limits, content=min(content, limits.content))
         if seconds is not None:
             limits = replace(limits, seconds=min(seconds, limits.seconds))
-        return self.probe.archive(paths, self._new_reading(limits))
+        return self._read(functools.partial(self.probe.archive, paths), limits)
 
     @_attribute_faults
     def halt(self) -> None:
@@ -374,6 +375,17 @@ class AttachedSandbox:
         except Unreadable:
             outside = {*self.outside, *self.spec.scratch}
             return ListingProbe(self._channel.list_files, outside, self.volumes)
+
+    def _read(self, read: Callable[[Reading], Result], limits: GradingLimits) -> Result:
+        """Return what is read of its files, of a sandbox that lived until they were read.
+
+        The layers of one that ends go away file by file, and what is gone already would look as if
+        the agent had removed it. A lister that reads ends with its sandbox.
+        """
+        result = read(self._new_reading(limits))
+        if isinstance(self.probe, OverlayProbe):
+            self._channel.check()
+        return result
 
     def _new_reading(self, limits: GradingLimits) -> Reading:
         return Reading(limits, lambda: self._ended)

@@ -333,6 +333,11 @@ class Channel:
                 self._start_shell()
                 raise
 
+    def check(self) -> None:
+        """See that the keeper answers; see :meth:`Keeper.check`."""
+        with self._lock:
+            self._keeper.check()
+
     def halt(self) -> None:
         """Kill everything but the keeper; the shell is not started again."""
         with self._lock:

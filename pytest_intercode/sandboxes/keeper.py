@@ -259,6 +259,15 @@ class Keeper:
         """Whether nothing runs besides the keeper and the shell."""
         return self._count_processes() <= _IDLE_PROCESSES
 
+    def check(self) -> None:
+        """See that it answers.
+
+        Raises:
+            ChannelClosed: the sandbox has ended.
+            SandboxError: it does not answer in time.
+        """
+        self._count_processes()
+
     def _count_processes(self) -> int:
         answer = self.ask("N", "", _ANSWER_TIMEOUT)
         if answer is None:

@@ -16,8 +16,10 @@ from pytest_intercode.sandboxes.attached import AttachedSandbox, find_killer
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
+from pytest_intercode.sandboxes.overlay import OverlayProbe
 from pytest_intercode.sandboxes.pipes import PipeStreams
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import Changes, SandboxSpec
+from pytest_intercode.sandboxes.reading import Reading
 from tests.integration.conftest import Launch
 
 SOON = 15.0
@@ -206,6 +208,27 @@ def test_a_keeper_that_is_killed_from_outside(sandbox: AttachedSandbox) -> None:
     os.kill(first_process(sandbox), signal.SIGKILL)
     with pytest.raises(SandboxError, match=r"ended while in use: .*killed it from outside"):
         sandbox.run("sleep 10", SOON)
+
+
+@KEPT_LOG
+def test_what_is_read_of_a_sandbox_that_ends_meanwhile(
+    sandbox: AttachedSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(sandbox.probe, OverlayProbe):
+        pytest.skip("the lister that reads it ends with it")
+    read = sandbox.probe.changes
+
+    def read_and_kill(reading: Reading) -> Changes:
+        changes = read(reading)
+        os.kill(first_process(sandbox), signal.SIGKILL)
+        return changes
+
+    sandbox.mark()
+    sandbox.run("echo x >/tmp/x", SOON)
+    assert list(sandbox.changes().entries) == ["/tmp/x"]
+    monkeypatch.setattr(sandbox.probe, "changes", read_and_kill)
+    with pytest.raises(SandboxError, match=r"ended while in use: .*killed it from outside"):
+        sandbox.changes()
 
 
 @pytest.mark.parametrize("guarded", [True, False])
