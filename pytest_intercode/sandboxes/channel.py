@@ -81,11 +81,9 @@ class Channel:
         self._alone = False  # nothing but keeper and shell ran when the last action began
         self._defines = False  # there may be functions, aliases and traps
         self._status, self._flags = 0, ""
-        self._cwd = workdir
-        self._line = 0
+        self._cwd, self._line = workdir, 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
-        self._interrupted = threading.Event()
-        self._lock = threading.Lock()
+        self._interrupted, self._lock = threading.Event(), threading.Lock()
         flags = {"lowered": lowered, "offline": offline, "python": self.python}
         self._keeper = Keeper(transport, output_limit, flags, user)
         if lowered:  # it lowers what the keeper starts
@@ -222,8 +220,7 @@ class Channel:
 
     def _clean_output(self, nonce: str, text: bytes) -> bytes:
         """Return what an action printed, without what is not its own."""
-        own_nonce = nonce.encode()
-        text = _VERBOSE_LINE.sub(lambda match: b"" if match[1] == own_nonce else match[0], text)
+        text = _VERBOSE_LINE.sub(lambda line: b"" if line[1] == nonce.encode() else line[0], text)
         return as_bash_c(text, self._actions)
 
     # -- stopping and restarting
@@ -250,8 +247,7 @@ class Channel:
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
-            if progress == "U":
-                state = b"fresh"
+            state = b"fresh" if progress == "U" else state
             # Or a bomb that an earlier action left behind has taken the new shell's place.
             self._keeper.kill_all()
         raise SandboxError("the sandbox starts no shell")
