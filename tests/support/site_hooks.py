@@ -1,7 +1,7 @@
 """What the site does with pages that are written for a repository: mkdocs.yml names this module.
 
-- A file outside of docs/ that a page links to gets a page of its own, which shows it: the site needs
-  no repository.
+- A file outside of docs/ that a page links to gets a page of its own, which shows it: the site
+  needs no repository.
 - The file name behind the language of a block is its title.
 - Each page is on the site as Markdown, too, as llms.txt says.
 """
@@ -22,8 +22,20 @@ _FOLDER = "files"  # of the site, with a page for each file outside of docs/
 _LINK = re.compile(r"(?<=\]\()([\w./-]+)((?:#[\w-]+)?)(?=\))")
 _FENCE = re.compile(r"^( *`{3,}\w+) ([\w./-]+)$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:<code>~?(?:[\w.]+\.)?(\w+)</code>")
-_LANGUAGES = {".Dockerfile": "docker", ".c": "c", ".md": "markdown", ".pl": "perl", ".py": "python", ".sh": "sh"}
-_LANGUAGES |= {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
+_LANGUAGES = {
+    **{
+        ".Dockerfile": "docker",
+        ".in": "text",
+        ".c": "c",
+        ".md": "markdown",
+        ".pl": "perl",
+        ".py": "python",
+    },
+    **{".json": "json", ".sh": "sh", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"},
+}
+
+
+_MAX_FILE = 65536  # bytes of a file that is shown; larger ones are data
 
 
 def outside(text: str, page: str) -> set[str]:
@@ -100,6 +112,8 @@ def _content(path: str) -> str:
     files = [place] if place.is_file() else sorted(_tracked(place))
     blocks = []
     for file in files:
+        if file.stat().st_size > _MAX_FILE:
+            continue
         text = file.read_text("utf-8").rstrip()
         name = file.relative_to(place if place.is_dir() else place.parent)
         blocks.append(f"````{_LANGUAGES.get(file.suffix, 'text')} {name}\n{text}\n````\n")
