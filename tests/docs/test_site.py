@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.browser import Browser, chromium
 from tests.support.pages import DOCS, ROOT, navigation
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,25 @@ def test_pages_are_found_by_their_words(site: Path) -> None:
     listed = {name.removesuffix("md") + "html" for _, names in navigation() for name in names}
     assert listed <= places
     assert any("intercode_project" in entry["text"] for entry in entries)
+
+
+def test_search_needs_no_server(site: Path) -> None:
+    """Pages are opened as files; a hidden frame takes the place of a worker."""
+    if chromium() is None:
+        pytest.skip("Chromium is not installed: scripts/browser-up does it")
+    with Browser() as browser:
+        browser.send("Page.navigate", url=(site / "agents.html").as_uri())
+        browser.wait("document.readyState === 'complete'")
+        browser.evaluate(
+            "(() => { const field = document.querySelector('.md-search__input');"
+            "field.focus(); field.value = 'treatments';"
+            "field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})); })()"
+        )
+        browser.wait("document.querySelector('.md-search-result__item h1')")
+        title = "[...document.querySelectorAll('.md-search-result__item h1')].map(h => h.innerText)"
+        assert "Test what you ship to agents" in browser.evaluate(title)
+        loaded = [url for url in browser.requests if not url.startswith(("file:", "data:"))]
+        assert not loaded
 
 
 def test_a_file_that_a_page_links_to_is_shown(site: Path) -> None:

@@ -68,10 +68,11 @@ def navigation() -> list[tuple[str, list[str]]]:
     entries = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
     parts: list[tuple[str, list[str]]] = [("", [])]
     for entry in entries:
-        if isinstance(entry, str):
-            parts[0][1].append(entry)
+        [(name, content)] = entry.items()
+        if isinstance(content, str):
+            parts[0][1].append(content)
         else:
-            parts += [(name, list(_leaves(content))) for name, content in entry.items()]
+            parts.append((name, list(_leaves(content))))
     return parts
 
 
