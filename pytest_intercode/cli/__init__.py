@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pytest_intercode.cli.printing import note
 from pytest_intercode.errors import IntercodeError
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
@@ -47,19 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after the command's own name; by default those of this process.
     """
-    parser = argparse.ArgumentParser(
-        prog="pytest-intercode",
-        description="What pytest-intercode does besides testing agents with pytest.",
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"pytest-intercode {version('pytest-intercode')}"
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, module in _COMMANDS.items():
-        command = import_module(module)
-        subparser = commands.add_parser(name, help=command.HELP, description=command.HELP)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if not hasattr(options, "run"):
         parser.print_help()
@@ -73,3 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         note("interrupted")
         return _INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="pytest-intercode",
+        description="What pytest-intercode does besides testing agents with pytest.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-intercode {version('pytest-intercode')}"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        command = import_module(module)
+        subparser = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.conversation import Exchange
@@ -47,7 +47,19 @@ Outcome: TypeAlias = Literal[
     "infrastructure-error",
     "stopped",
 ]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+OUTCOMES: Mapping[Outcome, str] = {
+    "solved": "The reward reached 1.0.",
+    "failed": "The agent submitted, and the reward is below 1.0.",
+    "out-of-budget": "Its turns, tokens or money were used up.",
+    "timed-out": "Its time was used up.",
+    "agent-error": "It raised, or returned no string.",
+    "task-error": "The task cannot be set up, or its gold does not run to its end. With ``xfail`` "
+    "in the suite, the item is xfailed.",
+    "infrastructure-error": "Docker, an image or a sandbox broke, by no doing of the agent's. It "
+    "is tried once more, with the turns that remain.",
+    "stopped": "Somebody ended it by ``pytest-intercode top --stop``.",
+}
+"""Each outcome, and what happened where it is one."""
 UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error", "stopped"))
 """Outcomes that say nothing about the agent, so that no rate counts them."""
 

@@ -88,7 +88,12 @@ class CodeTest:
 
 @dataclass(frozen=True)
 class ProgramTest:
-    """A whole program's input, and the output that it should have."""
+    """A whole program's input, and the output that it should have.
+
+    Attributes:
+        input: what it reads.
+        output: what it should print.
+    """
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
@@ -98,7 +103,12 @@ class ProgramTest:
 
 @dataclass(frozen=True)
 class CallTest:
-    """Arguments of one call, and the result that it should have; both are JSON values."""
+    """Arguments of one call, and the result that it should have; both are JSON values.
+
+    Attributes:
+        arguments: the arguments, in order.
+        result: what the call should return.
+    """
 
     __pydantic_config__ = _NO_OTHER_KEYS
 

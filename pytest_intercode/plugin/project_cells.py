@@ -24,6 +24,7 @@ from pytest_intercode.projects.treatments import Treatment, find_treatments
 
 __all__ = [
     "MARK_ARGUMENTS",
+    "OF_MARKS",
     "RUN_OPTIONS",
     "ProjectCell",
     "RunOptions",
@@ -40,11 +41,12 @@ class RunOptions(TypedDict, total=False):
     Attributes:
         project: what is copied: a folder, relative to the test's own, or a revision of the
             project's repository; by default the project that the test is in, as it is now.
-        image: the name of the sandbox's image.
+        image: the name of the sandbox's image; by default a small Debian with git, Python and the
+            usual tools.
         dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
-        setup: commands that prepare the copy, as root, before the agent comes.
-        max_turns: turns that the agent has.
-        timeout: seconds that it has.
+        setup: commands that prepare the copy, as root, before the agent comes; each has to succeed.
+        max_turns: turns that the agent has (50).
+        timeout: seconds that it has (600).
         fake: programs that only answer, by their names: a ``Fake``, or the path of a script.
         watch: programs whose calls are recorded.
         answers: what the user says when the agent hands back: a list, a mapping from a text or a
@@ -52,7 +54,7 @@ class RunOptions(TypedDict, total=False):
         judge_model: the model that ``run.judge()`` asks, where it names none.
         user: in place of answers, who the user is, for a model that plays them.
         user_model: that model; by default the agent's.
-        mcp: command lines of MCP servers, by name.
+        mcp: command lines of MCP servers, by name: ``{"tickets": "python server.py"}``.
         replay: what a recording is played with: the agent itself (``agent``), or the record of what
             it did (``observations``), where it is not installed.
     """
@@ -74,7 +76,14 @@ class RunOptions(TypedDict, total=False):
 
 
 RUN_OPTIONS = tuple(RunOptions.__annotations__)
-MARK_ARGUMENTS = (*RUN_OPTIONS, "treatments", "repeat", "pass_rate")
+OF_MARKS = {
+    "treatments": "the folder with treatments, relative to the test's; the project as it is takes "
+    "part as ``control``",
+    "repeat": "how often each is tried",
+    "pass_rate": "the share of the tries that has to pass, such as 0.8",
+}
+"""What a mark alone may say, with its meaning."""
+MARK_ARGUMENTS = (*RUN_OPTIONS, *OF_MARKS)
 
 
 @dataclass(frozen=True)

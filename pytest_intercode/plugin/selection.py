@@ -26,7 +26,20 @@ from pytest_intercode.suites.catalogue import (
     with_shared_verifier,
 )
 
-__all__ = ["Selection", "split_by_time"]
+__all__ = ["TASK_ARGUMENTS", "Selection", "split_by_time"]
+
+TASK_ARGUMENTS = {
+    "suite": "a suite's file, relative to the test's folder",
+    "dataset": "a dataset, as ``--intercode-dataset`` takes it",
+    "env": "a bundled suite, by the name of its environment; next to the two above, the tasks of "
+    "this environment alone",
+    "hardness": "the tasks of this hardness alone",
+    "tags": "a tag, or several, that a task has to have",
+    "ids": "the id of a task, or several",
+    "repeat": "how often each task is tried",
+    "pass_rate": "the share of the tries that has to pass, such as 0.8",
+}
+"""What a mark may say of the tasks that a test is run with, and what it means."""
 
 
 class Selection:
@@ -230,14 +243,12 @@ class Selection:
         Raises:
             ConfigurationError: the mark names something that is not there.
         """
-        argument_names = (
-            *("env", "suite", "dataset", "hardness", "tags", "ids", "repeat", "pass_rate"),
-        )
         for name in arguments:
-            if name not in argument_names:
+            if name not in TASK_ARGUMENTS:
                 raise ConfigurationError(
                     f"{location}: @pytest.mark.intercode has no argument {name!r}."
-                    f"{suggestion(name, argument_names)} Allowed: {', '.join(argument_names)}"
+                    f"{suggestion(name, tuple(TASK_ARGUMENTS))} Allowed: "
+                    f"{', '.join(TASK_ARGUMENTS)}"
                 )
         folder = Path(location.split("::")[0]).parent
         if "suite" in arguments:

@@ -76,7 +76,15 @@ class LimitsModel(SuiteForm):
 
 
 class FileModel(FileForm):
-    """One entry of ``files`` in its long form."""
+    """One entry of ``files`` in its long form.
+
+    Attributes:
+        text: its content.
+        base64: its content, where that is not text.
+        link: what it is a symbolic link to.
+        path: the file next to the suite that has its content.
+        mode: its permissions, as octal digits in quotes.
+    """
 
     text: StrictStr | None = None
     base64: StrictStr | None = None
@@ -151,7 +159,11 @@ def find_dockerfile(folder: SuitePath, name: str) -> Path:
 
 
 class PathModel(FileForm):
-    """A text that is in a file next to the suite."""
+    """A text that is in a file next to the suite.
+
+    Attributes:
+        path: the file.
+    """
 
     path: StrictStr
 

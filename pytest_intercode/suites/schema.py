@@ -120,7 +120,12 @@ Hardness = Annotated[StrictStr, Field(max_length=40)]
 
 
 class PatternModel(SuiteForm):
-    """A normaliser that replaces what a regular expression matches."""
+    """A normaliser that replaces what a regular expression matches, line by line.
+
+    Attributes:
+        pattern: the regular expression.
+        replace: what is put in its place.
+    """
 
     pattern: StrictStr
     replace: StrictStr = ""
@@ -162,7 +167,16 @@ def _rules(names: object) -> object:
 
 
 class RewardModel(SuiteForm):
-    """``reward``: how outputs and files are compared."""
+    """``reward``: how outputs and files are compared.
+
+    Attributes:
+        output: when the output counts; by default, where gold prints something, or has no effect.
+        normalise: what is made equal before outputs are compared.
+        lenient: formats that say the same as gold's; ``all`` for each of them.
+        scratch: folders in which the agent may leave any files.
+        rows: sql: whether the order of rows counts; by default, where gold orders them.
+        columns: sql: whether the order of columns counts.
+    """
 
     output: Literal["when-gold-prints", "always", "never"] | None = None
     normalise: (
@@ -234,7 +248,36 @@ def _archive(value: str | ArchiveModel) -> ArchiveModel:
 
 
 class LayerModel(SuiteForm):
-    """What a task and a suite's ``defaults`` have in common."""
+    """What a task and a suite's ``defaults`` have in common.
+
+    Attributes:
+        hardness: any word; tables have a line for each.
+        tags: labels, which become marks.
+        files: files that are there before the agent comes, by their paths, absolute or below
+            ``workdir``; those of a task are added to those of ``defaults``.
+        archive: a tar archive or a folder whose content is there before ``files``.
+        setup: commands that run once the files are there; each must end with status 0.
+        image: the sandbox's image; by default the environment's own.
+        dockerfile: the Dockerfile of that image, in the suite's folder.
+        platform: the platform of the image, such as ``linux/amd64``, where it is for one alone.
+        workdir: where actions begin.
+        limits: what the sandbox may use.
+        network: hosts that it may reach; false for none, true where the task needs all of it.
+        reward: how outputs and files are compared.
+        judge: what of the reward a model grades.
+        max_turns: actions that an episode has (10).
+        repeat: tries at the task, each an item of its own (1).
+        pass_rate: the share of the tries that must be solved.
+        action_timeout: seconds that an action has (10).
+        timeout: seconds that an episode has (600).
+        xfail: why gold is known to fail, so that the item is expected to.
+        skip: why the task cannot be run here.
+        gold_skip: why gold cannot be run here, though agents can play the task.
+        variables: environment variables of the sandbox.
+        user: who answers the agent.
+        audit: why a finding of the audit is not a fault, by the name of its check.
+        decoys: patterns of files that are there to mislead.
+    """
 
     hardness: Hardness | None = None
     tags: tuple[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")], ...] | None = (
@@ -279,7 +322,14 @@ class LayerModel(SuiteForm):
 
 
 class TaskModel(LayerModel):
-    """One task of a suite."""
+    """One task of a suite: it has all fields of ``defaults``, too.
+
+    Attributes:
+        id: letters, digits, ``.``, ``_`` and ``-``; unique in the suite.
+        query: what the agent is asked for.
+        gold: what does it: a command, several, or a file that has it; of ctf, the flag. No agent
+            sees it.
+    """
 
     id: StrictStr
     query: StrictStr = Field(min_length=1)
@@ -296,7 +346,21 @@ class TaskModel(LayerModel):
 
 
 class RowSource(SuiteForm):
-    """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
+    """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row.
+
+    Attributes:
+        path: the file, in the suite's folder.
+        format: what a row is.
+        dataset: the name of the dataset; by default that of the file.
+        id: how ids are made, of the row's fields.
+        query: how queries are made, of the row's fields.
+        fields: the names of the row's fields that are fields of the task, by the latter.
+        ignore: columns that are not read as fields.
+        defaults: fields that all of these tasks have.
+        each: fields of the task that are made of the row's.
+        optional: the suite is read without the file, too.
+        swebench: what the columns are, of rows of SWE-bench and its relatives.
+    """
 
     path: StrictStr
     format: Literal["rows", "apps", "polyglot", "swebench", "tau2"] = "rows"
@@ -318,7 +382,17 @@ class RowSource(SuiteForm):
 
 
 class SuiteModel(SuiteForm):
-    """A whole suite file."""
+    """A whole suite file.
+
+    Attributes:
+        suite: its name; by default the file's.
+        env: the environment of its tasks.
+        description: for people.
+        defaults: fields that all tasks have.
+        tasks: its tasks.
+        rows: files that have further tasks.
+        overrides: fields of tasks that come from rows, by their ids.
+    """
 
     suite: StrictStr | None = None
     env: Annotated[StrictStr, AfterValidator(_environment)]

@@ -74,7 +74,14 @@ def _conditions(
 
 
 class ServiceModel(FileForm):
-    """One of ``services``."""
+    """One of ``services``: as a machine of the task, but for what is said here.
+
+    Attributes:
+        image: its image; it needs no bash.
+        dockerfile: in place of ``image``, a Dockerfile in the suite's folder.
+        platform: the platform of the image, where it is for one alone.
+        restart: whether it is started again when its command ends.
+    """
 
     image: StrictStr | None = None
     dockerfile: StrictStr | None = None
@@ -123,7 +130,14 @@ class ServiceModel(FileForm):
 
 
 class HookModel(SuiteForm):
-    """One of ``collect``: a command that is run where the agent was, or in a service."""
+    """One of ``collect``: a command that is run where the agent was, or in a service.
+
+    Attributes:
+        command: the command.
+        service: the service; by default where the agent was.
+        user: who runs it; by default the sandbox's own user.
+        timeout: seconds that it has.
+    """
 
     command: StrictStr = Field(min_length=1)
     service: ServiceName = ""

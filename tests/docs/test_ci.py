@@ -94,14 +94,6 @@ def test_every_option_and_command_is_known(pytester: pytest.Pytester) -> None:
         assert re.search(rf"^ +{command} ", told, re.MULTILINE), f"no command {command}: {told}"
 
 
-def test_the_docs_name_places_that_are_there() -> None:
-    for name, place in re.findall(r"\]\(([\w./-]+)(?:#([\w-]+))?\)", TEXT):
-        assert (DOCS / name).is_file(), name
-        titles = re.findall(r"^#+ (.*)", (DOCS / name).read_text("utf-8"), re.MULTILINE)
-        slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-        assert {place} - {""} <= slugs
-
-
 # -- a runner of workflows, small but real: each run: in bash, each artefact in a folder
 
 

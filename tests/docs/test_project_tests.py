@@ -48,11 +48,3 @@ def test_a_test(pytester: pytest.Pytester, name: str, body: str, script: str) ->
     git(pytester.path, "init", "-q")
     result = pytester.runpytest("--intercode-agent=agents.py:Agent")
     result.assert_outcomes(**OUTCOMES[name])
-
-
-def test_every_argument_is_described() -> None:
-    from pytest_intercode.plugin.project_cells import RunOptions
-
-    rows = re.findall(r"^\| (`.*?`) \|", TEXT, re.MULTILINE)
-    named = set(re.findall(r"`(\w+)`", " ".join(rows)))
-    assert set(RunOptions.__annotations__) <= named

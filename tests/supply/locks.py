@@ -23,7 +23,7 @@ __all__ = ["FOLDER", "LOCKS", "ROOT", "Pin", "project", "read_lock", "requested"
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "requirements"
 
-LOCKS = {"run": (), "test": ("test",), "lint": ("lint",), "supply": ("supply",)}
+LOCKS = {"run": (), "test": ("test",), "lint": ("lint",), "site": ("site",), "supply": ("supply",)}
 """The extras that each lock file is for; ``run`` is for the package as it is."""
 
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

@@ -24,7 +24,7 @@ __all__ = ["SBOM", "components", "main", "user_extras"]
 
 SBOM = FOLDER / "sbom.cdx.json"
 
-_DEVELOPMENT = {"test", "lint", "supply"}  # extras that are for work on the package itself
+_DEVELOPMENT = {"test", "lint", "site", "supply"}  # extras that are for work on the package itself
 _BY_ITSELF = {"ray"}
 
 

@@ -128,7 +128,7 @@ def test_the_bill_is_of_what_is_locked() -> None:
         names[each["name"]] = each["scope"]
     required = {canonicalize_name(each.name) for each in requested(())}
     assert {name for name, scope in names.items() if scope == "required"} >= required
-    extras = set(about["optional-dependencies"]) - {"test", "lint", "supply", "ray"}
+    extras = set(about["optional-dependencies"]) - {"test", "lint", "site", "supply", "ray"}
     wanted = {canonicalize_name(each.name) for each in requested(tuple(extras))}
     assert names.keys() >= wanted
     assert "scipy" not in names

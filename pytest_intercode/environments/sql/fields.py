@@ -17,7 +17,11 @@ __all__ = ["SqlFields", "database_of"]
 
 
 class DatabaseModel(FileForm):
-    """``database``: what an sql task is about."""
+    """``database``: what an sql task is about.
+
+    Attributes:
+        script: files of SQL that make it; or ``file``, SQLite's own.
+    """
 
     engine: Literal["sqlite", "mysql"] = "sqlite"
     name: StrictStr = Field(min_length=1, max_length=64)
