@@ -33,7 +33,7 @@ def clean_environment() -> dict[str, str]:
 def build(root: Path, folder: Path, targets: tuple[str, ...] = ("wheel", "sdist")) -> Path:
     """Build a wheel and an sdist into a folder, by what `build` and pip call."""
     options = [word for target in targets for word in ("-t", target)]
-    words = ("-m", "hatchling", "build", *options, "-d", folder)
+    words = ("-m", "hatchling", "build", *options, "-d", str(folder))
     run(sys.executable, *words, cwd=root, env=clean_environment())
     return folder
 
@@ -57,7 +57,7 @@ def install(wheel: Path, folder: Path) -> Path:
                     link.symlink_to(path)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(f"{links}\n")
-    words = ("install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel)
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    words = ("install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
     run(*pip, *words, cwd=folder, env=clean_environment())
     return python
