@@ -46,7 +46,8 @@ def test_what_is_asked_for_is_locked(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["frameworks", "mini-swe-agent", "inspect-ai", "verifiers", "trl", "skyrl", "ray"]
+    "name",
+    ["frameworks", "mini-swe-agent", "inspect-ai", "verifiers", "trl", "skyrl", "ray", "release"],
 )
 @pytest.mark.parametrize("python", PYTHONS)
 def test_agent_frameworks_are_locked(name: str, python: str) -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +13,7 @@ import pytest
 import pytest_intercode
 from pytest_intercode.sandboxes import lister
 from pytest_intercode.system.files import bundled_folder
+from tests.support.wheel import build, clean_environment, install, run
 
 _ROOT = Path(pytest_intercode.__file__).parents[1]
 
@@ -25,17 +22,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [str(word) for word in words], cwd=cwd, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _build(_ROOT, tmp_path_factory.mktemp("dist"))
+    return build(_ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -44,38 +33,17 @@ def wheel(dist: Path) -> Path:
     return path
 
 
-def _build(root: Path, folder: Path) -> Path:
-    """Build a wheel and an sdist, by what `build` and pip call."""
-    words = ("-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", folder)
-    _run(sys.executable, *words, cwd=root, env=_clean())
-    return folder
-
-
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment's Python that has our wheel, and finds what it needs where we do."""
-    folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    (site,) = folder.glob("lib/python*/site-packages")
-    paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    (site / "dependencies.pth").write_text("\n".join(paths) + "\n")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    return python
-
-
-def _clean() -> dict[str, str]:
-    """Return our environment without what could lead a Python back to the checkout."""
-    dropped = ("PYTHON", "PYTEST", "INTERCODE", "COVERAGE", "COV_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    """The Python of a fresh environment that has our wheel."""
+    return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
 def _collected(python: Path | str, folder: Path) -> list[str]:
-    output = _run(
+    output = run(
         *(python, "-m", "pytest", "--intercode-env=bash", "--co", "-q", "-p", "no:cacheprovider"),
         cwd=folder,
-        env=_clean(),
+        env=clean_environment(),
     )
     return [line for line in output.splitlines() if "::" in line]
 
@@ -118,10 +86,10 @@ def test_wheel_holds_nothing_else(wheel: Path) -> None:
 
 
 def test_installed_plugin_finds_its_suite(installed: Path, tmp_path: Path) -> None:
-    where = _run(
+    where = run(
         *(installed, "-c", "import pytest_intercode as p; print(p.__file__)"),
         cwd=tmp_path,
-        env=_clean(),
+        env=clean_environment(),
     )
     assert Path(where.strip()).is_relative_to(installed.parents[1])
     ids = _collected(installed, tmp_path)
@@ -137,7 +105,7 @@ def test_installed_plugin_finds_its_folders(installed: Path, tmp_path: Path) -> 
         "from pytest_intercode.system.files import bundled_folder\n"
         "for name in ('tasks', 'dockerfiles'): print(bundled_folder(name))"
     )
-    found = _run(installed, "-c", code, cwd=tmp_path, env=_clean()).split()
+    found = run(installed, "-c", code, cwd=tmp_path, env=clean_environment()).split()
     for name, folder in zip(("tasks", "dockerfiles"), map(Path, found), strict=True):
         assert folder.parts[-3:] == ("pytest_intercode", "_data", name)
         ours = bundled_folder(name)
@@ -153,7 +121,7 @@ def _sources() -> set[str]:
     """Return the files that a clone has."""
     if not (_ROOT / ".git").exists():
         pytest.skip("not a clone")
-    listed = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=_ROOT)
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=_ROOT)
     return set(listed.split("\0"))
 
 
@@ -183,6 +151,6 @@ def test_built_twice(dist: Path, tmp_path: Path) -> None:
     for number, each in enumerate(files):
         each.chmod(0o700 if each.stat().st_mode & 0o100 else 0o600)
         os.utime(each, (number, number * 86400))
-    again = _build(copy, tmp_path / "again")
+    again = build(copy, tmp_path / "again")
     for each in dist.iterdir():
         assert (again / each.name).read_bytes() == each.read_bytes(), each.name
