@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 import pytest_intercode
 from pytest_intercode.system.extras import EXTRAS, describe_extras, has_extra, need
 
-OURS = {"test", "lint", "supply"}  # for those who change this package
+OURS = {"test", "lint", "site", "supply"}  # for those who change this package
 _DISTRIBUTIONS = {"websocket": "websocket_client"}  # where they are not called as modules
 PACKAGE = Path(pytest_intercode.__file__).parent
 
