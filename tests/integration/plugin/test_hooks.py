@@ -70,7 +70,6 @@ def test_each_hook_has_its_example() -> None:
     assert len(hooks) == len(examples) == 4
     for hook in hooks:
         assert sum(f"def {hook}(" in text for text in examples) == 1
-        assert f"| `{hook}(" in TEXT
 
 
 def test_which_tasks(project: pytest.Pytester) -> None:
