@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add a leaderboard: all agents by rate, over the tasks that all have in common",
     )
+    parser.add_argument(
+        "--page", metavar="FILE.html", type=Path, help="write all of it as a page with charts, too"
+    )
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
@@ -60,7 +63,12 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.results.history_text import data, lines
 
     folder: Path | None = options.keep and options.keep.expanduser()
+    page: Path | None = options.page and options.page.expanduser()
     _check(options, folder)
+    if page is not None:
+        from pytest_intercode.page import require
+
+        require()
     paths = [path.expanduser() for path in options.results]
     # A run that is still being written is not kept: its later file would be another run.
     history = read_history(paths, warn if folder is None else None)
@@ -68,7 +76,8 @@ def run(options: argparse.Namespace) -> int:
         for path in keep(folder, history, options.commit):
             note(f"kept: {path}")
         history = read_history([folder])
-    for line in warnings_of(history):
+    warnings = warnings_of(history)
+    for line in warnings:
         warn(line)
     all_series = make_series(history, options.last)
     hidden_count = len({entry.run for entry in history}) - len(
@@ -80,6 +89,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         for line in lines(all_series, leaderboard, hidden_count):
             say(line)
+    if page is not None:
+        from pytest_intercode.page.history import write_history
+
+        write_history(page, all_series, leaderboard, warnings)
+        note(f"written: {page}")
     return 0
 
 

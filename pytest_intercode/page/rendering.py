@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal
 
-from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.page import charts
 from pytest_intercode.page.run import (
     Change,
@@ -28,7 +26,12 @@ from pytest_intercode.page.run import (
     pair_runs,
     verdict,
 )
-from pytest_intercode.page.sources import join_scripts, join_styles, policy_hash, read_source
+from pytest_intercode.page.sources import (
+    join_scripts,
+    join_styles,
+    policy_hash,
+    template_environment,
+)
 from pytest_intercode.page.timeline import WIDTH, timeline
 from pytest_intercode.page.trajectories import Blocks, index_of, packed
 from pytest_intercode.results.cell_comparison import describe_verdicts
@@ -36,9 +39,6 @@ from pytest_intercode.results.cell_tables import cell_labels
 from pytest_intercode.results.cells import by_cell
 from pytest_intercode.results.differences import differences, heading_of
 from pytest_intercode.results.summary import Summary, summarise
-
-if TYPE_CHECKING:
-    import jinja2
 
 __all__ = ["render"]
 
@@ -64,7 +64,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
     """
     from markupsafe import Markup
 
-    environment = _environment()
+    environment = template_environment()
     cells = _cells(runs[0]) if len(runs) == 1 else None
     blocks = Blocks()
     all_changes = changes(*runs) if len(runs) == 2 else []
@@ -90,7 +90,6 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         cells=cells,
         groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
         charts=_charts(*_charted(runs)),
-        size=(charts.WIDTH, charts.HEIGHT),
         lines_wide=WIDTH,
         style=Markup(style),
         script=Markup(script),
@@ -203,25 +202,3 @@ def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) ->
         "count": len(matching),
         "tasks": matching[:_MAX_LISTED],
     }
-
-
-# -- templates
-
-
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    def escape(value: Any) -> Any:
-        # Markup is our own style and script; every other text may be an agent's, a key's too.
-        return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
-
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(read_source),
-        autoescape=True,
-        finalize=escape,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
-    return environment

@@ -72,13 +72,16 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_commands_of_the_page(folder: Path) -> None:
     outputs = iter(OUTPUTS)
-    assert [command.split()[0] for command in COMMANDS] == ["pytest-intercode"] * 3
+    assert [command.split()[0] for command in COMMANDS] == ["pytest-intercode"] * 4
     for command in COMMANDS:
         finished = run(command, folder, "")
         assert finished.returncode == 0, finished.stderr
         if "--keep" in command:
             assert len([*(folder / "kept").iterdir()]) == 1
             assert finished.stderr.startswith("pytest-intercode: kept: kept/20261104T090000Z-")
+        elif "--page" in command:
+            assert finished.stderr == "pytest-intercode: written: history.html\n"
+            assert (folder / "history.html").is_file()
         else:
             assert finished.stderr == ""
             assert finished.stdout == next(outputs)
