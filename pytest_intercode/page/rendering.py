@@ -19,7 +19,9 @@ from pytest_intercode.page.run import (
     Run,
     cell_verdicts,
     changes,
+    conclusion_of,
     facts,
+    failures,
     groups_of,
     measures,
     outcomes,
@@ -38,6 +40,7 @@ from pytest_intercode.results.cell_comparison import describe_verdicts
 from pytest_intercode.results.cell_tables import cell_labels
 from pytest_intercode.results.cells import by_cell
 from pytest_intercode.results.differences import differences, heading_of
+from pytest_intercode.results.gate import Conclusion
 from pytest_intercode.results.summary import Summary, summarise
 
 __all__ = ["render"]
@@ -54,13 +57,19 @@ _BY_TURN = (
 )
 
 
-def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
+def render(
+    runs: Sequence[Run],
+    title: str,
+    notes: Sequence[str] = (),
+    conclusion: Conclusion | None = None,
+) -> str:
     """Return the page of one run, or of two side by side; imports the extra ``html``.
 
     Args:
         runs: the runs, the older one first.
         title: what the page is called.
         notes: lines for its head.
+        conclusion: whether a single run passed; by default as its records say.
     """
     from markupsafe import Markup
 
@@ -87,6 +96,8 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         ],
         two=len(runs) == 2,
         comparison=_comparison(runs[0], runs[1], all_changes) if len(runs) == 2 else None,
+        conclusion=(conclusion or conclusion_of(runs[0])) if len(runs) == 1 else None,
+        failures=_failures(runs[0]) if len(runs) == 1 else None,
         cells=cells,
         groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
         charts=_charts(*_charted(runs)),
@@ -131,6 +142,17 @@ def _cells(run: Run) -> dict[str, Any] | None:
         "note": heading_of(cell_differences).removesuffix(":").removeprefix("cells "),
         "differences": cell_differences,
         "groups": [(grouping, _rates(run, grouping)) for grouping in ("env", "hardness")],
+    }
+
+
+def _failures(run: Run) -> dict[str, Any]:
+    """Return the tasks of a run that were not solved, the first of them, and their outcomes."""
+    unsolved = failures(run)
+    outcomes = dict.fromkeys(outcome for failure in unsolved for outcome in failure.outcomes)
+    return {
+        "count": len(unsolved),
+        "tasks": unsolved[:_MAX_LISTED],
+        "outcomes": ",".join(outcomes),
     }
 
 
