@@ -118,7 +118,7 @@ def test_more_agents_than_colours(tmp_path: Path) -> None:
     assert "The charts show the first 6 of 8; the tables show all." in page
     assert "point run-5" in page
     assert "run-6" not in page
-    assert '<div class="scrolled" role="region" aria-label="agent-7"' in page
+    assert '<div class="scrolled" role="group" aria-label="agent-7"' in page
 
 
 def test_the_option(
