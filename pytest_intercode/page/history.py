@@ -19,13 +19,14 @@ from pytest_intercode.results.history_text import (
     leaderboard_table,
     series_table,
 )
-from pytest_intercode.results.summary import format_number, format_percent
+from pytest_intercode.results.summary import format_percent
 from pytest_intercode.statistics.rates import Interval
 from pytest_intercode.system.files import write_file
 
 __all__ = ["over_time", "write_history"]
 
 _MAX_COLOURS = 6  # series that are in the charts; the style sheet has a colour for each
+_LEFT = 58  # for texts such as 0.00025
 _STEPS = (1, 2, 4, 8, 10)  # ends of an axis, times a power of ten
 
 
@@ -35,6 +36,7 @@ class _Quantity(NamedTuple):
     title: str
     value_of: Callable[[Numbers], Mean | None]
     format_value: Callable[[float], str]
+    format_tick: Callable[[float], str]
     limit: float | None = None
 
 
@@ -45,9 +47,9 @@ def _rate(numbers: Numbers) -> Mean | None:
 
 
 _QUANTITIES = (
-    _Quantity("Solved", _rate, format_percent, 1.0),
-    _Quantity("Turns of a try", lambda numbers: numbers.turns, lambda v: format_number(v, 1)),
-    _Quantity("Cost of a try", lambda numbers: numbers.cost, lambda v: f"{v:.3g}"),
+    _Quantity("Solved", _rate, format_percent, "{:.0%}".format, 1.0),
+    _Quantity("Turns of a try", lambda numbers: numbers.turns, "{:.1f}".format, "{:.3g}".format),
+    _Quantity("Cost of a try", lambda numbers: numbers.cost, "{:.3g}".format, "{:.3g}".format),
 )
 
 
@@ -142,10 +144,11 @@ def _draw(quantity: _Quantity, all_series: Sequence[Series]) -> Chart:
             ]
             for entry in runs
         ],
+        left=_LEFT,
     )
     chart.x_ticks = x_ticks(chart, [f"{entry.date:%m-%d}" for entry in runs])
     chart.y_ticks = [
-        Tick(y_of(chart, part / 4), quantity.format_value(limit * part / 4)) for part in range(5)
+        Tick(y_of(chart, part / 4), quantity.format_tick(limit * part / 4)) for part in range(5)
     ]
     slot = (chart.right - chart.left) / max(len(runs), 1)
     # Intervals of several series are next to each other.

@@ -52,6 +52,7 @@ def test_charts_have_each_run_at_its_place(all_series: list[Series]) -> None:
         rate.top <= point.high <= point.y <= point.low <= rate.bottom for point in rate.points
     )
     assert [tick.text for tick in rate.x_ticks] == ["01-02", "01-03"]
+    assert [tick.text for tick in rate.y_ticks] == ["0%", "25%", "50%", "75%", "100%"]
     assert rate.says == "Solved: codex 100.0% to 25.0%, claude 100.0%."
     assert [line.run for line in rate.lines] == [0]  # a single run has no line
     assert rate.rows[1][2:] == ["25.0% (11.2% to 46.9%)", "-"]
