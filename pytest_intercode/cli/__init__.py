@@ -28,6 +28,7 @@ _COMMANDS = {
     "fetch": "pytest_intercode.cli.fetch",
     "gate": "pytest_intercode.cli.gate",
     "grade": "pytest_intercode.cli.grade",
+    "history": "pytest_intercode.cli.history",
     "images": "pytest_intercode.cli.images",
     "init": "pytest_intercode.cli.init",
     "kit": "pytest_intercode.cli.kit",

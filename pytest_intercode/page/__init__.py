@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.system.extras import has_extra, need
 from pytest_intercode.system.files import write_file
+
+if TYPE_CHECKING:
+    from pytest_intercode.results.gate import Conclusion
 
 __all__ = ["require", "write"]
 
@@ -37,6 +41,7 @@ def write(
     names: tuple[str, str] = ("before", "after"),
     baseline: Path | None = None,
     notes: Sequence[str] = (),
+    conclusion: Conclusion | None = None,
     warn: Callable[[str], None] | None = None,
     option: str = "",
 ) -> None:
@@ -51,6 +56,7 @@ def write(
         baseline: the results file of an older run, instead of ``other``: the run is compared with
             it. Of the older run the tasks that this one has are shown.
         notes: lines at the head of the page, such as the judgements of the gate.
+        conclusion: whether the run passed, for a page of one run; by default as its records say.
         warn: called with one line if a file's last line is truncated; it is left out, then.
             Without it, such a line is an error.
         option: the option that named the target, for messages.
@@ -76,4 +82,4 @@ def write(
         ]
     if title is None:
         title = " and ".join(run.name for run in runs)
-    write_file(target, render(runs, title, notes), option=option)
+    write_file(target, render(runs, title, notes, conclusion), option=option)

@@ -14,13 +14,12 @@ from typing import NamedTuple
 from pytest_intercode.core.record import EpisodeRecord
 
 __all__ = [
-    "HEIGHT",
-    "WIDTH",
     "Bar",
     "Bin",
     "Chart",
     "FailingAction",
     "Line",
+    "Point",
     "Tick",
     "bars",
     "failing_actions",
@@ -28,6 +27,8 @@ __all__ = [
     "solved_by_turn",
     "steps",
     "turns",
+    "x_ticks",
+    "y_of",
 ]
 
 # -- the numbers
@@ -165,6 +166,26 @@ class Line(NamedTuple):
     points: str
 
 
+class Point(NamedTuple):
+    """A value with its interval: its place, the run that it is of, and what it says.
+
+    Attributes:
+        x: from the left.
+        y: of the value, from the top.
+        low: of the interval's lower end, from the top.
+        high: of its upper end.
+        run: the run.
+        says: what is shown when it is pointed at.
+    """
+
+    x: float
+    y: float
+    low: float
+    high: float
+    run: int
+    says: str
+
+
 @dataclass
 class Chart:
     """A chart.
@@ -190,6 +211,8 @@ class Chart:
     y_ticks: list[Tick] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    size: tuple[int, int] = (WIDTH, HEIGHT)
     left: float = _LEFT
     right: float = WIDTH - _RIGHT
     top: float = _TOP
@@ -226,12 +249,12 @@ def steps(title: str, note: str, names: Sequence[str], series: Sequence[Sequence
         ],
     )
     width = (chart.right - chart.left) / longest
-    chart.x_ticks = _labels(chart, [f"{turn + 1}" for turn in range(longest)])
-    chart.y_ticks = [Tick(_y_of(chart, share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    chart.x_ticks = x_ticks(chart, [f"{turn + 1}" for turn in range(longest)])
+    chart.y_ticks = [Tick(y_of(chart, share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
     for run, shares in enumerate(series):
         points = []
         for turn in range(longest):
-            y = _y_of(chart, shares[min(turn, len(shares) - 1)])
+            y = y_of(chart, shares[min(turn, len(shares) - 1)])
             x = chart.left + turn * width
             points += [f"{x:.1f},{y:.1f}", f"{x + width:.1f},{y:.1f}"]
         chart.lines.append(Line(run, " ".join(points)))
@@ -273,14 +296,14 @@ def bars(
     )
     slot = (chart.right - chart.left) / max(len(labels), 1)
     width = slot * 0.76 / len(series)
-    chart.x_ticks = _labels(chart, labels)
+    chart.x_ticks = x_ticks(chart, labels)
     chart.y_ticks = [
-        Tick(_y_of(chart, part / 4), _percent(max_share * part / 4)) for part in (0, 1, 2, 3, 4)
+        Tick(y_of(chart, part / 4), _percent(max_share * part / 4)) for part in (0, 1, 2, 3, 4)
     ]
     for run, count in enumerate(counts):
         for index, label in enumerate(labels):
             share = count.get(label, 0) / totals[run]
-            y = _y_of(chart, share / max_share)
+            y = y_of(chart, share / max_share)
             bar_x = chart.left + index * slot + slot * 0.12 + run * width
             says = f"{label}: {count.get(label, 0)} tries ({share:.1%}){_run_suffix(names[run])}"
             chart.bars.append(Bar(bar_x, y, width, chart.bottom - y, run, says))
@@ -291,11 +314,13 @@ def _run_suffix(name: str) -> str:
     return f" ({name})" if name else ""
 
 
-def _y_of(chart: Chart, share: float) -> float:
+def y_of(chart: Chart, share: float) -> float:
+    """Return where a share of a chart's height is, from the top."""
     return chart.bottom - share * (chart.bottom - chart.top)
 
 
-def _labels(chart: Chart, labels: Sequence[str]) -> list[Tick]:
+def x_ticks(chart: Chart, labels: Sequence[str]) -> list[Tick]:
+    """Return the marks of an axis of equal parts; of many, only some have room."""
     slot = (chart.right - chart.left) / max(len(labels), 1)
     every = math.ceil(len(labels) / _MAX_LABELS) or 1
     return [

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
+from typing import Any, Literal
 
-from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.page import charts
 from pytest_intercode.page.run import (
     Change,
@@ -21,24 +19,29 @@ from pytest_intercode.page.run import (
     Run,
     cell_verdicts,
     changes,
+    conclusion_of,
     facts,
+    failures,
     groups_of,
     measures,
     outcomes,
     pair_runs,
     verdict,
 )
-from pytest_intercode.page.sources import join_scripts, join_styles, policy_hash, read_source
+from pytest_intercode.page.sources import (
+    join_scripts,
+    join_styles,
+    policy_hash,
+    template_environment,
+)
 from pytest_intercode.page.timeline import WIDTH, timeline
 from pytest_intercode.page.trajectories import Blocks, index_of, packed
 from pytest_intercode.results.cell_comparison import describe_verdicts
 from pytest_intercode.results.cell_tables import cell_labels
 from pytest_intercode.results.cells import by_cell
 from pytest_intercode.results.differences import differences, heading_of
+from pytest_intercode.results.gate import Conclusion
 from pytest_intercode.results.summary import Summary, summarise
-
-if TYPE_CHECKING:
-    import jinja2
 
 __all__ = ["render"]
 
@@ -54,17 +57,23 @@ _BY_TURN = (
 )
 
 
-def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
+def render(
+    runs: Sequence[Run],
+    title: str,
+    notes: Sequence[str] = (),
+    conclusion: Conclusion | None = None,
+) -> str:
     """Return the page of one run, or of two side by side; imports the extra ``html``.
 
     Args:
         runs: the runs, the older one first.
         title: what the page is called.
         notes: lines for its head.
+        conclusion: whether a single run passed; by default as its records say.
     """
     from markupsafe import Markup
 
-    environment = _environment()
+    environment = template_environment()
     cells = _cells(runs[0]) if len(runs) == 1 else None
     blocks = Blocks()
     all_changes = changes(*runs) if len(runs) == 2 else []
@@ -87,10 +96,11 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         ],
         two=len(runs) == 2,
         comparison=_comparison(runs[0], runs[1], all_changes) if len(runs) == 2 else None,
+        conclusion=(conclusion or conclusion_of(runs[0])) if len(runs) == 1 else None,
+        failures=_failures(runs[0]) if len(runs) == 1 else None,
         cells=cells,
         groups=[(grouping, groups_of(runs, grouping)) for grouping in ("env", "hardness")],
         charts=_charts(*_charted(runs)),
-        size=(charts.WIDTH, charts.HEIGHT),
         lines_wide=WIDTH,
         style=Markup(style),
         script=Markup(script),
@@ -132,6 +142,17 @@ def _cells(run: Run) -> dict[str, Any] | None:
         "note": heading_of(cell_differences).removesuffix(":").removeprefix("cells "),
         "differences": cell_differences,
         "groups": [(grouping, _rates(run, grouping)) for grouping in ("env", "hardness")],
+    }
+
+
+def _failures(run: Run) -> dict[str, Any]:
+    """Return the tasks of a run that were not solved, the first of them, and their outcomes."""
+    unsolved = failures(run)
+    outcomes = dict.fromkeys(outcome for failure in unsolved for outcome in failure.outcomes)
+    return {
+        "count": len(unsolved),
+        "tasks": unsolved[:_MAX_LISTED],
+        "outcomes": ",".join(outcomes),
     }
 
 
@@ -203,25 +224,3 @@ def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) ->
         "count": len(matching),
         "tasks": matching[:_MAX_LISTED],
     }
-
-
-# -- templates
-
-
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    def escape(value: Any) -> Any:
-        # Markup is our own style and script; every other text may be an agent's, a key's too.
-        return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
-
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(read_source),
-        autoescape=True,
-        finalize=escape,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
-    return environment

@@ -17,8 +17,9 @@ from pytest_intercode.core.text import pluralize
 from pytest_intercode.environments.registry import BUILTIN_ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
-from pytest_intercode.results.cells import Cell, pair_tries
+from pytest_intercode.results.cells import Cell, by_cell, pair_tries
 from pytest_intercode.results.files import read_records
+from pytest_intercode.results.gate import Conclusion, conclude, judge_file
 from pytest_intercode.results.recorded import had_feedback, is_ours
 from pytest_intercode.results.summary import (
     HARDNESS,
@@ -43,6 +44,7 @@ __all__ = [
     "CHANGES",
     "CellRuns",
     "Change",
+    "Failure",
     "Group",
     "Kind",
     "Measure",
@@ -50,7 +52,9 @@ __all__ = [
     "Run",
     "cell_verdicts",
     "changes",
+    "conclusion_of",
     "facts",
+    "failures",
     "groups_of",
     "measures",
     "outcomes",
@@ -59,6 +63,7 @@ __all__ = [
 ]
 
 _MAX_NAMED = 4  # values of one fact that are named; more are counted
+_MAX_REASON = 160  # characters of why a task was not solved
 _MAX_KS = 5  # numbers of tries of which pass@k is shown for each
 
 
@@ -278,6 +283,54 @@ def _interval(interval: Interval | None, format_value: Callable[[float], str]) -
     if interval is None:
         return ""
     return f"95% interval {format_value(interval.low)} to {format_value(interval.high)}"
+
+
+# -- whether one run passed, and what did not
+
+
+class Failure(NamedTuple):
+    """A task of one run that was not solved in each of its graded tries.
+
+    Attributes:
+        key: the task.
+        cell: the agent and the treatment; None where the run has one cell.
+        share: how many of its tries were solved.
+        outcomes: of the tries that were not, each outcome once.
+        reason: why the last one of them was not.
+    """
+
+    key: TaskKey
+    cell: Cell | None
+    share: comparison.Share
+    outcomes: tuple[str, ...]
+    reason: str
+
+
+def conclusion_of(run: Run) -> Conclusion | None:
+    """Return whether a finished run passed; None if not all of its tries were tests of pytest."""
+    if not all(record.node_id for record in run.tries):
+        return None
+    return conclude(judge_file(run.tries, None, None, None))
+
+
+def failures(run: Run) -> list[Failure]:
+    """Return the tasks that were not solved, by cell and in the order of the run."""
+    tries_by_cell = by_cell(run.tries)
+    unsolved = []
+    for cell, records in tries_by_cell.items():
+        for key, tries in by_task(record for record in records if record.graded).items():
+            failed_tries = [record for record in tries if not record.succeeded]
+            if failed_tries and failed_tries[0].task.xfail is None:
+                outcomes = tuple(dict.fromkeys(record.outcome for record in failed_tries))
+                share = comparison.Share(len(tries) - len(failed_tries), len(tries))
+                own_cell = cell if len(tries_by_cell) > 1 else None
+                unsolved.append(Failure(key, own_cell, share, outcomes, _reason(failed_tries[-1])))
+    return unsolved
+
+
+def _reason(record: EpisodeRecord) -> str:
+    reason = " ".join(record.reason.split())
+    return reason if len(reason) <= _MAX_REASON else f"{reason[: _MAX_REASON - 4]} ..."
 
 
 # -- two runs

@@ -5,8 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-__all__ = ["join_scripts", "join_styles", "policy_hash", "read_source"]
+from pytest_intercode.core.text import escape_for_terminal
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["join_scripts", "join_styles", "policy_hash", "read_source", "template_environment"]
 
 
 def read_source(name: str) -> str:
@@ -28,3 +35,23 @@ def join_scripts(*names: str) -> str:
 def policy_hash(text: str) -> str:
     """Return a text's hash as content security policies write it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
+
+
+def template_environment() -> jinja2.Environment:
+    """Return what makes pages of templates; every text in them is escaped."""
+    import jinja2
+
+    def escape(value: Any) -> Any:
+        # Markup is our own style and script; every other text may be an agent's, a key's too.
+        return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(read_source),
+        autoescape=True,
+        finalize=escape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
+    return environment

@@ -38,7 +38,10 @@ function startTheme() {
 function follow() {
   const before = filters();
   readAddress();
-  if (filters() !== before) filter();
+  if (filters() !== before) {
+    filter();
+    if (!chosen.open) at("tasks").scrollIntoView(); // a link to a filter is one to what it shows
+  }
   showTrouble("");
   showTask();
 }

@@ -309,9 +309,10 @@ function showRows(force) {
   const count = tasks.visible.length;
   const height = rowHeight();
   const first = Math.floor(scroller.scrollTop / height);
+  const last = Math.min(count, first + Math.ceil(scroller.clientHeight / height) + 1);
+  if (!force && tasks.from <= first && last <= tasks.to) return; // what is in sight is there
   const from = Math.max(0, first - AROUND);
-  const to = Math.min(count, first + Math.ceil(scroller.clientHeight / height) + AROUND);
-  if (!force && from === tasks.from && to === tasks.to) return;
+  const to = Math.min(count, last + AROUND);
   tasks.from = from;
   tasks.to = to;
   const rows = document.createDocumentFragment();

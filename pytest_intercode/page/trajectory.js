@@ -78,7 +78,7 @@ function headOf(task, cell, repeat) {
   const facts = [...names, task.env, task.suite === task.env ? "" : task.suite, task.hardness, task.tags.join(", ")].filter((fact) => fact && fact !== "-");
   const cells = cell === undefined ? [cell] : tasks.index.cells.map((_, number) => number).filter((number) => task.cellSums[number]);
   const tries = cell !== undefined || numbersOf(task, cell).length > 1 ? cells.map((number) => triesOf(task, number, cell, repeat)) : [];
-  return make("header.traj-head", null,
+  return make("div.traj-head", null,
     make("h2", { id: "trajectory-title", tabindex: "-1" }, make("bdi", null, shown(task.id))),
     make("p.facts-line", null, ...facts.map((fact) => make("bdi", null, shown(fact)))),
     ...tries,
@@ -176,7 +176,7 @@ function folded(title, text) {
 
 // What the agent said to its user, and what the user said.
 function talkOf(said) {
-  return (said || []).map(([message, reply, isLast]) => make("section.talk", { "aria-label": "Conversation" },
+  return (said || []).map(([message, reply, isLast]) => make("div.talk", { role: "group", "aria-label": "Conversation" },
     make("div.turn-head", null, make("b", null, "The agent to the user")),
     box("pre.said", message),
     make("div.turn-head", null, make("b", null, "The user"), isLast ? make("span", null, "ended the conversation with it") : null),
@@ -193,7 +193,7 @@ function turnOf(turn, n) {
     typeof turn.thinking === "number" && turn.thinking >= 0.001 ? make("span", null, `agent ${number(turn.thinking, 3)} s`) : null,
     usageOf(turn.usage),
   );
-  return make("section.turn", { "aria-label": `Turn ${n + 1}` },
+  return make("div.turn", { role: "group", "aria-label": `Turn ${n + 1}` },
     facts,
     turn.thought ? make("p.thought", { dir: "auto" }, shown(turn.thought)) : null,
     turn.action ? box("pre.action", turn.action) : make("p.nothing", null, "an empty action"),
@@ -210,7 +210,7 @@ const TEST_LINES = 62; // with those that say what is left out, and which tests 
 const MARKS = { "-": "gone", "+": "came", "!": "gone" };
 
 function resultOf(episode) {
-  const result = make("section.state", { "aria-label": "Result" });
+  const result = make("div.state", { role: "group", "aria-label": "Result" });
   const sections = episode.state || [];
   if (sections.length) result.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
   for (const section of sections.filter(({ same }) => same === false)) result.append(...sectionOf(section));
@@ -225,7 +225,7 @@ function resultOf(episode) {
 
 // What else was left, and where it ran.
 function endOf(episode) {
-  const end = make("section.state", { "aria-label": "End" });
+  const end = make("div.state", { role: "group", "aria-label": "End" });
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
   if (episode.calls) end.append(folded("calls of programs that the test faked or watched", episode.calls.join("\n")));
   if (episode.refused) end.append(folded("what the network of its sandbox refused", episode.refused.join("\n")));

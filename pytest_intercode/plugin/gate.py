@@ -20,7 +20,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.baseline import Baseline
-from pytest_intercode.results.gate import Judgement, judge
+from pytest_intercode.results.gate import Conclusion, Judgement, conclude, judge, judge_tests
 
 __all__ = ["Gate"]
 
@@ -72,6 +72,13 @@ class Gate:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif self._together and not self._hard_failures:
             session.exitstatus = pytest.ExitCode.OK
+
+    def conclude(self) -> Conclusion:
+        """Return whether the run passed, and why."""
+        if not self._complete:
+            return Conclusion("incomplete", "the run was ended, so the gate was not evaluated")
+        single = [] if self._together else judge_tests(self._tries(), self._baseline)
+        return conclude([*single, *self._judgements])
 
     def lines(self, *, verdict: bool = True) -> list[str]:
         """Return the judgements, in sentences.

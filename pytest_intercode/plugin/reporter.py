@@ -204,7 +204,9 @@ class Reporter:
             self._unwritable = f"a report of this run cannot be written: {error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
+    ) -> None:
         """Print the tables, and write what is made of the whole run."""
         self._print_unreported(terminalreporter)
         self._print_problems(terminalreporter)
@@ -230,7 +232,7 @@ class Reporter:
             rows = self._file.written + (self._reused if self._settings.resume else 0)
             terminalreporter.write_line(one_line(f"{rows} episodes in {self._file.path}"))
         write_step_summary(terminalreporter, self._name_run(tries), tries, self._gate())
-        self._write_page(terminalreporter, tries)
+        self._write_page(terminalreporter, tries, exitstatus)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._not_played:
@@ -281,7 +283,7 @@ class Reporter:
             terminalreporter.write_line(f"intercode: {'; '.join(sentences)}")
 
     def _write_page(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
+        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord], exitstatus: int
     ) -> None:
         target = self._settings.html
         if target is None or self._file is None:
@@ -294,7 +296,15 @@ class Reporter:
             )
             return
         name = self._name_run(tries)
-        if write_page(terminalreporter, self._settings, self._file.path, name, self._gate()):
+        incomplete = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if write_page(
+            terminalreporter,
+            self._settings,
+            self._file.path,
+            name,
+            self._gate(),
+            incomplete=incomplete,
+        ):
             return
         if self._spool is not None:  # all that there is of the run
             line = f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"

@@ -96,6 +96,8 @@ def write_page(
     results: Path,
     name: str,
     gate: Gate | None,
+    *,
+    incomplete: bool,
 ) -> bool:
     """Write the page of ``--intercode-html``; return whether there is one.
 
@@ -107,9 +109,14 @@ def write_page(
         results: the results file.
         name: what the run is called.
         gate: its judgements are on the page.
+        incomplete: the run did not come to its end.
     """
     from pytest_intercode.page import write
+    from pytest_intercode.results.gate import Conclusion
 
+    conclusion = gate.conclude() if gate is not None else None
+    if incomplete and gate is None:
+        conclusion = Conclusion("incomplete", "the run was ended before all of its tests had run")
     target, own_baseline = settings.html, settings.baseline
     assert target is not None
     problems: dict[str, None] = {}
@@ -123,6 +130,7 @@ def write_page(
                 names=(own_baseline.name if own_baseline else "", name),
                 baseline=baseline,
                 notes=gate.lines(verdict=baseline is None) if gate is not None else (),
+                conclusion=conclusion,
                 option="--intercode-html",
             )
         except (IntercodeError, OSError) as error:

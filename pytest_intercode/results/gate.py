@@ -17,7 +17,7 @@ from pytest_intercode.results.cells import CONTROL, by_cell, cell_of
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import key_of
 
-__all__ = ["Judgement", "judge", "judge_file", "judge_tests"]
+__all__ = ["Conclusion", "Judgement", "conclude", "judge", "judge_file", "judge_tests"]
 
 _MAX_NAMED_RATES = 3  # tests whose misses are counted in a line
 
@@ -34,6 +34,31 @@ class Judgement(NamedTuple):
     passed: bool
     line: str
     compares: bool = False
+
+
+class Conclusion(NamedTuple):
+    """Whether a run passed, as a whole.
+
+    Attributes:
+        kind: ``inconclusive`` where nothing is known to be wrong, and too little to pass;
+            ``incomplete`` where the run did not come to its end.
+        sentence: why.
+    """
+
+    kind: Literal["passed", "failed", "inconclusive", "incomplete"]
+    sentence: str
+
+
+def conclude(judgements: Sequence[Judgement]) -> Conclusion:
+    """Return what judgements come to: those that fail a run are why it failed."""
+    failing = [judgement.line for judgement in judgements if not judgement.passed]
+    if not failing:
+        return Conclusion("passed", "; ".join(judgement.line for judgement in judgements))
+    inconclusive = [line for line in failing if "inconclusive: " in line]
+    sentence = "; ".join(
+        line.removeprefix("failed: ").removeprefix("inconclusive: ") for line in failing
+    )
+    return Conclusion("inconclusive" if inconclusive == failing else "failed", sentence)
 
 
 def judge(

@@ -14,14 +14,13 @@ from pytest_intercode.results.tries import by_task, key_of
 from pytest_intercode.statistics.rates import (
     Interval,
     bootstrap_mean,
-    effective_tries,
+    clustered_wilson,
     pass_at_k,
     pass_hat_k,
-    wilson,
 )
 
 __all__ = [
-    *("HARDNESS", "Grouping", "Summary", "format_number", "format_percent"),
+    *("HARDNESS", "Grouping", "Summary", "format_interval", "format_number", "format_percent"),
     *("groups", "rank_of_hardness", "summarise"),
 ]
 
@@ -105,7 +104,11 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
         task_errors=outcomes["task-error"],
         solved=solved,
         rate=solved / len(graded) if graded else None,
-        rate_interval=_rate_interval(tasks),
+        rate_interval=(
+            clustered_wilson([[record.succeeded for record in task] for task in tasks])
+            if tasks
+            else None
+        ),
         reward=_mean([record.reward for record in graded]),
         reward_interval=(
             bootstrap_mean([[record.reward for record in task] for task in tasks])
@@ -143,14 +146,6 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
     return grouped
 
 
-def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:
-    if not tasks:
-        return None
-    solved = [[record.succeeded for record in task] for task in tasks]
-    count = effective_tries(solved)
-    return wilson(count * sum(map(sum, solved)) / sum(map(len, solved)), count)
-
-
 def _by_k(
     counts: Counter[tuple[int, int]], estimate: Callable[[int, int, int], float]
 ) -> dict[int, float]:
@@ -170,6 +165,15 @@ def format_percent(share: float | None) -> str:
 def format_number(value: float | None, digits: int = 3) -> str:
     """Return a number as tables have it, ``-`` where there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def format_interval(interval: Interval | None, *, percent: bool = True) -> str:
+    """Return an interval as tables have it, ``-`` where there is none."""
+    if interval is None:
+        return "-"
+    if percent:
+        return f"{100 * interval.low:.0f}-{100 * interval.high:.0f}%"
+    return f"{interval.low:.3f}-{interval.high:.3f}"
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -17,13 +17,13 @@ from pytest_intercode.results.cells import Cell, by_cell
 from pytest_intercode.results.summary import (
     Grouping,
     Summary,
+    format_interval,
     format_number,
     format_percent,
     groups,
     rank_of_hardness,
     summarise,
 )
-from pytest_intercode.statistics.rates import Interval
 
 __all__ = ["bill", "detailed_table", "markdown", "summaries", "table"]
 
@@ -121,10 +121,11 @@ def detailed_table(tries: list[EpisodeRecord]) -> list[str]:
     rows: list[Sequence[str]] = [heading]
     for *labels, summary in sections:
         row = [*labels, str(summary.tasks), str(summary.graded), format_percent(summary.rate)]
-        row.append(_range(summary.rate_interval))
+        row.append(format_interval(summary.rate_interval))
         row += [format_percent(summary.pass_at.get(k)) for k in shown_ks]
         row += [format_percent(summary.pass_hat.get(k)) for k in shown_ks if k > 1]
-        row += [format_number(summary.reward), _range(summary.reward_interval, percent=False)]
+        row.append(format_number(summary.reward))
+        row.append(format_interval(summary.reward_interval, percent=False))
         rows.append(row)
     if len(tries_by_cell) > 1:
         return format_columns(rows, labels=3)
@@ -190,7 +191,7 @@ def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]
         str(summary.tries),
         str(summary.solved),
         format_percent(summary.rate),
-        _range(summary.rate_interval),
+        format_interval(summary.rate_interval),
         format_number(summary.reward),
         f"{len(actions) / n:.1f}" if n else "-",
         f"{actions.count(False) / len(actions):.1%}" if actions else "-",
@@ -247,11 +248,3 @@ def bill(label: str, usages: Sequence[Usage]) -> str:
     cost = "" if usage.cost is None else f", cost {usage.cost:.4f}"
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     return f"{label}: {usage.requests:,} requests, {usage.tokens:,} tokens{cached}{cost}"
-
-
-def _range(interval: Interval | None, *, percent: bool = True) -> str:
-    if interval is None:
-        return "-"
-    if percent:
-        return f"{100 * interval.low:.0f}-{100 * interval.high:.0f}%"
-    return f"{interval.low:.3f}-{interval.high:.3f}"

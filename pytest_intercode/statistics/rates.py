@@ -16,6 +16,7 @@ from typing import NamedTuple
 __all__ = [
     "Interval",
     "bootstrap_mean",
+    "clustered_wilson",
     "effective_tries",
     "pass_at_k",
     "pass_hat_k",
@@ -90,6 +91,19 @@ def effective_tries(groups: Sequence[Sequence[bool]]) -> float:
     clustered = among * tasks / (tasks - 1) / tries**2
     independent = rate * (1 - rate) / tries
     return max(float(tasks), tries * min(1.0, independent / clustered)) if among else float(tries)
+
+
+def clustered_wilson(groups: Sequence[Sequence[bool]]) -> Interval:
+    """Return Wilson's 95 % interval of the rate, with tasks as clusters.
+
+    Args:
+        groups: whether each try was solved, for each task; no task without a try.
+
+    Raises:
+        ValueError: there is no task, or one without a try.
+    """
+    count = effective_tries(groups)
+    return wilson(count * sum(map(sum, groups)) / sum(map(len, groups)), count)
 
 
 def pass_at_k(tries: int, successes: int, k: int) -> float:

@@ -13,6 +13,7 @@ from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from tests.support.axe import Axe, axe_path
 from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
 from tests.support.browser import Browser, chromium
 from tests.support.bundled import BACKENDS
@@ -41,6 +42,15 @@ def shared_browser() -> Iterator[Browser]:
         pytest.skip("there is no Chromium; scripts/browser-up installs it")
     with Browser() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def axe() -> Axe:
+    """The rules by which everybody can use a page; the test is skipped where they are not there."""
+    path = axe_path()
+    if not path.is_file():
+        pytest.skip(f"there is no {path}; scripts/test installs it, INTERCODE_AXE names another")
+    return Axe(path)
 
 
 @pytest.fixture(scope="session")

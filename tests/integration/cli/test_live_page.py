@@ -24,6 +24,7 @@ from pytest_intercode.system.private_folder import PrivateFolder
 from tests.conftest import results
 from tests.integration.cli.conftest import KEY, Start
 from tests.support import live_status
+from tests.support.axe import DAILY_LOOKS, LOOKS, Axe, Theme, looking
 from tests.support.browser import Browser
 
 pytestmark = pytest.mark.timeout(120)
@@ -443,3 +444,25 @@ def test_a_page_whose_server_is_gone_says_so(
     server.stop()
     shared_browser.wait(f"{STATE}.startsWith('pytest-intercode top does not answer')")
     shared_browser.send("Page.navigate", url="about:blank")
+
+
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [pytest.param(*look, marks=() if look in DAILY_LOOKS else pytest.mark.slow) for look in LOOKS],
+)
+def test_everybody_can_use_it(
+    browser: Browser,
+    axe: Axe,
+    server: LiveServer,
+    answering_run: AnsweringRun,
+    theme: Theme,
+    width: int,
+) -> None:
+    with looking(browser, theme, width):
+        browser.open(server.address)
+        browser.wait("document.querySelectorAll('.episodes tbody tr').length === 2")
+        assert axe.violations(browser) == []
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        browser.click(".episodes .stop")
+        browser.wait("document.getElementById('question').open")
+        assert axe.violations(browser) == []

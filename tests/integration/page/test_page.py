@@ -127,6 +127,26 @@ def test_the_table_shows_what_is_scrolled_to(browser: Browser, large: Path) -> N
     assert active.startswith("ctf-09999")
 
 
+def test_scrolling_makes_rows_only_where_there_are_none(browser: Browser, many: Path) -> None:
+    browser.open(many)
+    scrolled = "new Promise(requestAnimationFrame).then(() => new Promise(requestAnimationFrame))"
+    browser.evaluate(f"{IN_SIGHT}.forEach(row => {{ row.isOld = true; }})")
+    browser.evaluate("document.getElementById('scroller').scrollTop = 5 * 36")
+    browser.evaluate(f"{scrolled}.then(() => 1)")
+    assert browser.evaluate(f"{IN_SIGHT}.every(row => row.isOld)")
+    browser.evaluate("document.getElementById('scroller').scrollTop = 500 * 36")
+    browser.wait(f"{IDS}.includes('bash-00500')")
+    assert browser.evaluate(f"{IN_SIGHT}.filter(row => row.isOld).length") == 0
+    # Where rows end, those of what comes next are there before anybody sees them missing.
+    for place in range(500, 520):
+        browser.evaluate(f"document.getElementById('scroller').scrollTop = {place} * 36")
+        browser.evaluate(f"{scrolled}.then(() => 1)")
+        shown = browser.evaluate(f"{IN_SIGHT}.map(row => Number(row.dataset.n))")
+        seen = browser.evaluate("document.getElementById('scroller').clientHeight / 36")
+        assert shown[0] <= place
+        assert shown[-1] >= place + seen - 1
+
+
 # -- several cells
 
 HEADS = "[...document.querySelectorAll('#head th')].map(head => head.textContent)"

@@ -422,6 +422,43 @@ def test_the_page_compares_with_the_baseline(
     assert "<li>compared with" not in text  # it is the verdict
 
 
+@pytest.mark.parametrize(
+    ("options", "verdict"),
+    [
+        (("Solver",), "passed</strong> no task failed that has to be solved"),
+        (("OnlyPrints",), "failed</strong> 2 tasks were not solved (suite/writes, suite/both)"),
+        (("OnlyPrints", "--intercode-fail-under=0.3"), "passed</strong> the rate, 33.3%, reaches"),
+        (("OnlyPrints", "--intercode-fail-under=0.5"), "failed</strong> the rate, 33.3%, is under"),
+    ],
+)
+def test_the_page_says_what_the_exit_code_says(
+    pytester: pytest.Pytester, run: Run, options: tuple[str, ...], verdict: str
+) -> None:
+    result = run(*options, "--intercode-html=page.html")
+    assert verdict in (pytester.path / "page.html").read_text("utf-8")
+    assert verdict.startswith("passed") == (_exit(result) is pytest.ExitCode.OK)
+
+
+@pytest.mark.parametrize("options", [(), ("--intercode-fail-under=0.3",)])
+def test_the_page_of_a_run_that_was_ended(
+    pytester: pytest.Pytester, pretend: object, options: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(
+        f"""{PRETEND}
+def pytest_runtest_teardown(item):
+    raise KeyboardInterrupt
+"""
+    )
+    result = pytester.runpytest_inprocess(
+        *("suite.yaml", "--intercode-agent=agents.py:Solver", "--intercode-html=page.html"),
+        *options,
+        no_reraise_ctrlc=True,
+    )
+    assert _exit(result) is pytest.ExitCode.INTERRUPTED
+    text = (pytester.path / "page.html").read_text("utf-8")
+    assert "incomplete</strong> the run was ended" in text
+
+
 def test_a_page_without_the_baseline_that_went_away(
     pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
 ) -> None:

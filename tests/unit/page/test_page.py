@@ -19,9 +19,10 @@ from pytest_intercode.environments.sections import Section
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.page import charts, write
 from pytest_intercode.page.charts import Bin, failing_actions, rewards, solved_by_turn, turns
-from pytest_intercode.page.run import Run, changes, facts, verdict
+from pytest_intercode.page.run import Run, changes, facts, failures, verdict
 from pytest_intercode.page.trajectories import Blocks, end_state_sections, episode
 from pytest_intercode.results.format import from_row
+from pytest_intercode.results.gate import Conclusion
 from pytest_intercode.results.tries import counted_tries
 from tests.support import page_rows
 
@@ -372,7 +373,67 @@ def test_a_baseline_of_other_tasks_is_no_second_run(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     write([from_row(row())], page, "New", baseline=results, names=("base", "new"))
     assert len(page_rows.index_of(page)["runs"]) == 1
-    assert "Verdict" not in page.read_text("utf-8").partition("<script")[0]
+    text = page.read_text("utf-8").partition("<script")[0]
+    assert "no difference" not in text
+    assert 'class="verdict failed"' in text
+
+
+# -- a run: whether it passed, and what did not
+
+
+def head_of(page: Path) -> str:
+    return page.read_text("utf-8").partition("</style>")[2].partition("<script")[0]
+
+
+def test_the_page_begins_with_whether_the_run_passed(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write(tries(row(reward=1.0), row(reward=1.0)), page, "Good")
+    passed = (
+        '<p class="verdict passed"><strong>passed</strong> no task failed that has to be solved'
+    )
+    assert passed in head_of(page)
+    assert "Not solved" not in head_of(page)
+    write(tries(row(reward=1.0), row(reason="<b>\n why")), page, "Bad")
+    text = head_of(page)
+    assert "<strong>failed</strong> 1 task was not solved (bash-suite/t2)" in text
+    assert "Not solved: 1 task<" in text
+    assert '<a href="#open=bash%2Fbash-suite%2Ft2">bash-suite/t2</a>' in text
+    assert '<span class="quiet">&lt;b&gt; why</span>' in text
+    lost = row(outcome="infrastructure-error")
+    write(tries(row(reward=1.0), lost), page, "Unknown")
+    assert '<p class="verdict inconclusive">' in head_of(page)
+    told = Conclusion("incomplete", "the run was ended <i>")
+    write(tries(row(reward=1.0)), page, "Ended", conclusion=told)
+    assert "<strong>incomplete</strong> the run was ended &lt;i&gt;" in head_of(page)
+
+
+def test_what_pytest_has_not_run_has_no_verdict(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write(tries(row(node_id=""), row(reward=1.0)), page, "A trainer's")
+    assert "Verdict" not in head_of(page)
+    assert "Not solved: 1 task<" in head_of(page)
+
+
+def test_of_many_failures_the_first_are_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    write(tries(*(row(outcome="timed-out" if at % 2 else "failed") for at in range(30))), page, "")
+    text = head_of(page)
+    assert text.count('<li><a href="#open=') == 24
+    assert '<a href="#outcome=failed%2Ctimed-out">all 30 in the table</a>' in text
+
+
+def test_failures_are_of_cells_and_of_several_tries() -> None:
+    rows = [
+        row(reward=float(repeat == 2 or agent == "b"), agent=agent, repeat=repeat)
+        | {"task_id": "t"}
+        for agent in "ab"
+        for repeat in (1, 2, 3)
+    ]
+    (failure,) = failures(Run("", "", counted_tries(map(from_row, rows))))
+    assert (str(failure.cell), str(failure.share), failure.outcomes) == ("a", "1/3", ("failed",))
+    own = row(reward=1.0, test_passed=False)
+    (failure,) = failures(Run("", "", tries(own, row(reward=0.5, test_passed=True))))
+    assert failure.outcomes == ("solved",)  # its own test says that it is not
 
 
 def test_facts_are_what_all_tries_share() -> None:
