@@ -297,14 +297,8 @@ class Reporter:
             return
         name = self._name_run(tries)
         incomplete = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if write_page(
-            terminalreporter,
-            self._settings,
-            self._file.path,
-            name,
-            self._gate(),
-            incomplete=incomplete,
-        ):
+        gate, path = self._gate(), self._file.path
+        if write_page(terminalreporter, self._settings, path, name, gate, incomplete=incomplete):
             return
         if self._spool is not None:  # all that there is of the run
             line = f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"
