@@ -15,10 +15,8 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.docker.engine import connect
 from tests.support.core_python import locked_names
-from tests.support.options_table import with_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,22 +34,6 @@ def body(name: str, start: str) -> str:
 )
 def test_shows_the_example_as_it_is(name: str, start: str) -> None:
     assert body(name, start).strip() in README
-
-
-def test_the_table_of_options_is_that_of_the_code() -> None:
-    current = with_table(README)
-    assert current == README, "README.md is out of date: run python -m tests.support.options_table"
-
-
-@pytest.mark.skipif(pytest.version_tuple < (9,), reason="native TOML came with pytest 9")
-def test_its_configuration_file_is_read(pytester: pytest.Pytester) -> None:
-    [block] = re.findall(r"^```toml pyproject.toml\n(.*?)^```$", README, re.M | re.S)
-    pytester.makepyprojecttoml(block)
-    settings = Settings.of(pytester.parseconfig("--strict-config"))
-    [agent] = settings.agents
-    assert (agent.name, agent.label) == ("my_agent.py:Agent", "Agent")
-    assert agent.arguments == {"model": "MODEL", "temperature": "0"}
-    assert (settings.concurrency, settings.timeout, settings.network) == (8, 120.0, False)
 
 
 def test_the_examples_work(pytester: pytest.Pytester) -> None:
