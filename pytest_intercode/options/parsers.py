@@ -34,9 +34,24 @@ __all__ = [
     "parse_shard",
 ]
 
-parse_count = whole("a whole number above 0", 1)
-parse_seconds = amount("a number of seconds above 0")
-parse_money = amount("an amount above 0")
+_count = whole("a whole number above 0", 1)
+_seconds = amount("a number of seconds above 0")
+_money = amount("an amount above 0")
+
+
+def parse_count(value: str) -> int:
+    """Return a whole number above 0."""
+    return _count(value)
+
+
+def parse_seconds(value: str) -> float:
+    """Return a time in seconds, above 0."""
+    return _seconds(value)
+
+
+def parse_money(value: str) -> float:
+    """Return an amount above 0."""
+    return _money(value)
 
 
 def parse_agent(value: str) -> AgentChoice:

@@ -24,7 +24,6 @@ __all__ = [
     "starts_run",
 ]
 
-_INDENT = " " * 8
 _INI_NOTE = (
     "Each has an ini value, such as intercode_max_turns for --intercode-max-turns. The command "
     "line wins over the file, and both win over what a task says."
@@ -57,17 +56,22 @@ def add_options(parser: pytest.Parser) -> None:
 
 def format_help() -> str:
     """Return what all options mean, in their groups, as wide as the terminal."""
-    indents = {"initial_indent": _INDENT, "subsequent_indent": _INDENT}
-    width = shutil.get_terminal_size().columns
     lines = []
     for title, options in GROUPS:
         lines.append(f"{title}:")
         for option in options:
             lines.append(f"  --intercode-{option.form}")
-            text = _describe_plainly(option)
-            lines += textwrap.wrap(text, width, break_on_hyphens=False, **indents)
+            lines += _wrap(_describe_plainly(option), " " * 8)
         lines.append("")
-    return "\n".join([*lines, *textwrap.wrap(_INI_NOTE, width, break_on_hyphens=False), ""])
+    return "\n".join([*lines, *_wrap(_INI_NOTE), ""])
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    """Return a text in lines that fit the terminal; names of options are not broken."""
+    columns = shutil.get_terminal_size().columns
+    return textwrap.wrap(
+        text, columns, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _describe_plainly(option: Option[Any]) -> str:
