@@ -6,7 +6,7 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from pytest_intercode.core.values import choice
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         fallback: str
         distinct: bool
         exists: bool
+        everyday: bool
         starts: bool
         same_in_parts: bool
         needs: tuple[str, str]
@@ -64,6 +65,7 @@ class Option(Generic[Value]):
             in an ini file on a line of its own.
         distinct: a value that is given twice is a mistake.
         exists: the folder that it names must exist.
+        everyday: ``pytest --help`` shows it; ``--intercode-help`` shows all.
         starts: its ini value alone is a reason to start before the first item is collected.
         same_in_parts: all parts of a run (``--intercode-shard``) have to have the same value.
         needs: the option that has to be given with it, and why.
@@ -85,6 +87,7 @@ class Option(Generic[Value]):
         repeated: bool = False,
         distinct: bool = False,
         exists: bool = False,
+        everyday: bool = False,
         starts: bool = False,
         same_in_parts: bool = False,
         needs: tuple[str, str] | None = None,
@@ -94,7 +97,7 @@ class Option(Generic[Value]):
         self.default, self.fallback = default, fallback
         self.listed, self.repeated = listed, repeated
         self.distinct, self.exists = distinct, exists
-        self.starts, self.same_in_parts = starts, same_in_parts
+        self.everyday, self.starts, self.same_in_parts = everyday, starts, same_in_parts
         self.needs, self.excludes = needs, excludes
 
     def __set_name__(self, owner: type[object], name: str) -> None:
@@ -196,6 +199,9 @@ class Values:
     Args:
         values: the values.
     """
+
+    title: ClassVar[str]
+    """What the options of a class are about, where they are shown as a group."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         vars(self).update(values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.values import choice
+from pytest_intercode.core.values import amount, choice, whole
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.choice import AgentChoice
@@ -20,16 +20,38 @@ __all__ = [
     "parse_agent",
     "parse_backend",
     "parse_cluster",
+    "parse_count",
     "parse_docker_host",
     "parse_environment",
     "parse_fail_under",
     "parse_host",
+    "parse_money",
     "parse_platform",
     "parse_price",
     "parse_rate",
     "parse_registry",
+    "parse_seconds",
     "parse_shard",
 ]
+
+_count = whole("a whole number above 0", 1)
+_seconds = amount("a number of seconds above 0")
+_money = amount("an amount above 0")
+
+
+def parse_count(value: str) -> int:
+    """Return a whole number above 0."""
+    return _count(value)
+
+
+def parse_seconds(value: str) -> float:
+    """Return a time in seconds, above 0."""
+    return _seconds(value)
+
+
+def parse_money(value: str) -> float:
+    """Return an amount above 0."""
+    return _money(value)
 
 
 def parse_agent(value: str) -> AgentChoice:

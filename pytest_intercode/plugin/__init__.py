@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.options.table import OPTIONS
 from pytest_intercode.plugin.episode_items import has_episodes
 from pytest_intercode.plugin.fixtures import (
     intercode_agent,
@@ -21,7 +22,7 @@ from pytest_intercode.plugin.fixtures import (
     intercode_task,
 )
 from pytest_intercode.plugin.ini import SUITES, ini_values
-from pytest_intercode.plugin.options import add_options, starts_run
+from pytest_intercode.plugin.options import add_options, format_help, starts_run
 
 __all__ = [
     "intercode_agent",
@@ -42,6 +43,19 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_intercode.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Print what all options mean, if asked to; leave most ini values out of ``--help``."""
+    if config.option.help:
+        from pytest_intercode.plugin.workarounds import hide_ini_values
+
+        hide_ini_values(config, [option.ini for option in OPTIONS if not option.everyday])
+    elif config.option.intercode_help:
+        print(format_help(), end="")
+        return pytest.ExitCode.OK
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

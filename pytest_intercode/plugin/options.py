@@ -2,42 +2,80 @@
 
 from __future__ import annotations
 
+import argparse
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.options.option import Option
-from pytest_intercode.options.table import OPTIONS
+from pytest_intercode.options.table import GROUPS, OPTIONS
 from pytest_intercode.plugin.ini import add_ini_values, ini_file, ini_values
 
 __all__ = [
     "add_options",
     "folder_of",
+    "format_help",
     "on_command_line",
     "read_option",
     "read_options",
     "starts_run",
 ]
 
+_INI_NOTE = (
+    "Each has an ini value, such as intercode_max_turns for --intercode-max-turns. The command "
+    "line wins over the file, and both win over what a task says."
+)
+
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add all options, each with its ini value."""
+    """Add all options, each with its ini value; ``--help`` shows those of every day."""
     group = parser.getgroup("intercode", "tests of coding agents")
     for option in OPTIONS:
-        description = option.description.replace("`", "")
         kinds: dict[str, Any] = {"action": "store_true"}
         if option.metavar:
             action = "append" if option.several else "store"
             kinds = {"action": action, "metavar": option.metavar}
+        text = _describe_plainly(option).replace("%", "%%")
         group.addoption(
             f"--intercode-{option.name}",
             dest=option.ini,
             default=None,
-            help=description.replace("%", "%%"),
+            help=text if option.everyday else argparse.SUPPRESS,
             **kinds,
         )
+    group.addoption(
+        "--intercode-help",
+        action="store_true",
+        help=f"show all {len(OPTIONS)} options of tests of coding agents, in groups",
+    )
     add_ini_values(parser)
+
+
+def format_help() -> str:
+    """Return what all options mean, in their groups, as wide as the terminal."""
+    lines = []
+    for title, options in GROUPS:
+        lines.append(f"{title}:")
+        for option in options:
+            lines.append(f"  --intercode-{option.form}")
+            lines += _wrap(_describe_plainly(option), " " * 8)
+        lines.append("")
+    return "\n".join([*lines, *_wrap(_INI_NOTE), ""])
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    """Return a text in lines that fit the terminal; names of options are not broken."""
+    columns = shutil.get_terminal_size().columns
+    return textwrap.wrap(
+        text, columns, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _describe_plainly(option: Option[Any]) -> str:
+    return option.description.replace("`", "")
 
 
 def starts_run(config: pytest.Config) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest import runner
@@ -15,6 +16,7 @@ from pytest_intercode.core.text import escape_for_terminal
 
 __all__ = [
     "escape_live_log",
+    "hide_ini_values",
     "log_level_held",
     "may_be_tried_again",
     "show_root_fixtures",
@@ -52,6 +54,33 @@ class _Escaping(logging.Formatter):
         escaped.exc_text = escaped.exc_text and escape_for_terminal(escaped.exc_text)
         escaped.stack_info = escaped.stack_info and escape_for_terminal(escaped.stack_info)
         return self._formatter.format(escaped)
+
+
+def hide_ini_values(config: pytest.Config, names: Collection[str]) -> None:
+    """Have ``--help`` leave ini values out, which are read as before.
+
+    Args:
+        config: pytest's.
+        names: the ini values.
+    """
+    parser: Any = getattr(config, "_parser", None)
+    ini_names: object = getattr(parser, "_ininames", None)
+    ini_values: object = getattr(parser, "_inidict", None)
+    if isinstance(ini_names, list):  # before pytest 9, it has their order
+        ini_names[:] = [name for name in ini_names if name not in names]
+    elif isinstance(ini_values, dict):
+        parser._inidict = _Shown(ini_values, names)
+
+
+class _Shown(dict[str, Any]):
+    """A dictionary that has all keys, of which it names some only where one asks for all."""
+
+    def __init__(self, values: Mapping[str, Any], hidden: Collection[str]) -> None:
+        super().__init__(values)
+        self._hidden = hidden
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in super().__iter__() if key not in self._hidden)
 
 
 def may_be_tried_again(item: pytest.Item) -> bool:

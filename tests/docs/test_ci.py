@@ -84,7 +84,7 @@ def test_it_is_a_workflow(name: str) -> None:
 
 
 def test_every_option_and_command_is_known(pytester: pytest.Pytester) -> None:
-    known = pytester.runpytest("--help").stdout.str()
+    known = pytester.runpytest("--intercode-help").stdout.str()
     for option in set(re.findall(r"--intercode-[a-z-]+", TEXT + "".join(WORKFLOWS.values()))):
         assert f"{option}=" in known or f"{option} " in known or f"{option}\n" in known, option
     told = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
+from tests.support.git import git
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -82,6 +83,7 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(prepared, folder)
+    git(folder, "init", "-q")
     commands = _commands(page)
     assert commands
     for command in commands:

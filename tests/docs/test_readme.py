@@ -14,14 +14,22 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
+from pytest_intercode.core.presets import PRESETS
 from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.docker.engine import connect
+from pytest_intercode.suites.catalogue import bundled_tasks
 from tests.support.core_python import locked_names
-from tests.support.options_table import with_table
+from tests.support.git import git
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIVE = ("bash", "sql", "python", "ctf", "swe")
+HASTY = """\
+class Hasty:
+    def run(self, task, env):
+        env.step("cat AGENTS.md")
+        env.step("echo requests >> requirements.txt")
+"""
 
 
 def body(name: str, start: str) -> str:
@@ -30,28 +38,37 @@ def body(name: str, start: str) -> str:
     return text[text.index(start) :]
 
 
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [("my_agent.py", "COMMANDS"), ("notes.yaml", "env:"), ("test_my_agent.py", "@pytest")],
-)
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize(("name", "start"), [("my_agent.py", "COMMANDS"), ("notes.yaml", "env:")])
 def test_shows_the_example_as_it_is(name: str, start: str) -> None:
     assert body(name, start).strip() in README
 
 
-def test_the_table_of_options_is_that_of_the_code() -> None:
-    current = with_table(README)
-    assert current == README, "README.md is out of date: run python -m tests.support.options_table"
+def test_what_is_counted() -> None:
+    counts = [len(bundled_tasks(env, env)) for env in FIVE]
+    assert f"   # {counts[0]} tasks, played by gold" in README
+    assert f"And {sum(counts)} tasks of our own, in [five environments]" in README
+    assert ", ".join(f"`{env}`" for env in FIVE) + "." in README
+    assert len(PRESETS) == 11
+    assert "[eleven coding agents](docs/installed.md)" in README
 
 
-@pytest.mark.skipif(pytest.version_tuple < (9,), reason="native TOML came with pytest 9")
-def test_its_configuration_file_is_read(pytester: pytest.Pytester) -> None:
-    [block] = re.findall(r"^```toml pyproject.toml\n(.*?)^```$", README, re.M | re.S)
-    pytester.makepyprojecttoml(block)
-    settings = Settings.of(pytester.parseconfig("--strict-config"))
-    [agent] = settings.agents
-    assert (agent.name, agent.label) == ("my_agent.py:Agent", "Agent")
-    assert agent.arguments == {"model": "MODEL", "temperature": "0"}
-    assert (settings.concurrency, settings.timeout, settings.network) == (8, 120.0, False)
+def test_the_project_test_fails_as_shown(pytester: pytest.Pytester, quick_sandbox: str) -> None:
+    """By an agent that reads the rules and does not follow them."""
+    [test] = re.findall(r"^```python test_rules.py\n(.*?)^```$", README, re.M | re.S)
+    (pytester.path / "test_rules.py").write_text(test)
+    (pytester.path / "agents.py").write_text(HASTY)
+    (pytester.path / "AGENTS.md").write_text("Use uv.\n")
+    (pytester.mkdir("legacy") / "old.py").touch()
+    git(pytester.path, "init", "-q")
+    result = pytester.runpytest("--intercode-agent=agents.py:Hasty", quick_sandbox)
+    result.assert_outcomes(failed=1)
+    [failure] = re.findall(r"^```\n(>.*?)^```$", README, re.M | re.S)
+    seconds = re.compile(r"\d+\.\d s")
+    assert seconds.sub("", failure) in seconds.sub("", result.stdout.str())
 
 
 def test_the_examples_work(pytester: pytest.Pytester) -> None:

@@ -1,6 +1,6 @@
 """The cells of the matrix: pairs of a Python and a pytest, and what each has come to.
 
-The results are lines of ``results.jsonl`` next to this module, which the README's table is made of.
+The results are lines of ``results.jsonl`` next to this module; the page of versions shows them.
 """
 
 from __future__ import annotations

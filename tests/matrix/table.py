@@ -1,4 +1,4 @@
-"""Writes the README's table of Pythons and pytests from the results of ``scripts/test --matrix``.
+"""Writes the table of the page of versions from the results of ``scripts/test --matrix``.
 
 Run as ``python -m tests.matrix.table``.
 """
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.matrix.cells import LOWEST, Cell, Count, Result, cells, read_results
 
-__all__ = ["BEGIN", "END", "main", "table", "with_table"]
+__all__ = ["BEGIN", "END", "PAGE", "main", "table", "with_table"]
 
-PAGE = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "versions.md"
 BEGIN = "<!-- versions: scripts/test --matrix writes from here -->"
 END = "<!-- versions: to here -->"
 _CHECKS = {
@@ -99,7 +99,7 @@ def with_table(page: str, results: Mapping[str, Result]) -> str:
 
 
 def main() -> None:
-    """Put the table of all results into the README."""
+    """Put the table of all results into its page."""
     PAGE.write_text(with_table(PAGE.read_text(), read_results()))
 
 

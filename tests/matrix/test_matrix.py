@@ -1,4 +1,4 @@
-"""The cells, what the table says of them, and that README.md and pyproject.toml say the same."""
+"""The cells, what the table says of them, and that its page and pyproject.toml say the same."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.matrix.cells import (
     read_results,
     write_results,
 )
-from tests.matrix.table import BEGIN, END, table, with_table
-from tests.supply.locks import FOLDER, ROOT, project
+from tests.matrix.table import BEGIN, END, PAGE, table, with_table
+from tests.supply.locks import FOLDER, project
 
 GOOD = {"unit": Count(1000, 0, 3), "bubblewrap": Count(100, 0, 0), "docker": Count(10, 0, 0)}
 BAD = {**GOOD, "unit": Count(990, 2, 11)}
@@ -80,10 +80,10 @@ def test_the_table() -> None:
         with_table("before", RESULTS)
 
 
-def test_the_readme_has_the_results() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_the_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
     current = with_table(page, read_results())
-    assert current == page, "README.md is out of date: run python -m tests.matrix.table"
+    assert current == page, "it is out of date: run python -m tests.matrix.table"
 
 
 def test_what_is_promised_was_tried() -> None:

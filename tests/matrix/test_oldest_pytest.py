@@ -50,5 +50,6 @@ def test_a_run(tmp_path: Path) -> None:
 
 
 def test_the_options() -> None:
-    output = run_pytest(ROOT, "tests/unit/plugin/test_ini.py", "-p", "no:cacheprovider")
+    files = (f"tests/unit/plugin/test_{name}.py" for name in ("ini", "options"))
+    output = run_pytest(ROOT, *files, "-p", "no:cacheprovider")
     assert " passed" in output

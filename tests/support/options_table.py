@@ -1,29 +1,40 @@
-"""Writes README.md's table of options from the code: ``python -m tests.support.options_table``."""
+"""Writes the options' reference from the code: ``python -m tests.support.options_table``."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from pytest_intercode.options.table import OPTIONS
+from pytest_intercode.options.option import Option
+from pytest_intercode.options.table import GROUPS, OPTIONS
 
-__all__ = ["with_table"]
+__all__ = ["PAGE", "with_tables"]
 
-_README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
+_BEGIN = "<!-- options: python -m tests.support.options_table writes from here -->"
+_END = "<!-- options: to here -->"
 _HEAD = "| option | meaning |\n| --- | --- |\n"
 
 
-def with_table(text: str) -> str:
-    """Return a text with the current table of options in place of its own."""
-    table = _HEAD + "".join(f"{_row(option.form, option.description)}\n" for option in OPTIONS)
-    assert text.count(_HEAD) == 1
-    return re.sub(re.escape(_HEAD) + r"(\|.*\n)*", lambda _: table, text)
+def with_tables(text: str) -> str:
+    """Return a page with the current tables of options, one of each group, between its markers."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    assert begin
+    assert end
+    names = ", ".join(f"`--intercode-{option.name}`" for option in OPTIONS if option.everyday)
+    parts = [f"`pytest --help` shows those of every day: {names}.\n"]
+    for title, options in GROUPS:
+        rows = "".join(f"{_row(option)}\n" for option in options)
+        parts.append(f"## {title[0].upper()}{title[1:]}\n\n{_HEAD}{rows}")
+    return "\n".join([f"{before}{begin}\n", *parts, f"{end}{after}"])
 
 
-def _row(form: str, description: str) -> str:
-    form, description = (cell.replace("|", "\\|") for cell in (form, description))
-    return f"| `--intercode-{form}` | {description} |"
+def _row(option: Option[object]) -> str:
+    form, description = (cell.replace("|", "\\|") for cell in (option.form, option.description))
+    linked = re.sub(r"docs/([\w-]+\.md)", r"[\1](../\1)", description)
+    return f"| `--intercode-{form}` | {linked} |"
 
 
 if __name__ == "__main__":
-    _README.write_text(with_table(_README.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), "utf-8")

@@ -123,9 +123,13 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest_intercode.plugin.fixtures",
         "pytest_intercode.plugin.hookspecs",
         "pytest_intercode.options",
+        "pytest_intercode.options.models",
         "pytest_intercode.options.option",
         "pytest_intercode.options.parsers",
+        "pytest_intercode.options.runs",
+        "pytest_intercode.options.sandboxes",
         "pytest_intercode.options.table",
+        "pytest_intercode.options.tasks",
         "pytest_intercode.plugin.ini",
         "pytest_intercode.plugin.options",
     }

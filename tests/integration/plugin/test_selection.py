@@ -529,9 +529,13 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
                 "pytest_intercode.plugin.errors",
                 "pytest_intercode.plugin.ini",
                 "pytest_intercode.options",
+                "pytest_intercode.options.models",
                 "pytest_intercode.options.option",
                 "pytest_intercode.options.parsers",
+                "pytest_intercode.options.runs",
+                "pytest_intercode.options.sandboxes",
                 "pytest_intercode.options.table",
+                "pytest_intercode.options.tasks",
                 "pytest_intercode.plugin.options",
             }
         """

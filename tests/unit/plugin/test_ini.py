@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -258,7 +258,9 @@ def test_types_follow_from_what_parsers_return() -> None:
 def test_help_gives_the_types(pytester: pytest.Pytester) -> None:
     shown = " ".join(pytester.runpytest("--help").stdout.str().split())
     numbers = pytest.version_tuple >= (8, 4)
-    for option in OPTIONS:
+    everyday = [option for option in OPTIONS if option.everyday]
+    assert {option.ini_type for option in everyday} == set(get_args(IniType))
+    for option in everyday:
         ini_type = option.ini_type
         if ini_type in ("int", "float") and not numbers:
             ini_type = "string"

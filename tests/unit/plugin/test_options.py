@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -16,7 +17,7 @@ from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.registry import PROFILES
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.option import Option
-from pytest_intercode.options.table import OPTIONS, Options
+from pytest_intercode.options.table import GROUPS, OPTIONS, Options
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.choice import backend_names
 
@@ -26,6 +27,60 @@ _TASK = Task("id", "query", ("gold",), "bash", "suite", "dataset")
 
 def test_names_are_unique() -> None:
     assert len(_BY_NAME) == len(OPTIONS) > 30
+
+
+def test_each_is_in_one_group() -> None:
+    declared = [
+        value
+        for cls in Options.__mro__
+        for value in vars(cls).values()
+        if isinstance(value, Option)
+    ]
+    assert sorted(map(id, declared)) == sorted(map(id, OPTIONS))
+    assert len({group.title for group in GROUPS}) == len(GROUPS)
+    assert all(1 < len(group.options) < 15 for group in GROUPS)
+
+
+def test_help_shows_those_of_every_day(pytester: pytest.Pytester) -> None:
+    everyday = [option for option in OPTIONS if option.everyday]
+    assert len(everyday) == 12
+    # What --help does not show has its value all the same.
+    result = pytester.runpytest("--help", "-o", "intercode_max_turns=3", "--intercode-repeat=2")
+    assert result.ret == 0
+    help = result.stdout.str()
+    names = re.findall(r"^  --intercode-([\w-]+)", help, re.MULTILINE)
+    assert names == [*(option.name for option in everyday), "help"]
+    ini_names = re.findall(r"^  (intercode_\w+) \(", help, re.MULTILINE)
+    assert ini_names == [*(option.ini for option in everyday), "intercode_suites"]
+    result.stdout.fnmatch_lines([f"  --intercode-help *show all {len(OPTIONS)} options*"])
+
+
+@pytest.mark.parametrize("columns", [40, 120])
+def test_all_are_shown_in_groups(
+    columns: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    pytester.makepyfile("def test_that_is_not_run(): assert False")
+    pytester.makeini("[pytest]\naddopts = --intercode-help\nintercode_env = sql\n")
+    result = pytester.runpytest()
+    assert result.ret == 0
+    lines = result.outlines
+    assert all(len(line) <= max(columns, 80) for line in lines)
+    forms = [line[2:] for line in lines if line.startswith("  --")]
+    assert forms == [f"--intercode-{option.form}" for option in OPTIONS]
+    assert [line[:-1] for line in lines if re.fullmatch(r"\w.*:", line)] == [
+        group.title for group in GROUPS
+    ]
+    words = " ".join(result.stdout.str().split())
+    assert all(option.description.replace("`", "") in words for option in OPTIONS)
+    assert "time an episode has (default: the task's own, else 600)" in words
+
+
+def test_options_are_not_abbreviated(pytester: pytest.Pytester) -> None:
+    for option in ("--intercode-max-turn=3", "--intercode-lim=3", "--intercode-hel"):
+        result = pytester.runpytest(option)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"*unrecognized arguments: {option}"])
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -243,14 +298,6 @@ def test_a_message_says_where_the_value_is_from(
     with pytest.raises(ConfigurationError) as caught:
         Settings.of(config)
     assert str(caught.value) == message.replace("{here}", str(pytester.path))
-
-
-def test_help_shows_each_option(pytester: pytest.Pytester) -> None:
-    shown = " ".join(pytester.runpytest("--help").stdout.str().split())
-    for option in OPTIONS:
-        assert f" --intercode-{option.form.replace(' ', '=')} " in shown
-        assert f" {option.ini} (" in shown
-    assert "time an episode has (default: the task's own, else 600)" in shown
 
 
 # -- how long an episode has

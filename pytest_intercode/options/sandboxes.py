@@ -1,0 +1,152 @@
+"""What sandboxes are made of, and what they may reach.
+
+Each class is a group of options, as ``--intercode-help`` shows them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_intercode.core.values import text
+from pytest_intercode.options.option import (
+    Option,
+    Values,
+    choices,
+    flag,
+    listed,
+    option,
+    optional,
+    pairs,
+)
+from pytest_intercode.options.parsers import (
+    parse_backend,
+    parse_docker_host,
+    parse_host,
+    parse_platform,
+    parse_registry,
+)
+
+__all__ = ["KubernetesOptions", "NetworkOptions", "SandboxOptions"]
+
+
+class SandboxOptions(Values):
+    """The backend, its engines and images."""
+
+    title = "sandboxes"
+
+    backend = option(
+        "sandbox=auto|docker|bubblewrap|kubernetes|NAME",
+        "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
+        "which needs no daemon and no root; the header says which and why. `kubernetes` starts "
+        "pods (docs/kubernetes.md). NAME is that of an installed package (docs/backends.md)",
+        parse_backend,
+        default="auto",
+        everyday=True,
+    )
+    docker_hosts = listed(
+        "docker-host=HOST[=SLOTS]",
+        "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, `unix://PATH` "
+        "or the name of a Docker context; several share them out by their slots, which by default "
+        "come from their processors and memory (docs/hosts.md)",
+        parse_docker_host,
+        distinct=True,
+        excludes=("cluster", "a cluster's nodes have engines of their own"),
+    )
+    runtime = optional(
+        "runtime=NAME",
+        "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
+        "`kata`, `crun`; docs/isolation.md says what each is for. With Kubernetes, a RuntimeClass",
+        str,
+        fallback="the engine's own",
+        excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
+    )
+    rootfs = optional(
+        "rootfs=DIR",
+        "an unpacked root file system for bubblewrap, or a folder with one for each image",
+        Path,
+        fallback="this machine's own programs",
+        exists=True,
+        excludes=("docker_host", "a root file system is bubblewrap's, and hosts are Docker's"),
+    )
+    platform = optional(
+        "platform=PLATFORM",
+        "the platform of images whose suite names none (`platform:`): `linux/amd64`, "
+        "`linux/arm64`; another one than the engine's runs under emulation, and slower",
+        parse_platform,
+        fallback="the engine's own",
+        same_in_parts=True,
+    )
+    registry = optional(
+        "registry=HOST[:PORT][/PREFIX]",
+        "ask this registry for each image before it is built, and push there what was built, so "
+        "that other hosts, nodes and jobs pull it; credentials are those of `docker login` "
+        "(docs/hosts.md)",
+        parse_registry,
+        excludes=(
+            "rootfs",
+            "a registry has images of Docker's, and a root file system takes their place",
+        ),
+    )
+    base_images = pairs("base-image NAME=REPLACEMENT", "another base image, for mirrors", text)
+    verifier: Option[str] = choices(
+        "verifier=fresh|shared",
+        "where the tests of task folders run: in a `fresh` sandbox with what the agent left, or in "
+        "the agent's own (`shared`), where its services still run, and where it can forge results",
+        default="fresh",
+        same_in_parts=True,
+    )
+    kit: Option[str] = choices(
+        "kit=auto|always|never",
+        "where the tests of task folders get what they install: from the verifier kit if their "
+        "sandbox has no network, else from there, as published (`auto`); `always` from the kit, "
+        "or `never`",
+        default="auto",
+        same_in_parts=True,
+    )
+
+
+class KubernetesOptions(Values):
+    """The cluster that has the pods."""
+
+    title = "sandboxes in Kubernetes"
+
+    kube_context = optional(
+        "kube-context=NAME",
+        "the context of kubeconfig whose cluster has the pods; extra `kubernetes`",
+        str,
+        fallback="the current one, or in a pod without kubeconfig, its own cluster",
+    )
+    kube_namespace = optional(
+        "kube-namespace=NAME", "the namespace of the pods", str, fallback="the context's own"
+    )
+    kube_pull_secrets = listed(
+        "kube-pull-secret=NAME", "a secret of that namespace by which the nodes pull images", str
+    )
+    kube_nodes = pairs("kube-node LABEL=VALUE", "a label that the pods' nodes have to have", text)
+
+
+class NetworkOptions(Values):
+    """What they reach; nothing, by default."""
+
+    title = "the sandboxes' network"
+
+    network = flag(
+        "network",
+        "let sandboxes reach the network, where their task does not say otherwise",
+        same_in_parts=True,
+    )
+    override_network = flag(
+        "override-network",
+        "let also those sandboxes reach the network that are to reach none or a few hosts, by what "
+        "their task says",
+        needs=("network", "which it gives to all sandboxes"),
+        same_in_parts=True,
+    )
+    allow_host = listed(
+        "allow-host=HOST[:PORT]",
+        "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "
+        "such as `10.0.0.0/8`; without a port, 443 and 80",
+        parse_host,
+        excludes=("network", "sandboxes reach every host with the whole network"),
+        same_in_parts=True,
+    )

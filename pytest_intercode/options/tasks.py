@@ -1,0 +1,214 @@
+"""What is played: the agent, its tasks, and what an episode may use.
+
+Each class is a group of options, as ``--intercode-help`` shows them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.options.option import (
+    Option,
+    Values,
+    choices,
+    flag,
+    listed,
+    optional,
+    pairs,
+    repeated,
+)
+from pytest_intercode.options.parsers import (
+    parse_agent,
+    parse_count,
+    parse_environment,
+    parse_money,
+    parse_seconds,
+    parse_shard,
+)
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.turn import Feedback, Profile
+
+__all__ = ["AgentOptions", "LimitOptions", "TaskOptions"]
+
+_presets = ", ".join(f"`{name}`" for name in PRESETS)
+
+
+class AgentOptions(Values):
+    """The agent under test, and who answers it."""
+
+    title = "the agent"
+
+    requested_agents = repeated(
+        "agent=AGENT",
+        "the agent under test, or several, each of which plays every task: `module:Attr`, "
+        "`path/to/file.py:Attr`, `command:CMDLINE` (any language), `mcp:CMDLINE` (a coding agent "
+        "that speaks MCP), `acp:CMDLINE` (one that speaks the Agent Client Protocol), `tools`, "
+        "`react`, `plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible "
+        f"API), {_presets} (coding agents that are installed into the sandbox), `human`, "
+        "`replay:FILE` (a recorded run) or `oracle` (gold); with arguments of its own, "
+        "`react:model=NAME` (docs/agents.md)",
+        parse_agent,
+        same_in_parts=True,
+        everyday=True,
+    )
+    agent_arguments = pairs(
+        "agent-arg KEY=VALUE", "an argument for all agents, such as `model=NAME`", str
+    )
+    feedback: Option[Feedback | None] = choices(
+        "feedback=observation|reward",
+        "what the agent sees; `reward` is InterCode's Try Again: every action is graded, the agent "
+        "sees the reward, and 1.0 ends the episode",
+        fallback="`observation`; `reward` for the agent `try-again`",
+        same_in_parts=True,
+    )
+    user_model = optional(
+        "user-model=NAME",
+        "the model that plays the users of tasks (`user:` in suites), in place of the one that a "
+        "suite names (docs/conversations.md); extras `chat` and `gateway`",
+        str,
+        fallback="the suite's",
+        same_in_parts=True,
+    )
+
+
+class TaskOptions(Values):
+    """What the agent is given to do."""
+
+    title = "tasks"
+
+    requested_environments = listed(
+        "env=ENV",
+        "bundled suites to run: `bash`, `sql`, `python`, `ctf`, `swe` or `all`, or an "
+        "environment of your own",
+        parse_environment,
+        starts=True,
+        same_in_parts=True,
+        everyday=True,
+    )
+    datasets = listed(
+        "dataset=NAME|PATH",
+        "a dataset such as `nl2bash`, a part such as `nl2bash-fs2`, a suite (`.yaml`), rows "
+        "(`.json`, `.jsonl`, `.csv`, `.tsv`) with one `--intercode-env`, or a folder of task "
+        "folders (Harbor, Terminal-Bench 1; `registry.json:NAME`)",
+        str,
+        starts=True,
+        same_in_parts=True,
+    )
+    limit = optional(
+        "limit=N",
+        "only the first N tasks of each suite",
+        parse_count,
+        same_in_parts=True,
+        everyday=True,
+    )
+    shard = optional(
+        "shard=I/N",
+        "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on, "
+        "unless `--intercode-durations` is given",
+        parse_shard,
+    )
+    durations_path = optional(
+        "durations=FILE.jsonl",
+        "make the parts of `--intercode-shard` by the times of an earlier results file, so that "
+        "they take equally long",
+        Path,
+        needs=("shard", "whose parts it makes"),
+    )
+    treatments = listed(
+        "treatment=NAME",
+        "only these treatments of project tests; `control` is the project without one "
+        "(docs/project-tests.md)",
+        str,
+        same_in_parts=True,
+    )
+    audit = flag(
+        "audit",
+        "audit the tasks instead of running an agent",
+        starts=True,
+        excludes=("agent", "the tasks are audited and no agent is run"),
+    )
+    profile: Option[Profile] = choices(
+        "profile=strict|paper",
+        "`strict` runs actions as they are written and grades what they did; `paper` is InterCode "
+        "1.0.2, defects included",
+        default="strict",
+    )
+    data_path = optional(
+        "data=DIR",
+        "the folder laid out as InterCode's `data/`",
+        Path,
+        fallback="`INTERCODE_DATA`, else what `pytest-intercode fetch` got",
+    )
+    allow_path = listed(
+        "allow-path=DIR",
+        "a folder that suites may read besides their own; what a suite names elsewhere, by itself "
+        "or by a link, is refused (docs/security.md)",
+        Path,
+        exists=True,
+    )
+    pass_env = listed(
+        "pass-env=NAME",
+        "an environment variable whose value task folders may have; `${NAME}` in them is not set "
+        "otherwise",
+        str,
+    )
+
+
+class LimitOptions(Values):
+    """What an episode may use, and what all of them together may."""
+
+    title = "limits"
+
+    timeout = optional(
+        "timeout=SECONDS",
+        "time an episode has",
+        parse_seconds,
+        fallback="the task's own, else 600",
+        same_in_parts=True,
+        everyday=True,
+    )
+    max_turns = optional(
+        "max-turns=N",
+        "actions an episode has",
+        parse_count,
+        fallback="the task's own number",
+        same_in_parts=True,
+    )
+    max_tokens = optional(
+        "max-tokens=N",
+        "tokens an episode has, as far as the agent reports them",
+        parse_count,
+        same_in_parts=True,
+    )
+    max_cost = optional(
+        "max-cost=AMOUNT",
+        "money an episode has, in the currency of the prices",
+        parse_money,
+        same_in_parts=True,
+    )
+    action_timeout = optional(
+        "action-timeout=SECONDS",
+        "time an action has",
+        parse_seconds,
+        fallback="the task's own, else 10",
+        same_in_parts=True,
+    )
+    run_timeout = optional(
+        "run-timeout=SECONDS", "time of the whole run", parse_seconds, starts=True
+    )
+    run_max_turns = optional(
+        "run-max-turns=N", "actions of all episodes together", parse_count, starts=True
+    )
+    run_max_tokens = optional(
+        "run-max-tokens=N", "tokens of all episodes together", parse_count, starts=True
+    )
+    run_max_cost = optional(
+        "run-max-cost=AMOUNT",
+        "money of all episodes together",
+        parse_money,
+        starts=True,
+        everyday=True,
+    )
