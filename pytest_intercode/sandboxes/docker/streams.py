@@ -38,6 +38,22 @@ _LEAVE_PIPES = b"exec 3>&- 210<&- 211<&-\n"
 _PIPES_TIMEOUT = 30.0  # seconds, on a busy machine
 
 
+def _read_ahead(attached: Any) -> bytes:
+    """Return what arrived with the head of the engine's answer.
+
+    The HTTP client reads the head through a buffer, and may have read more than it. What a process
+    writes as soon as it is started is only there, and on the socket no more.
+    """
+    response = getattr(attached, "_response", None)
+    answer = getattr(getattr(response, "raw", None), "_fp", None)
+    peek = getattr(getattr(answer, "fp", None), "peek", None)
+    if peek is None:  # nothing of docker's client, or it reads without a buffer
+        return b""
+    with contextlib.suppress(*_NOT_READY):  # of an empty buffer it asks the socket
+        return bytes(peek())
+    return b""
+
+
 class AttachedStreams:
     """A socket that is attached to a container's stdin, stdout and stderr.
 
@@ -51,7 +67,7 @@ class AttachedStreams:
         self._socket: socket.socket = getattr(attached, "_sock", attached)
         self._socket.setblocking(False)
         self._outgoing = bytearray()
-        self._incoming = bytearray()
+        self._incoming = bytearray(_read_ahead(attached))
         self._closing = threading.Lock()
         self._closed = False
         close_in_children(self)

@@ -101,8 +101,10 @@ def test_a_listing_is_killed_or_stopped(listed: AttachedSandbox, number: str) ->
 
 
 _REACHES = """
-import os, sys
+import os, sys, time
 answers = os.open(f"/proc/{sys.argv[1]}/fd/201", os.O_RDWR)
+open("/dev/shm/begun", "w").close()
+time.sleep(0.3)  # until the action has ended
 while True:
     DO
 """
@@ -120,8 +122,9 @@ def test_answers_are_forged(listed: AttachedSandbox, do: str) -> None:
     """The agent's shell holds the pipe of the answers, so that its children can open it."""
     listed.grading = GradingLimits(seconds=2.0)
     script = shlex.quote(_REACHES.replace("DO", do))
-    listed.run(f"echo x >/is-true; (exec python3 -c {script} $$) &", SOON)
-    time.sleep(0.3)
+    begun = "until [ -e /dev/shm/begun ]; do sleep 0.02; done"
+    listed.run(f"echo x >/is-true; (exec python3 -c {script} $$) & {begun}", SOON)
+    time.sleep(0.6)
     failed = 0
     for _ in range(3):
         try:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import docker
 import pytest
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
+from pytest_intercode.sandboxes.transport import ChannelClosed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
 
@@ -47,6 +51,37 @@ def open_descriptors() -> set[str]:
 
 def frame(data: bytes) -> bytes:
     return b"\2\0\0\0" + len(data).to_bytes(4, "big") + data
+
+
+def test_what_comes_with_the_head_of_the_answer_is_not_lost(tmp_path: Path) -> None:
+    """A process that writes at once, of an engine that sends all of it at a time."""
+    head = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            while not connection.recv(65536).endswith(b"}"):
+                pass
+            connection.sendall(head + frame(b"first") + frame(b"second")[:10])
+            connection.sendall(frame(b"second")[10:])
+
+    path = str(tmp_path / "engine.sock")
+    with socket.socket(socket.AF_UNIX) as listener, closing(_client(path)) as api:
+        listener.bind(path)
+        listener.listen()
+        engine = threading.Thread(target=answer)
+        engine.start()
+        data = b""
+        attached = AttachedStreams(api.exec_start("1", socket=True))
+        with closing(attached), contextlib.suppress(ChannelClosed):
+            while True:
+                data += b"".join(chunk.data for chunk in attached.receive(10))
+        engine.join()
+    assert data == b"firstsecond"
+
+
+def _client(path: str) -> docker.APIClient:
+    return docker.APIClient(f"unix://{path}", version="1.41", timeout=10)
 
 
 @pytest.mark.parametrize("said", [b"made\n", b"bash: no such file\n"])
