@@ -43,6 +43,7 @@ def test_strict_oracle(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     assert {row["reward"] for row in rows.values()} == {1.0}
 
 
+@pytest.mark.slow
 def test_strict_noop(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     rows = run(tmp_path, data, 200, "--intercode-agent=lazy.py:act", quick_sandbox)
     assert len(rows) == 5

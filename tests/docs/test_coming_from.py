@@ -95,6 +95,7 @@ def test_a_sample_of_inspect_is_a_task(tmp_path: Path, quick_sandbox: str) -> No
     assert (tmp_path / "run.eval").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_docker")
 def test_a_task_of_harbor_is_played(tmp_path: Path) -> None:
     play("Harbor", tmp_path, "--intercode-sandbox=docker")

@@ -27,6 +27,7 @@ def user_says(request: Request) -> str:
     return ("Keep 2.", "No. GOODBYE")[spoken]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_sandboxes")
 def test_the_page(tmp_path: Path) -> None:
     for name, content in FILES.items():

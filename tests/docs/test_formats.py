@@ -78,6 +78,7 @@ def test_items_page_and_export(project: Path, quick_sandbox: str) -> None:
     assert export.returncode == 0, export.stderr
 
 
+@pytest.mark.slow
 def test_audit(project: Path, quick_sandbox: str) -> None:
     backend = quick_sandbox.partition("=")[2]
     run = _run(project, "pytest_intercode", "audit", "my.tasks", f"--sandbox={backend}")
@@ -94,6 +95,7 @@ def test_a_mistake_is_one_line(project: Path) -> None:
     assert "Traceback" not in run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_a_parser_of_logs(project: Path, quick_sandbox: str) -> None:
     (project / "suite.yaml").write_text(_WITH_PARSER)
     run = _run(project, "pytest", "suite.yaml", "--intercode-agent=oracle", sandbox=quick_sandbox)

@@ -14,6 +14,7 @@ PAGE = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
 COMMANDS = [command.partition("   #")[0].strip() for command in COMMAND.findall(PAGE)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_docker")
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     assert len(COMMANDS) == 3

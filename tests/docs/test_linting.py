@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from pytest_intercode.linting.rules import RULES
 from tests.docs.shell import run
 from tests.docs.test_commands import COMMAND, ROOT
@@ -19,6 +21,7 @@ def test_the_table_is_that_of_the_rules() -> None:
     assert rows == [(rule.name, rule.level, rule.summary) for rule in RULES.values()]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """Run them on a task that has the mistakes which the page shows."""
     assert len(COMMANDS) == 5

@@ -15,6 +15,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "opentelemetry.md").read_text(encod
 [COMMAND] = re.findall(r"^    (pytest .*)$", TEXT, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["http://localhost:4318", "env"])
 def test_the_command(target: str, tmp_path: Path, quick_sandbox: str) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

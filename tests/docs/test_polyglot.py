@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "polyglot.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_sandboxes")
 def test_a_clone_is_played(tmp_path: Path, quick_sandbox: str) -> None:
     write_sample(tmp_path / "polyglot-benchmark")

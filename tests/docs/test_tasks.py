@@ -77,6 +77,7 @@ def test_each_command(command: str, shown: str, tmp_path: Path, quick_sandbox: s
     assert done.returncode == (1 if "idle" in command else 4 if "=prl" in command else 0)
 
 
+@pytest.mark.slow
 def test_the_image_of_the_suite(tmp_path: Path, needs_docker: None) -> None:
     for name in ("rates.yaml", "rates.csv", "Dockerfile"):
         (tmp_path / name).write_text(FILES[name])

@@ -26,6 +26,7 @@ def customer_says(request: Request) -> str:
     return ("May I have Dune for longer?", "###STOP###")[spoken]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_sandboxes")
 def test_the_agent_of_the_page_serves_a_customer(tmp_path: Path) -> None:
     install, fetch, _, command = COMMANDS.splitlines()

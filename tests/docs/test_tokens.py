@@ -40,6 +40,7 @@ def printed(block: str) -> list[str]:
     return output.getvalue().splitlines()
 
 
+@pytest.mark.slow
 def test_the_command_and_what_is_read_of_its_records(
     server: ModelServer, tmp_path: Path, quick_sandbox: str
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_run(tmp_path: Path) -> None:
     assert output.count("seen by intercode/sql::test_solves[") == 3
 
 
+@pytest.mark.slow
 def test_the_options() -> None:
     files = (f"tests/unit/plugin/test_{name}.py" for name in ("ini", "options"))
     output = run_pytest(ROOT, *files, "-p", "no:cacheprovider")

@@ -85,6 +85,7 @@ def test_wheel_holds_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
+@pytest.mark.slow
 def test_installed_plugin_finds_its_suite(installed: Path, tmp_path: Path) -> None:
     where = run(
         *(installed, "-c", "import pytest_intercode as p; print(p.__file__)"),

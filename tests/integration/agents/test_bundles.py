@@ -150,6 +150,7 @@ class Fish(Environment):
 """
 
 
+@pytest.mark.slow
 def test_the_kind_says_where_there_is_a_shell(recipe: Path, pytester: pytest.Pytester) -> None:
     """Also the kind of an environment that is not built in; this one has no sandbox to start in."""
     shutil.copy(recipe, pytester.path)

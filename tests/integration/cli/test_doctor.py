@@ -181,6 +181,7 @@ def test_a_context_that_is_not_there(project: Path, doctor: Doctor) -> None:
     assert "~/project/docker/contexts" in report.of("docker")
 
 
+@pytest.mark.slow
 def test_an_engine_that_never_answers(doctor: Doctor, tmp_path: Path) -> None:
     """It is asked once, and given up: the listener sees the connection end."""
     received: list[bytes] = []
@@ -436,6 +437,7 @@ def test_a_conftest_that_raises(project: Path, doctor: Doctor) -> None:
 # -- what it leaves, and how it is printed
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(project: Path, doctor: Doctor, tmp_path: Path) -> None:
     configure(project, agent="agents:Agent", env="bash")
     (project / "agents.py").write_text(
@@ -459,6 +461,7 @@ def command(environment: dict[str, str]) -> list[str]:
     return [sys.executable, "-m", "pytest_intercode", "doctor"]
 
 
+@pytest.mark.slow
 def test_lines_have_words_and_no_colours(
     project: Path, environment: dict[str, str], command: list[str]
 ) -> None:
@@ -534,6 +537,7 @@ def test_without_project_tests_nothing_is_said_of_them(project: Path, doctor: Do
     assert not {"project tests", "project copy", "recordings", "replays"} & subjects
 
 
+@pytest.mark.slow
 def test_project_tests_that_have_no_model(project: Path, rules: Path, doctor: Doctor) -> None:
     (project / ".gitignore").write_text("big\n")
     (project / "big").write_bytes(bytes(2**20))

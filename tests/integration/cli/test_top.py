@@ -118,6 +118,7 @@ def test_the_episodes_of_a_run(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_people_watch_a_run(start: Start, top: Top, temporary: Path) -> None:
     run = start("--intercode-concurrency=2", "--intercode-run-name=nightly")
     run.wait_for_turns(2)
@@ -241,6 +242,7 @@ def test_a_run_is_stopped_as_by_ctrl_c(start: Start, top: Top, options: tuple[st
     )
 
 
+@pytest.mark.slow
 def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
     runs = []
     for _ in range(2):
@@ -265,6 +267,7 @@ def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_not_shown_and_its_folder_goes(
     start: Start, top: Top, temporary: Path
 ) -> None:

@@ -461,6 +461,7 @@ def test_a_server_that_dies_is_replaced(open_session: Open, is_mariadb: bool) ->
     assert rows(open_session(), NAMES)[0] == ("pen",)
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_is_gone_is_replaced(open_session: Open) -> None:
     session, other = open_session(), open_session()
     server = session._server
@@ -648,6 +649,7 @@ def test_no_such_database(engine: MySqlEngine, shop: Database) -> None:
         engine.session(wrong, writes=False, limits=Limits())
 
 
+@pytest.mark.slow
 def test_a_script_that_does_not_load(engine: MySqlEngine, tmp_path: Path) -> None:
     script = tmp_path / "broken.sql"
     script.write_text("CREATE DATABASE d;\nUSE d;\nCREATE TABEL t (a INT);\n")

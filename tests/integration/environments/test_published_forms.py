@@ -65,6 +65,7 @@ def play(pytester: pytest.Pytester, folder: Path, *options: str) -> pytest.RunRe
 # -- without anything from elsewhere
 
 
+@pytest.mark.slow
 def test_odd_tasks_are_played_and_keep_none_from_being_played(pytester: pytest.Pytester) -> None:
     folder = pytester.path / "set"
     solves = partial(write_harbor, tests="test -s /app/mine.py", solution=MINE)
@@ -170,7 +171,8 @@ _POLICIES = {
 }
 
 
-@pytest.mark.parametrize("override", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("override", [False, True])
 def test_what_a_task_says_of_its_network_holds(
     override: bool, index: str, pytester: pytest.Pytester
 ) -> None:

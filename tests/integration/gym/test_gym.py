@@ -240,6 +240,7 @@ FORKED = """
 QUIET = "ignore::DeprecationWarning"  # Python 3.12 warns of forks where there are threads
 
 
+@pytest.mark.slow
 def test_a_forked_child_has_no_part_in_its_parents_sandboxes() -> None:
     process = [sys.executable, "-W", QUIET, "-c", textwrap.dedent(FORKED), "ends"]
     done = subprocess.run(process, capture_output=True, text=True, timeout=SOON)

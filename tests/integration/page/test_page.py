@@ -127,6 +127,7 @@ def test_the_table_shows_what_is_scrolled_to(browser: Browser, large: Path) -> N
     assert active.startswith("ctf-09999")
 
 
+@pytest.mark.slow
 def test_scrolling_makes_rows_only_where_there_are_none(browser: Browser, many: Path) -> None:
     browser.open(many)
     scrolled = "new Promise(requestAnimationFrame).then(() => new Promise(requestAnimationFrame))"

@@ -68,6 +68,7 @@ def test_what_depends_on_its_order_is_run_in_order(pytester: pytest.Pytester) ->
     )
 
 
+@pytest.mark.slow
 def test_what_depends_on_its_order_is_run_by_one_worker(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(PRETEND)
     pytester.makepyfile(counting=COUNTING)

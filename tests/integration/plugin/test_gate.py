@@ -208,6 +208,7 @@ def test_the_exit_code_goes_by_the_rate(run: Run, rate: str, code: pytest.ExitCo
     result.stdout.fnmatch_lines([f"gate: the rate* {verb} *(1 of 3 solved, 95 % interval *"])
 
 
+@pytest.mark.slow
 def test_side_by_side_by_the_rate(pytester: pytest.Pytester, pretend: object) -> None:
     agent = "--intercode-agent=agents.py:OnlyPrints"
     for options in (("-n", "2"), ("--intercode-concurrency=3",)):

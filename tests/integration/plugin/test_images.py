@@ -161,6 +161,7 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pytester")
 def test_other_tasks_go_on_while_an_image_is_built() -> None:
     slow = Slow()

@@ -106,6 +106,7 @@ def test_a_suite_is_solved(pytester: pytest.Pytester, backend: str, options: lis
     assert {(row["environment"], row["sandbox"]) for row in rows} == {("ic_perl", backend)}
 
 
+@pytest.mark.slow
 def test_the_audit_tries_the_wrong_answers_of_the_kind(
     pytester: pytest.Pytester, backend: str, command: Command
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_model_is_shown_the_prompt_of_the_kind(pytester: pytest.Pytester) -> N
     assert "Mark an action as perl, such as: print $0" in system
 
 
+@pytest.mark.slow
 def test_a_model_calls_the_tools(pytester: pytest.Pytester) -> None:
     script = [calls(("execute", {"code": "sub square { $_[0] ** 2 }"})), calls(("submit", {}))]
     with ChatServer(script) as server:
@@ -207,6 +209,7 @@ def test_a_human_plays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatc
     assert row["turn_history"]["actions"] == ["sub square {\n$_[0] ** 2 }", "submit"]
 
 
+@pytest.mark.slow
 def test_a_folder_in_a_format_of_its_own(pytester: pytest.Pytester, command: Command) -> None:
     katas = pytester.mkdir("katas")
     (katas / "KATAS").write_text("hello\n")
@@ -224,6 +227,7 @@ def test_a_folder_in_a_format_of_its_own(pytester: pytest.Pytester, command: Com
     command("audit", "katas").stdout.fnmatch_lines(["katas: 1 task audited, 0 faults"])
 
 
+@pytest.mark.slow
 def test_a_parser_of_logs(pytester: pytest.Pytester, backend: str, command: Command) -> None:
     (pytester.path / "suite.yaml").write_text(SWE_SUITE)
     result = pytester.runpytest_subprocess(

@@ -115,7 +115,7 @@ def test_all_tries_run_where_that_is_asked_for(pytester: pytest.Pytester, play: 
 @pytest.mark.parametrize(
     ("options", "misses", "code"),
     [
-        (("-n", "2"), [1, 5], pytest.ExitCode.TESTS_FAILED),
+        pytest.param(*(("-n", "2"), [1, 5], pytest.ExitCode.TESTS_FAILED), marks=pytest.mark.slow),
         (("--intercode-concurrency=4",), [1, 5], pytest.ExitCode.TESTS_FAILED),
         (("--intercode-concurrency=4",), [2, 3], pytest.ExitCode.TESTS_FAILED),
         (("--intercode-concurrency=4",), [4], pytest.ExitCode.OK),

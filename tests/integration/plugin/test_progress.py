@@ -174,6 +174,7 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
     assert sorted(row["task_id"] for row in results(path)) == ["both", "prints", "writes"]
 
 
+@pytest.mark.slow
 def test_a_run_that_has_earned_nothing_names_no_command(
     pytester: pytest.Pytester, pretend: Path
 ) -> None:

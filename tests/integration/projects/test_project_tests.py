@@ -147,6 +147,7 @@ def test_runs(intercode_project):
     assert {"r.jsonl", "r.summary.json"} < names
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_the_tasks_of_tests_that_are_over_are_not_kept(pytester: pytest.Pytester) -> None:
     """pytest keeps its items to the end of a run; what their runs were made of is freed."""
@@ -207,27 +208,52 @@ def test_it(intercode_project):
     assert [r["outcome"] for r in results(pytester.path / "r.jsonl")] == [outcome]
 
 
+MISTAKES = (
+    ("", '""', "*intercode_project.run(): a prompt is a text, found ''*"),
+    ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
+    ("project='typo'", '"x"', "*project='typo': neither a folder next to the test nor a*"),
+    ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
+    ("setup=['false']", '"x"', "*the setup command 'false' ended with status 1*"),
+    ("", "'x', fake={'bin/gh': 'x'}", "*fake=*bin/gh*"),
+    ("", "'x', fake={'gh': 'typo.sh'}", "*typo.sh*"),
+    ("", "'x', answers='Yes'", "*answers=*"),
+    ("", "'x', answers=['Yes'], user='a user'", "*answers= and user= are both given*"),
+    ("", "'x', user='a user'", "*which model plays the user?*user_model=NAME*"),
+    ("", "'x', mcp={'tickets': ''}", "*mcp={'tickets': ''}: a command line is needed*"),
+    ("", "'x', mcp={'tickets': 'false'}", "*mcp: the server 'tickets' (false)*"),
+    ("", "'x', replay='all'", "*replay='all' is not one of agent and observations*"),
+)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_wrong_is_one_line(pytester: pytest.Pytester) -> None:
+    test = "".join(
+        f"@pytest.mark.intercode({mark})\n"
+        f"def test_{number}(intercode_project):\n    intercode_project.run({call})\n\n"
+        for number, (mark, call, _) in enumerate(MISTAKES)
+    )
+    result = run(pytester, test)
+    for number, (*_, message) in enumerate(MISTAKES):
+        result.stdout.re_match_lines([rf"_+ (ERROR at setup of )?test_{number}\[Agent\] _+"])
+        result.stdout.fnmatch_lines([message])
+    outcomes = result.parseoutcomes()
+    assert outcomes.get("failed", 0) + outcomes.get("errors", 0) == len(MISTAKES)
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
+
+
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
-    ("mark", "call", "message"),
+    ("mark", "message"),
     [
-        ("projec=1", '"x"', "*has no argument 'projec' for a test with*Did you mean 'project'*"),
-        ("treatments='typo'", '"x"', "*treatments='*typo': No such file or directory*"),
-        ("", '""', "*intercode_project.run(): a prompt is a text, found ''*"),
-        ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
-        ("project='typo'", '"x"', "*project='typo': neither a folder next to the test nor a*"),
-        ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
-        ("setup=['false']", '"x"', "*the setup command 'false' ended with status 1*"),
+        ("projec=1", "*has no argument 'projec' for a test with*Did you mean 'project'*"),
+        ("treatments='typo'", "*treatments='*typo': No such file or directory*"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    pytester: pytest.Pytester, mark: str, call: str, message: str
+def test_a_mark_that_is_wrong_is_one_line(
+    pytester: pytest.Pytester, mark: str, message: str
 ) -> None:
-    test = f"""\
-@pytest.mark.intercode({mark})
-def test_it(intercode_project):
-    intercode_project.run({call})
-"""
+    test = f"@pytest.mark.intercode({mark})\ndef test_it(intercode_project): ...\n"
     result = run(pytester, test)
     result.stdout.fnmatch_lines([message])
     assert result.ret != 0
@@ -294,31 +320,6 @@ def test_it(intercode_project: Project):
 """
     result = run(pytester, test, agent="Talkative")
     result.assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("fake={'bin/gh': 'x'}", "*fake=*bin/gh*"),
-        ("fake={'gh': 'typo.sh'}", "*typo.sh*"),
-        ("answers='Yes'", "*answers=*"),
-        ("answers=['Yes'], user='a user'", "*answers= and user= are both given*"),
-        ("user='a user'", "*which model plays the user?*user_model=NAME*"),
-        ("mcp={'tickets': ''}", "*mcp={'tickets': ''}: a command line is needed*"),
-        ("mcp={'tickets': 'false'}", "*mcp: the server 'tickets' (false)*"),
-        ("replay='all'", "*replay='all' is not one of agent and observations*"),
-    ],
-)
-def test_what_is_wrong_with_an_option_is_one_line(
-    pytester: pytest.Pytester, options: str, message: str
-) -> None:
-    test = f"def test_it(intercode_project):\n    intercode_project.run('x', {options})\n"
-    result = run(pytester, test)
-    result.stdout.fnmatch_lines([message])
-    assert result.ret == 1
-    result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
 
 
 @pytest.mark.slow

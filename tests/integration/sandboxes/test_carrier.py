@@ -184,6 +184,7 @@ def test_who_does_not_read_holds_up_nobody_else(sandbox: Container, forward: For
     assert carrier._streams.queued_bytes <= 8 * _WINDOW
 
 
+@pytest.mark.slow
 def test_a_thousand_connections(
     launch: Callable[[], Container], sandbox: Container, forward: Forward
 ) -> None:

@@ -159,6 +159,7 @@ print("met", met > 100)
 """
 
 
+@pytest.mark.slow
 def test_nobody_looks_into_a_listing(listed: AttachedSandbox) -> None:
     """From its first instruction on: it is a fork of the keeper, and no program is executed."""
     script = shlex.quote(_LOOKS)

@@ -468,6 +468,7 @@ def test_images_that_are_built_here(
 # -- a run
 
 
+@pytest.mark.slow
 def test_the_pages_run(server: ApiServer, bash_image: str, pytester: pytest.Pytester) -> None:
     [(name, suite)] = re.findall(r"^```yaml (\S+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     pytester.path.joinpath(name).write_text(suite)

@@ -271,6 +271,7 @@ tasks:
 """
 
 
+@pytest.mark.slow
 def test_a_run_says_once_that_it_is_emulated(
     proxy: RecordingEngine,
     tagged: Callable[[str], str],

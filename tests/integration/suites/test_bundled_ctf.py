@@ -127,6 +127,7 @@ def test_doing_nothing_solves_none(pytester: pytest.Pytester) -> None:
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("docker_engine")
 def test_solutions_find_every_flag_and_searching_finds_none(pytester: pytest.Pytester) -> None:
     """Both look at equal sandboxes, in which setup left nothing but the puzzle.

@@ -193,6 +193,7 @@ def test_rewards_are_the_same(
     assert differing(reference, play(*options)) == {}
 
 
+@pytest.mark.slow
 def test_rewards_are_the_same_with_the_machines_own_programs(
     play: Play, reference: Rewards, bubblewrap: Bubblewrap
 ) -> None:

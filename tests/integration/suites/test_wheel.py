@@ -81,6 +81,7 @@ def test_it_plays_all_tasks(python: Path, tmp_path: Path, name: str) -> None:
     assert {(row["environment"], row["outcome"]) for row in rows} == {(name, "solved")}
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_of_the_checkout(python: Path, tmp_path: Path) -> None:
     seen = json.loads(run(python, "-c", LOOK, cwd=tmp_path, env=clean_environment()))
     folder = python.parents[1]
