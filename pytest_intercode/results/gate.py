@@ -26,14 +26,35 @@ class Judgement(NamedTuple):
     """One judgement of the gate.
 
     Attributes:
-        passed: whether the run may pass.
-        line: a sentence for people.
+        kind: what it is; only what ``passed`` lets the run pass.
+        sentence: why, for people.
+        subject: the agent and treatment that it is about, where a run has several.
+        is_self_explanatory: the sentence says of which kind it is, so that its line does not.
         compares: it is the verdict on this run and the baseline.
     """
 
-    passed: bool
-    line: str
+    kind: Literal["passed", "failed", "inconclusive"]
+    sentence: str
+    subject: str = ""
+    is_self_explanatory: bool = False
     compares: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run may pass."""
+        return self.kind == "passed"
+
+    @property
+    def reason(self) -> str:
+        """The sentence, and whom it is about."""
+        return f"{self.subject}{self.sentence}"
+
+    @property
+    def line(self) -> str:
+        """The whole judgement in one line, for people."""
+        if self.passed or self.is_self_explanatory:
+            return self.reason
+        return f"{self.subject}{self.kind}: {self.sentence}"
 
 
 class Conclusion(NamedTuple):
@@ -51,14 +72,14 @@ class Conclusion(NamedTuple):
 
 def conclude(judgements: Sequence[Judgement]) -> Conclusion:
     """Return what judgements come to: those that fail a run are why it failed."""
-    failing = [judgement.line for judgement in judgements if not judgement.passed]
+    failing = [judgement for judgement in judgements if not judgement.passed]
     if not failing:
-        return Conclusion("passed", "; ".join(judgement.line for judgement in judgements))
-    inconclusive = [line for line in failing if "inconclusive: " in line]
-    sentence = "; ".join(
-        line.removeprefix("failed: ").removeprefix("inconclusive: ") for line in failing
+        return Conclusion("passed", "; ".join(judgement.reason for judgement in judgements))
+    is_inconclusive = all(judgement.kind == "inconclusive" for judgement in failing)
+    return Conclusion(
+        "inconclusive" if is_inconclusive else "failed",
+        "; ".join(judgement.reason for judgement in failing),
     )
-    return Conclusion("inconclusive" if inconclusive == failing else "failed", sentence)
 
 
 def judge(
@@ -144,14 +165,15 @@ def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> li
     if undecided:
         verb = "has" if len(undecided) == 1 else "have"
         subject = pluralize(len(undecided), "task")
-        line = f"inconclusive: {subject} {verb} too few tries to reach or miss a pass rate"
-        judgements.append(Judgement(False, f"{line} ({first_names(sorted(undecided))})"))
-    return judgements or [Judgement(True, "no task failed that has to be solved")]
+        sentence = f"{subject} {verb} too few tries to reach or miss a pass rate"
+        sentence = f"{sentence} ({first_names(sorted(undecided))})"
+        judgements.append(Judgement("inconclusive", sentence))
+    return judgements or [Judgement("passed", "no task failed that has to be solved")]
 
 
 def _failure(tests: Collection[str], one: str, several: str, details: str) -> Judgement:
     verb = one if len(tests) == 1 else several
-    return Judgement(False, f"failed: {pluralize(len(tests), 'task')} {verb} ({details})")
+    return Judgement("failed", f"{pluralize(len(tests), 'task')} {verb} ({details})")
 
 
 def _group_of(record: EpisodeRecord) -> Hashable:
@@ -180,11 +202,11 @@ def _judge_infrastructure(tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]
     failures = sum(record.outcome == "infrastructure-error" for record in tries)
     if failures:
         subject = "episodes were" if failures > 1 else "episode was"
-        yield Judgement(False, f"inconclusive: {failures} {subject} lost to infrastructure errors")
+        yield Judgement("inconclusive", f"{failures} {subject} lost to infrastructure errors")
     stopped = sum(record.outcome == "stopped" for record in tries)
     if stopped:
         subject = "episodes were" if stopped > 1 else "episode was"
-        yield Judgement(False, f"inconclusive: {stopped} {subject} stopped by the user")
+        yield Judgement("inconclusive", f"{stopped} {subject} stopped by the user")
 
 
 def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
@@ -194,14 +216,14 @@ def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
     if broken:
         verb = "has an error of its own" if len(broken) == 1 else "have errors of their own"
         tasks = f"{pluralize(len(broken), 'task')} {verb} ({first_names(broken)})"
-        yield Judgement(True, f"not counted: {tasks}")
+        yield Judgement("passed", f"not counted: {tasks}")
 
 
 def _judge_baseline(baseline: Baseline, tries: Sequence[EpisodeRecord]) -> Iterable[Judgement]:
     name = baseline.path.name
     verdicts = baseline.verdicts(tries)
     if not verdicts:
-        yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
+        yield Judgement("inconclusive", f"no task of this run has its result in {name}")
         return
     facts = []
     if unknown := baseline.unknown(tries):
@@ -215,8 +237,13 @@ def _judge_baseline(baseline: Baseline, tries: Sequence[EpisodeRecord]) -> Itera
     has_one_cell = len(verdicts) == 1 and not cells
     for cell, verdict in verdicts.items():
         subject = "" if has_one_cell else f"{cell} "
-        line = f"{subject}compared with {name}{new}: {verdict.sentence}"
-        yield Judgement(verdict.kind != "regressed", line, compares=True)
+        yield Judgement(
+            "failed" if verdict.kind == "regressed" else "passed",
+            f"compared with {name}{new}: {verdict.sentence}",
+            subject,
+            is_self_explanatory=True,
+            compares=True,
+        )
         new = ""  # it is said once
 
 
@@ -234,16 +261,16 @@ def _judge_rate(required: FailUnder, tries: Sequence[EpisodeRecord]) -> Iterable
 def _judge_rate_of(required: FailUnder, tries: Sequence[EpisodeRecord], subject: str) -> Judgement:
     summary = summarise(tries)
     if summary.rate is None or summary.rate_interval is None:
-        return Judgement(
-            False, f"{subject}inconclusive: no episode was graded, so there is no rate"
-        )
+        return Judgement("inconclusive", "no episode was graded, so there is no rate", subject)
     low, high = summary.rate_interval
     reached = low if required.lower else summary.rate
     quantity = "the rate's lower bound" if required.lower else "the rate"
     passed = reached >= required.rate
     verb = "reaches" if passed else "is under"
     return Judgement(
-        passed,
-        f"{subject}{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
+        "passed" if passed else "failed",
+        f"{quantity}, {reached:.1%}, {verb} {required.rate:.1%} "
         f"({summary.solved} of {summary.graded} solved, 95 % interval {low:.1%} to {high:.1%})",
+        subject,
+        is_self_explanatory=True,
     )

@@ -17,7 +17,7 @@ from pytest_intercode.results.cells import Cell, cell_of
 from pytest_intercode.results.comparison import Run
 from pytest_intercode.results.comparison_text import cell_lines
 from pytest_intercode.results.files import to_text
-from pytest_intercode.results.gate import judge
+from pytest_intercode.results.gate import conclude, judge
 from tests.support.cell_records import episode, tries_of
 
 TASKS = [f"t{number:02}" for number in range(12)]
@@ -133,6 +133,16 @@ def test_the_gate_fails_if_a_cell_got_worse(baseline: Baseline) -> None:
     assert codex[1].startswith("codex compared with main.jsonl: regressed: ")
     assert claude[0] is True
     assert claude[1].startswith("claude compared with main.jsonl: improved: ")
+
+
+def test_a_conclusion_is_not_read_out_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "inconclusive: main.jsonl"
+    path.write_text(to_text(list(tries_of(TASKS))), encoding="utf-8")
+    judgements = judge(list(tries_of([], TASKS)), Baseline(path, lambda line: None), None)
+    assert conclude(judgements).kind == "failed"
+    (lost,) = judge([episode(outcome="infrastructure-error")], None, None)
+    assert conclude([lost]) == ("inconclusive", "1 episode was lost to infrastructure errors")
+    assert lost.line == "inconclusive: 1 episode was lost to infrastructure errors"
 
 
 def test_the_gate_says_which_cells_are_new(baseline: Baseline) -> None:
