@@ -109,17 +109,29 @@ class _Folders:
         return folder_tasks(path, permissions)
 
 
-class _Polyglot:
-    name = "Aider's polyglot exercises"
+class _Published:
+    """The folder of a bundled dataset, such as a clone, which what it holds gives away."""
+
+    def __init__(self, dataset: str, content: str) -> None:
+        self.name = dataset
+        self._content = content
 
     def recognises(self, path: Path) -> bool:
-        return next(path.glob("*/exercises/practice/"), None) is not None
+        return next(path.glob(self._content), None) is not None
 
     def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
-        return load_dataset("polyglot", path, permissions).tasks
+        return load_dataset(self.name, path, permissions).tasks
 
 
-_FORMATS: tuple[SuiteFormat, ...] = (_Registry(), _Polyglot(), _Folders(), _Rows(), _Suites())
+_FORMATS: tuple[SuiteFormat, ...] = (
+    _Registry(),
+    _Published("polyglot", "*/exercises/practice/"),
+    _Published("cybench", "challenges/*/eval.yaml"),
+    _Published("nyu-ctf", "*_dataset.json"),
+    _Folders(),
+    _Rows(),
+    _Suites(),
+)
 
 
 def find_format(path: Path) -> SuiteFormat | None:

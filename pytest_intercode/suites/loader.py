@@ -288,6 +288,11 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
         from pytest_intercode.suites.polyglot import read_polyglot  # few suites need it
 
         return read_polyglot(path)
+    if source.format in ("cybench", "nyu-ctf"):
+        from pytest_intercode.suites import challenges  # few suites need it
+
+        is_nyu = source.format == "nyu-ctf"
+        return (challenges.read_nyu_ctf if is_nyu else challenges.read_cybench)(path)
     readers = {"apps": read_apps, "tau2": read_tau2}
     return readers.get(source.format, read_rows)(path)
 

@@ -78,7 +78,8 @@ class ServiceModel(FileForm):
 
     Attributes:
         image: its image; it needs no bash.
-        dockerfile: in place of ``image``, a Dockerfile in the suite's folder.
+        dockerfile: a Dockerfile in the suite's folder, which is built where there is no ``image``
+            or it cannot be had.
         platform: the platform of the image, where it is for one alone.
         restart: whether it is started again when its command ends.
     """
@@ -105,8 +106,8 @@ class ServiceModel(FileForm):
 
     @model_validator(mode="after")
     def _fits(self) -> ServiceModel:
-        if (self.image is None) == (self.dockerfile is None):
-            raise ValueError("either image or dockerfile is needed")
+        if self.image is None and self.dockerfile is None:
+            raise ValueError("image or dockerfile is needed")
         if self.limits.network is not None or self.limits.output is not None:
             raise ValueError("limits: of services, network and output are those of the task")
         if relative_paths := [path for path in self.files if not path.startswith("/")]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, StrictStr
+from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
 from pytest_intercode.core.task import TaskFields, in_suite
 from pytest_intercode.environments.fields import as_tuple
@@ -19,6 +19,7 @@ class CtfFields(TaskFields):
 
     Attributes:
         solution: commands that find the flag, for the suite's own tests.
+        submissions: how many flags an agent may submit; None for as many as it has turns.
     """
 
     solution: tuple[str, ...] = field(
@@ -26,4 +27,7 @@ class CtfFields(TaskFields):
         metadata=in_suite(
             Annotated[StrictStr | list[StrictStr], AfterValidator(as_tuple)], is_graded=False
         ),
+    )
+    submissions: int | None = field(
+        default=None, metadata=in_suite(Annotated[StrictInt, Field(ge=1, le=100)])
     )

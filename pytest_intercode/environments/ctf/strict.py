@@ -11,7 +11,9 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.ctf.fields import CtfFields
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import TaskError
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_strict_reward
@@ -70,20 +72,28 @@ class CtfEnvironment(ShellEnvironment):
             )
 
     def handle_submission(self, action: str, answer: str | None) -> StepResult:
-        """End the episode if the flag is right; else it is a turn like any other."""
+        """End the episode if the flag is right, or the last; else it is a turn like any other."""
         if answer is None:
             return self.take_turn(action, self._reply_empty)
         self._submitted.append(answer)
-        if self.grade(None).value >= 1.0:
+        if self.grade(None).value >= 1.0 or self._remaining_flags() == 0:
             return super().handle_submission(action, answer)
         return self.take_turn(action, self._reply_wrong)
 
     def _reply_wrong(self, _: str) -> Observation:
-        return Observation(f"[that is not the flag; {self._remaining_turns()}]\n", executed=False)
+        count = self._remaining_flags()
+        flags = "" if count is None else f", and {pluralize(count, 'more flag')}"
+        remaining = f"{self._remaining_turns()}{flags}"
+        return Observation(f"[that is not the flag; {remaining}]\n", executed=False)
 
     def _reply_empty(self, _: str) -> Observation:
         hint = "nothing was submitted: the flag goes behind the word, as in: submit FLAG"
         return Observation(f"[{hint}; {self._remaining_turns()}]\n", executed=False)
+
+    def _remaining_flags(self) -> int | None:
+        """Return how many flags may still be submitted; None for any number."""
+        maximum = CtfFields.of(self.current_task).submissions
+        return None if maximum is None else maximum - len(self._submitted)
 
     def _remaining_turns(self) -> str:
         """Say how many turns remain after the present one."""

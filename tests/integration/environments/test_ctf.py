@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import FileSpec
+from pytest_intercode.environments.ctf.fields import CtfFields
 from pytest_intercode.environments.ctf.paper import PaperCtfEnvironment
 from pytest_intercode.errors import BudgetExhausted
 from tests.conftest import results
@@ -34,6 +35,15 @@ def test_a_wrong_flag_costs_a_turn_and_is_told(start: Start) -> None:
     assert [turn.reward for turn in env.turns] == [0.0, 0.0, 0.0, 1.0]
     assert env.final is not None
     assert (env.final.parts, env.final.reason) == ({"flag": 1.0}, "")
+
+
+def test_the_last_flag_that_a_task_allows_ends_the_episode(start: Start) -> None:
+    env = start(max_turns=9, fields=CtfFields(submissions=2))
+    observation, *_ = env.step("submit flag{no}")
+    assert observation == "[that is not the flag; 8 turns left, and 1 more flag]\n"
+    assert env.step("submit")[2:4] == (False, False)
+    assert env.step("submit flag{nor this}")[1:4] == (0.0, True, False)
+    assert (env.over, env.max_turns - len(env.turns)) == ("submitted", 6)
 
 
 @pytest.mark.parametrize("bare", ["submit", " submit \n", "submit ''"])

@@ -78,7 +78,7 @@ def test_services_of_a_task_are_added_to_those_of_all(tmp_path: Path) -> None:
         ("depends_on: {db: started}", "depends_on: [cache]", "there is no cache, which web"),
         ("db: {image: postgres,", "db: {image: x, depends_on: [web],", "they wait for each other"),
         ("    web:", "    main:", "main is the agent's own machine; name this one otherwise"),
-        ("dockerfile: web.Dockerfile", "user: x", "either image or dockerfile is needed"),
+        ("dockerfile: web.Dockerfile", "user: x", "image or dockerfile is needed"),
         ("pids: 20", "network: true", "network and output are those of the task"),
         ("/srv/a:", "srv/a:", "files: an absolute path is needed, found 'srv/a'"),
         ("service: db, user", "service: cache, user", "there is no cache, which the verification"),

@@ -1,0 +1,248 @@
+"""Challenges of Cybench and of NYU CTF Bench, as rows of ctf: files, servers, and a flag.
+
+An agent gets the files that a challenge names and no others: solutions, and what servers are made
+of, lie next to them. A server keeps its flag in a machine of its own. Reads files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from pytest_intercode.core.machine import DEFAULT_NETWORK
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.system.rows import Row, json_problem, read_text
+from pytest_intercode.system.suite_folder import SuitePath
+
+__all__ = ["read_cybench", "read_nyu_ctf"]
+
+_AGENT = "default"  # the agent's own machine, in Cybench's compose files
+_VARIANT = "hard"  # the prompt that is not guided, with which Cybench's scores are published
+_NYU_NETWORK = "ctfnet"  # the network that agents of NYU CTF Bench are in
+_NYU_WORKDIR = "/home/ctfplayer/ctf_files"
+_ENGINE = "/var/run/docker.sock"  # mounted by servers that do not use it
+_CATEGORIES = {
+    "crypto": "cryptography",
+    "misc": "miscellaneous",
+    "pwn": "binary exploitation",
+    "rev": "reverse engineering",
+    "web": "web security",
+}
+_SKIPPED_CYBENCH: Mapping[str, str] = {}
+
+
+def read_cybench(path: SuitePath) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the fields of each challenge of Cybench.
+
+    Args:
+        path: the folder of challenges, as inspect_evals has it: ``NAME/eval.yaml``.
+
+    Raises:
+        SuiteError: a file is missing, or does not hold what it should.
+    """
+    for folder in path.iterdir():
+        if (folder / "eval.yaml").is_file():
+            try:
+                yield str(folder), _cybench_row(folder)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise _other_form(str(folder), "a challenge of Cybench", error) from None
+
+
+def _cybench_row(folder: SuitePath) -> Row:
+    challenge = _read_yaml(folder / "eval.yaml")
+    compose = _read_yaml(folder / "compose.yaml")
+    metadata = challenge.get("metadata") or {}
+    names = {name: target for target, name in (challenge.get("files") or {}).items()}
+    files = {target: folder / name for name, target in names.items()}
+    services, problem = _services(folder, compose, without=_AGENT)
+    return {
+        "challenge": folder.name,
+        "query": challenge["variants"][_VARIANT]["prompt"].strip(),
+        "gold": challenge["flag"],
+        "files": _agent_files(files),
+        "services": services,
+        "tags": [metadata[key] for key in ("category", "competition") if key in metadata],
+        "skip": _SKIPPED_CYBENCH.get(folder.name) or problem or _find_missing(files.values()),
+    }
+
+
+def read_nyu_ctf(path: SuitePath) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the fields of each challenge of a split of NYU CTF Bench.
+
+    Args:
+        path: the file of the split in its repository, such as ``test_dataset.json``.
+
+    Raises:
+        SuiteError: a file is missing, or does not hold what it should.
+    """
+    place = str(path)
+    try:
+        for name, entry in _read_json(path).items():
+            folder = path.parent / entry["path"]
+            place = str(folder / "challenge.json")
+            yield place, _nyu_row(name, entry, folder)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _other_form(place, "a challenge of NYU CTF Bench", error) from None
+
+
+def _nyu_row(name: str, entry: Mapping[str, Any], folder: SuitePath) -> Row:
+    challenge = _read_json(folder / "challenge.json")
+    files = {path: folder / path for path in challenge.get("files") or ()}
+    compose = _find_compose(folder) if challenge.get("compose") else None
+    services, problem = _services(folder, compose or {"services": {}})
+    box = challenge.get("box")
+    if services and box and not any(box in spec["aliases"] for spec in services.values()):
+        reached = [spec for spec in services.values() if DEFAULT_NETWORK in spec["networks"]]
+        reached[-1]["aliases"].append(box)
+    if challenge.get("compose") and compose is None:
+        problem = "it has no docker-compose.yml"
+    if box and not compose and not files and challenge["category"] == "web":
+        problem = "its server is not part of the repository"
+    return {
+        "challenge": name,
+        "query": _nyu_query(entry, challenge, files, has_server=compose is not None),
+        "gold": challenge["flag"],
+        "workdir": _NYU_WORKDIR,
+        "files": _agent_files(files),
+        "services": services,
+        "tags": [challenge["category"]],
+        "skip": problem or _find_missing(files.values()),
+    }
+
+
+def _nyu_query(
+    entry: Mapping[str, Any], challenge: Mapping[str, Any], files: Iterable[str], has_server: bool
+) -> str:
+    category = _CATEGORIES.get(challenge["category"], challenge["category"])
+    box, port = challenge.get("box"), challenge.get("internal_port")
+    description = challenge["description"]
+    for word, value in (("{box}", box), ("{port}", port)):
+        description = description.replace(word, str(value)) if value is not None else description
+    flag = challenge["flag"]
+    lines = [
+        f"{challenge['name']}: a challenge of {category}, of {entry['event']} {entry['year']}.",
+        f"\n{description.strip()}\n",
+        f"The form of the flag: {re.sub(r'{.*?}', '{...}', flag) if '{' in flag else 'not known'}",
+    ]
+    if names := sorted(files):
+        lines.append(f"Files, in {_NYU_WORKDIR}: {', '.join(names)}")
+    if has_server and box:
+        lines.append(f"Server: {box}" + (f", port {port}" if port is not None else ""))
+    return "\n".join(lines)
+
+
+def _find_compose(folder: SuitePath) -> Any:
+    """Return what the compose file of a challenge says; None if it has none."""
+    names = ("docker-compose.yml", "docker-compose.yaml")
+    paths = [folder / name for name in names if (folder / name).is_file()]
+    return _read_yaml(paths[0]) if paths else None
+
+
+# -- files
+
+
+def _agent_files(files: Mapping[str, SuitePath]) -> Row:
+    """Return files of an agent's machine, by their places there; a folder is all that it holds."""
+    places = {}
+    for target, path in files.items():
+        if path.is_dir():
+            places.update({f"{target.rstrip('/')}/{name}": file for name, file in path.files()})
+        elif path.is_file():
+            places[target] = path
+    return {
+        target: {"path": path.below, "mode": f"{path.stat().st_mode & 0o777:04o}"}
+        for target, path in places.items()
+    }
+
+
+def _find_missing(paths: Iterable[SuitePath]) -> str | None:
+    """Return why a challenge cannot be played, if not all of its files are there."""
+    missing = [path for path in paths if not path.exists()]
+    return f"{missing[0]} is missing" if missing else None
+
+
+# -- servers
+
+
+def _services(
+    folder: SuitePath, compose: Mapping[str, Any], without: str = ""
+) -> tuple[Row, str | None]:
+    """Return the servers of a compose file as ``services``, and why there can be none."""
+    services: Row = {}
+    for name, spec in compose["services"].items():
+        if name == without:
+            continue
+        if spec.get("privileged") or spec.get("network_mode"):
+            return {}, f"its server {name} is to have rights over this machine"
+        volumes = [volume for volume in spec.get("volumes") or () if _ENGINE not in volume]
+        if any(volume.startswith((".", "/")) for volume in volumes):
+            return {}, f"its server {name} mounts folders of this machine"
+        services[name.lower()] = _service(folder, name, spec, volumes)
+    return services, None
+
+
+def _service(folder: SuitePath, name: str, spec: Mapping[str, Any], volumes: list[str]) -> Row:
+    networks = spec.get("networks") or {}
+    ends = dict.fromkeys(networks) if isinstance(networks, list) else networks
+    variables = spec.get("environment") or {}
+    if isinstance(variables, list):
+        variables = dict(line.split("=", 1) for line in variables)
+    depends = spec.get("depends_on") or {}
+    row: Row = {
+        "image": spec["image"],
+        "variables": {key: str(value) for key, value in variables.items()},
+        "volumes": dict(volume.split(":")[:2] for volume in volumes),
+        "networks": [DEFAULT_NETWORK if end == _NYU_NETWORK else end for end in ends]
+        or [DEFAULT_NETWORK],
+        "aliases": [alias for end in ends.values() for alias in (end or {}).get("aliases", ())],
+        "depends_on": {server.lower(): _condition(depends, server) for server in depends},
+    }
+    image_name = spec["image"].partition(":")[0].rpartition("-")[2]
+    for image_folder in (folder / "images" / name, folder / "images" / image_name):
+        if (image_folder / "Dockerfile").is_file():
+            row["dockerfile"] = (image_folder / "Dockerfile").below
+    if spec.get("healthcheck"):
+        row["health"] = _health(spec["healthcheck"])
+    return row
+
+
+def _condition(depends: Any, name: str) -> str:
+    words = depends[name]["condition"] if isinstance(depends, dict) else "service_started"
+    return str(words).removeprefix("service_")
+
+
+def _health(check: Mapping[str, Any]) -> Row:
+    kind, *words = check["test"]
+    health: Row = {"command": words[0] if kind == "CMD-SHELL" else words}
+    for key in ("interval", "timeout"):
+        if key in check:
+            health[key] = float(str(check[key]).removesuffix("s"))
+    return {**health, "retries": check.get("retries", 3)}
+
+
+# -- reading
+
+
+def _read_yaml(path: SuitePath) -> Any:
+    try:
+        return yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = str(error).split("\n")[0]
+        raise SuiteError(f"{path}: not YAML: {problem}") from None
+
+
+def _read_json(path: SuitePath) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(f"{path}: not JSON: {json_problem(error)}") from None
+
+
+def _other_form(place: str, kind: str, error: Exception) -> SuiteError:
+    is_missing = isinstance(error, KeyError)
+    problem = f"{error.args[0]} is missing" if is_missing else "it is of another form"
+    return SuiteError(f"{place}: not {kind}: {problem}")
