@@ -53,6 +53,8 @@ BUILT_IN = {
 
 # The modules of what reaches models by itself.
 _PROGRAMS = ("program.agent", "mcp.agent", "acp.agent", "installed.agent")
+# What the methods of an agent that a user writes are called with.
+_PARAMETERS = {"act": ("observation",), "reset": ("task",), "run": ("task", "env")}
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in BUILT_IN.values())]
@@ -257,7 +259,26 @@ def _has_style(label: str, target: object) -> bool:
     has_style = bool(_find_method(target, "act") or _find_method(target, "run"))
     if inspect.isclass(target) and not has_style:
         raise AgentLoadError(f"{label}: the class has neither act(observation) nor run(task, env)")
+    if inspect.isclass(target):
+        _check_methods(label, target)
     return has_style
+
+
+def _check_methods(label: str, target: type[Any]) -> None:
+    """See that the methods of a class can be called as an agent's are."""
+    methods = ("act", "reset") if _find_method(target, "act") else ("run",)
+    for name in methods:
+        method = inspect.getattr_static(target, name, None)
+        if not inspect.isfunction(method):
+            continue  # there is none, or it is something else that can be called
+        parameters = _PARAMETERS[name]
+        try:
+            inspect.signature(method).bind("self", *parameters)
+        except TypeError:
+            raise AgentLoadError(
+                f"{label}: {name}{inspect.signature(method)} cannot be called with "
+                f"{' and '.join(parameters)}: write `def {name}(self, {', '.join(parameters)})`"
+            ) from None
 
 
 def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:

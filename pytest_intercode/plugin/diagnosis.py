@@ -53,6 +53,8 @@ _NOT_LOADED = (
     "pytest does not load the plugin: leave out -p no:intercode, or give -p "
     "pytest_intercode.plugin where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set"
 )
+# pytest would warn of the package that our command has imported; a project may make that an error.
+_NO_REWRITE_WARNING = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 _ERROR = re.compile(r"(?:^ERROR|: error): (?!usage:)(.*)")  # how pytest says what is wrong
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in names of what holds one
 _MIN_SECRET = 8  # characters; less may be a part of any word
@@ -73,7 +75,7 @@ def diagnose(arguments: Sequence[str]) -> list[Fact]:
     previous, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            pytest.main([*arguments], plugins=[reader])
+            pytest.main([*_NO_REWRITE_WARNING, *arguments], plugins=[reader])
     finally:
         sys.dont_write_bytecode = previous
     facts = reader.facts or list(

@@ -23,6 +23,8 @@ else:
 class MistakeFailure(_Failure):
     """A test failed by a mistake of the user's: no agent failed, and none was expected to."""
 
+    __module__ = "builtins"  # as of pytest's own: a summary's short line begins with the message
+
 
 @contextlib.contextmanager
 def one_line_errors(session: pytest.Session | None = None) -> Iterator[None]:

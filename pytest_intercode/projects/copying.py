@@ -220,7 +220,7 @@ def _read_folder(
         with Root(folder, links=False) as root:
             if names is None:
                 names = [name for name in _walk(root) if not _is_of_repository(name)]
-            files = dict(_read_files(root, names, budget))
+            files = dict(_read_files(root, _without_environments(names), budget))
     except OSError as error:
         raise ConfigurationError(f"project: {folder}: cannot be read: {error.strerror}") from None
     except SuiteError as error:
@@ -304,6 +304,12 @@ def _list_files(folder: Path) -> list[str] | None:
         else:
             names.append(name)
     return names
+
+
+def _without_environments(names: Sequence[str]) -> list[str]:
+    """Leave out virtual environments of Python, which nobody commits, and many do not ignore."""
+    folders = tuple(name[: -len("pyvenv.cfg")] for name in names if name.endswith("/pyvenv.cfg"))
+    return [name for name in names if not name.startswith(folders)]
 
 
 def _walk(root: Root) -> list[str]:
@@ -403,11 +409,7 @@ def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
 def _without_tests(
     files: Mapping[str, _File], hidden: set[str], test_files: Sequence[str] = ("*",)
 ) -> dict[str, _File]:
-    """Return the files that agents are shown.
-
-    What the process that runs the tests writes while they run is not: with it, each test would
-    have another copy.
-    """
+    """Return the files that agents are shown; what a run writes would make each copy another."""
     tests = {name for name, file in files.items() if _is_test(name, file)}
     test_modules = {name for name in tests if _has_name(name, test_files)}
     recordings = (posixpath.join(posixpath.dirname(name), _RECORDINGS) for name in tests)

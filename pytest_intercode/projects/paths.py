@@ -42,7 +42,12 @@ class ChangedPaths(tuple[str, ...]):
         Args:
             path: a file; a folder, for any file in it; or a pattern, in which ``*`` matches also
                 the slash (as :mod:`fnmatch` has it).
+
+        Raises:
+            ValueError: the path is absolute.
         """
+        __tracebackhide__ = True
+        _check_relative(self.kind, path)
         value = any(matches(name, path) for name in self)
         return Answer(value, f"{self.kind}({path!r})", _describe(self._state, path))
 
@@ -53,7 +58,12 @@ def ask_unchanged(state: ProjectState, path: str) -> Answer:
     Args:
         state: what the agent left.
         path: as for :class:`ChangedPaths`.
+
+    Raises:
+        ValueError: the path is absolute.
     """
+    __tracebackhide__ = True
+    _check_relative("unchanged", path)
     names = (*state.created, *state.changed, *state.deleted)
     value = not any(matches(name, path) for name in names)
     return Answer(value, f"unchanged({path!r})", _describe(state, path))
@@ -69,6 +79,13 @@ def matches(name: str, path: str) -> bool:
         or name.startswith(f"{normal_path}/")
         or (fnmatch.fnmatchcase(name, normal_path))
     )
+
+
+def _check_relative(kind: str, path: str) -> None:
+    """Refuse a path that no file of a project has: nothing there would ever change."""
+    __tracebackhide__ = True
+    if posixpath.isabs(path):
+        raise ValueError(f"run.{kind}({path!r}): a path is relative to the project's folder")
 
 
 def _describe(state: ProjectState, path: str) -> str:

@@ -218,8 +218,12 @@ class ProjectRun:
             The exit status (None where the time was up) and the output.
 
         Raises:
+            TypeError: the command is not a text.
             UngradableState: what was left is too much to be carried there.
         """
+        __tracebackhide__ = True
+        if not isinstance(command, str):
+            raise TypeError(f"run.check(): a command is a text for bash, found {command!r:.80}")
         return self._live("check()").check(command, timeout)
 
     def judge(

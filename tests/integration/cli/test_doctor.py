@@ -593,3 +593,17 @@ def test_a_project_that_cannot_be_copied(
     assert "problem this machine has no git" in doctor(agent, PATH=str(tmp_path / "bin")).of(
         "project copy"
     )
+
+
+def test_a_project_whose_warnings_are_errors(
+    project: Path, doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed from a wheel, the package is one whose asserts pytest would rewrite."""
+    listing = tmp_path / "site" / "of_a_wheel-1.0.dist-info"
+    listing.mkdir(parents=True)
+    (listing / "METADATA").write_text("Metadata-Version: 2.1\nName: of-a-wheel\nVersion: 1.0\n")
+    (listing / "entry_points.txt").write_text("[pytest11]\nof_a_wheel = json\n")
+    (listing / "RECORD").write_text("pytest_intercode/__init__.py,,\n")
+    monkeypatch.syspath_prepend(listing.parent)
+    (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    assert "pytest.ini" in doctor("--intercode-sandbox=docker").of("configuration")

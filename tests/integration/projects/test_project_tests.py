@@ -59,6 +59,8 @@ def test_adds(intercode_project):
     assert run.answer == "I did: Add requests."
     assert run.read("pyproject.toml").endswith("requests\\n")
     assert run.check("grep requests pyproject.toml").status == 0
+    with pytest.raises(TypeError, match="a command is a text for bash, found .'true'."):
+        run.check(["true"])
     assert len(run.turns) == 2
 
 def test_breaks(intercode_project):

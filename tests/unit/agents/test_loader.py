@@ -44,6 +44,14 @@ class Looper:
     def close(self):
         return "closed"
 
+class Forgetful:
+    def run(self, task):
+        pass
+
+class Selfless:
+    def act(observation):
+        pass
+
 class Strict:
     def __init__(self, needed):
         pass
@@ -201,6 +209,14 @@ _FORMS = "an agent is module:Attr, path/to/file.py:Attr, oracle, replay:FILE, hu
         ("mine:Steper", "mine has no 'Steper'. Did you mean 'Stepper'?"),
         ("mine:Stepper.Outer", "mine has no 'Stepper.Outer'."),
         ("mine:Neither", "the class has neither act(observation) nor run(task, env)"),
+        (
+            "mine:Forgetful",
+            "run(self, task) cannot be called with task and env: write `def run(self, ",
+        ),
+        (
+            "mine:Selfless",
+            "act(observation) cannot be called with observation: write `def act(self, ",
+        ),
         ("mine:instance", "this is an instance; name its class, so that every episode gets a "),
         ("mine:number", "5 is neither a class nor a callable"),
         ("mine:Strict", "Strict() cannot be called with the arguments given by "),

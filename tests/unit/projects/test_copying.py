@@ -155,6 +155,17 @@ def test_a_folder_without_a_repository(tmp_path: Path, unpack: Unpack) -> None:
         copy_project(None, folder, folder)
 
 
+def test_a_virtual_environment_that_is_not_ignored_is_left_out(
+    project: Path, unpack: Unpack
+) -> None:
+    (project / "env/bin").mkdir(parents=True)
+    (project / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
+    (project / "env/bin/pip").write_text("x")
+    (project / "environment").write_text("x")
+    names = names_in(unpack(copy_project(None, project, project)))
+    assert names == {".gitignore", "environment", "new.txt", "src/app.py"}
+
+
 def test_a_submodule_is_a_part_of_it(project: Path, tmp_path: Path, unpack: Unpack) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()

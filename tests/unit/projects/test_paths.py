@@ -36,6 +36,15 @@ def test_unchanged_is_about_all_that_can_happen() -> None:
     assert ask_unchanged(STATE, "legacy/")
 
 
+def test_an_absolute_path_is_refused() -> None:
+    """No file of a project has one, so that ``unchanged`` would hold whatever the agent did."""
+    message = r"run.unchanged\('/project/src'\): a path is relative to the project's folder"
+    with pytest.raises(ValueError, match=message):
+        ask_unchanged(STATE, "/project/src")
+    with pytest.raises(ValueError, match="is relative"):
+        ChangedPaths.of("created", STATE)("/docs")
+
+
 def test_an_explanation_has_what_was_asked_first() -> None:
     answer = ask_unchanged(STATE, "src")
     assert answer.question == "unchanged('src')"
