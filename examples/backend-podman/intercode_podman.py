@@ -108,14 +108,15 @@ class PodmanImages:
             context = build_context(source.dockerfile, source.context, source.text or None)
             with tarfile.open(fileobj=BytesIO(context)) as archive:
                 archive.extractall(folder)  # our own archive
-            return self._build(folder, source.dockerfile.name)
+            name = source.dockerfile.name
+            return self._build(folder, name, f"--file={Path(folder, name)}")
 
-    def _build(self, folder: str, label: str) -> str:
+    def _build(self, folder: str, label: str, *options: str) -> str:
         if self._stopped:
             raise ImageError("the run is over, and no image is built any more", label)
         self._report(f"building {label}")
         arguments = [f"--build-arg=BASE={base}" for base in self._settings.base_images.values()]
-        build = podman("build", "-q", *_limits_of_process(), *arguments[:1], folder)
+        build = podman("build", "-q", *_limits_of_process(), *options, *arguments[:1], folder)
         if build.returncode:
             raise ImageError(f"{label} does not build: {build.stderr.strip()}", label)
         return build.stdout.split()[-1]

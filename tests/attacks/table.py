@@ -1,4 +1,4 @@
-"""Writes docs/security.md's table of attacks from what ``scripts/test --attacks`` has recorded.
+"""Writes the table of docs/reference/attacks.md from what ``scripts/test --attacks`` has recorded.
 
 Run as ``python -m tests.attacks.table RECORD``; the record has a line of JSON for each case.
 """
@@ -15,7 +15,7 @@ from tests.attacks.cases import Area, Case, areas
 
 __all__ = ["main", "table"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "attacks.md"
 BEGIN = "<!-- attacks: scripts/test --attacks writes from here -->"
 END = "<!-- attacks: to here -->"
 
@@ -40,10 +40,10 @@ def table(rows: Iterable[Row]) -> str:
     lines = [f"{len(results)} plays: {good} as expected, {limits} known limits, "]
     lines[0] += f"{len(results) - good - limits} failures."
     for name, area in areas():
-        lines += ["", f"### {area.title}", "", *_area(name, area, last)]
+        lines += ["", f"## {area.title}", "", *_area(name, area, last)]
     notes = {row["limit"]: None for row in results if row["limit"]}
     if notes:
-        lines += ["", "### Known limits", ""]
+        lines += ["", "## Known limits", ""]
         lines += [f"- {_cell(_cases(reason, results))}: {_cell(reason)}." for reason in notes]
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """The attack table: every case of ``cases/``, on each backend, by each profile, as this user.
 
 ``scripts/test --attacks`` plays all of them, as root and as an ordinary user, and writes what
-came of it into docs/security.md. The quick ones are part of the everyday tests.
+came of it into docs/reference/attacks.md. The quick ones are part of the everyday tests.
 """
 
 from __future__ import annotations
