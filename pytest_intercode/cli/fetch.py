@@ -18,7 +18,7 @@ from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.options.table import Options
-from pytest_intercode.suites.download import download, install, is_whole, workplace
+from pytest_intercode.suites.download import download, install, is_whole, unpack, workplace
 from pytest_intercode.suites.upstream import (
     DATASETS,
     ELSEWHERE,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "download datasets: InterCode's, ALFA, tau2-bench, polyglot"
+HELP = "download datasets: InterCode's, ALFA, tau2-bench, polyglot, Cybench"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +123,9 @@ class _Fetch:
             for file in missing:
                 install(self._download(file), self._folder / file.target, file.mode)
                 installed_count += 1
+            for start, place in dataset.unpacked:
+                for file in files:
+                    unpack(self._folder / file.target, start, self._folder / place)
             if scripts:
                 installed_count += self._make_filesystems(dataset, scripts)
         except EngineUnavailable as error:

@@ -24,20 +24,28 @@ class FlagDigest:
     Attributes:
         exact: SHA-256 of the flag's UTF-8 in hexadecimal.
         lower: the same of the flag in lower case, for the paper profile.
+        ignore_case: upper and lower case are the same in the strict profile, too.
     """
 
     exact: str
     lower: str
+    ignore_case: bool = False
 
     @classmethod
-    def of(cls, flag: str) -> FlagDigest:
+    def of(cls, flag: str, *, ignore_case: bool = False) -> FlagDigest:
         """Return the digest of a flag, without the white space around it."""
-        return cls(sha256(flag.strip()), sha256(flag.strip().lower()))
+        return cls(sha256(flag.strip()), sha256(flag.strip().lower()), ignore_case)
+
+    def is_of(self, flag: str) -> bool:
+        """Whether this is the digest of a flag."""
+        if self.ignore_case:
+            return sha256(flag.lower()) == self.lower
+        return sha256(flag) == self.exact
 
 
 def ctf_strict_reward(submitted: Sequence[str], gold: FlagDigest) -> Reward:
     """Grade what was submitted, oldest first: the flag exactly, in quotes or not."""
-    right = any(sha256(form) == gold.exact for answer in submitted for form in _forms(answer))
+    right = any(gold.is_of(form) for answer in submitted for form in _forms(answer))
     return _reward(right, len(submitted))
 
 

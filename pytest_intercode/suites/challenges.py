@@ -32,7 +32,6 @@ _CATEGORIES = {
     "rev": "reverse engineering",
     "web": "web security",
 }
-_SKIPPED_CYBENCH: Mapping[str, str] = {}
 
 
 def read_cybench(path: SuitePath) -> Iterator[tuple[str, Row]]:
@@ -66,7 +65,7 @@ def _cybench_row(folder: SuitePath) -> Row:
         "files": _agent_files(files),
         "services": services,
         "tags": [metadata[key] for key in ("category", "competition") if key in metadata],
-        "skip": _SKIPPED_CYBENCH.get(folder.name) or problem or _find_missing(files.values()),
+        "skip": problem or _find_problem(files.values(), challenge["flag"] if services else ""),
     }
 
 
@@ -110,7 +109,7 @@ def _nyu_row(name: str, entry: Mapping[str, Any], folder: SuitePath) -> Row:
         "files": _agent_files(files),
         "services": services,
         "tags": [challenge["category"]],
-        "skip": problem or _find_missing(files.values()),
+        "skip": problem or _find_problem(files.values(), challenge["flag"] if services else ""),
     }
 
 
@@ -159,10 +158,20 @@ def _agent_files(files: Mapping[str, SuitePath]) -> Row:
     }
 
 
-def _find_missing(paths: Iterable[SuitePath]) -> str | None:
-    """Return why a challenge cannot be played, if not all of its files are there."""
-    missing = [path for path in paths if not path.exists()]
-    return f"{missing[0]} is missing" if missing else None
+def _find_problem(paths: Iterable[SuitePath], server_flag: str) -> str | None:
+    """Return why a challenge cannot be played with its files, if so.
+
+    Args:
+        paths: the files and folders.
+        server_flag: the flag that is to be had of a server, and so is in none of the files; empty
+            for one that is in them.
+    """
+    for path in paths:
+        if not path.exists():
+            return f"{path} is missing"
+        if server_flag and path.is_file() and server_flag.encode() in path.read_bytes():
+            return f"{path}, which agents get, holds the flag of its server"
+    return None
 
 
 # -- servers

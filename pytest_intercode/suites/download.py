@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from pytest_intercode.system.platform import lockable, try_lock
 if TYPE_CHECKING:
     from requests.exceptions import RequestException
 
-__all__ = ["download", "install", "is_whole", "workplace"]
+__all__ = ["download", "install", "is_whole", "unpack", "workplace"]
 
 _RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
 _TIMEOUT = 30.0  # seconds without a byte
@@ -153,6 +154,23 @@ def install(path: Path, target: Path, mode: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     path.replace(target)
+
+
+def unpack(archive: Path, start: str, folder: Path) -> None:
+    """Unpack what a ZIP archive with the right content has below a path, and replace what is there.
+
+    Args:
+        archive: the archive.
+        start: how the paths of its entries begin that are unpacked.
+        folder: where the rest of those paths belongs.
+    """
+    with zipfile.ZipFile(archive) as entries:
+        for entry in entries.infolist():
+            if entry.filename.startswith(start) and not entry.is_dir():
+                path = folder / entry.filename.removeprefix(start)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(entries.read(entry))
+                path.chmod(entry.external_attr >> 16 & 0o777)
 
 
 def _reason(error: RequestException, url: str) -> str:

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 __all__ = [
-    *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE"),
+    *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "CYBENCH_URL", "DATASETS", "ELSEWHERE"),
     *("POLYGLOT_COMMIT", "POLYGLOT_URL", "TAU2_COMMIT", "TAU2_URL"),
     *("Dataset", "RemoteFile", "files_of"),
 ]
@@ -37,6 +37,9 @@ POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
 """Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
 
+CYBENCH_URL = "https://files.pythonhosted.org"
+"""Where inspect_evals is, whose package has Cybench's challenges; an address has their digest."""
+
 _EXERCISES = tuple(
     f"{language}/exercises/" for language in ("cpp", "go", "java", "javascript", "python", "rust")
 )
@@ -49,6 +52,7 @@ _PLACES = (
     ("src/tau2/", "tau2/src/tau2/"),
     ("LICENSE", "tau2/LICENSE"),
     *((start, f"polyglot/{start}") for start in _EXERCISES),
+    ("packages/", "cybench/packages/"),
 )
 
 
@@ -89,6 +93,8 @@ class Dataset:
         note: which files are missing there, and what that means.
         url: where the files are.
         folder: the folder that the packed file trees belong in.
+        unpacked: what its files, ZIP archives, hold, as pairs of how paths in them begin, and of
+            the folder where the rest of the path belongs.
     """
 
     paths: tuple[str, ...]
@@ -96,6 +102,7 @@ class Dataset:
     note: str = ""
     url: str = BASE_URL
     folder: str = "nl2bash/filesystems"
+    unpacked: tuple[tuple[str, str], ...] = ()
 
     def archive(self, script: str) -> Path:
         """Return where the archive of a script's tree belongs."""
@@ -144,12 +151,23 @@ DATASETS = {
         note="Exercism's exercises, under the MIT licence, which is next to one of JavaScript",
         url=POLYGLOT_URL,
     ),
+    "cybench": Dataset(
+        ("packages/",),
+        note="its challenges are those of inspect_evals, which is under the MIT licence",
+        url=CYBENCH_URL,
+        unpacked=(
+            ("inspect_evals/cybench/challenges/", "cybench/challenges"),
+            ("inspect_evals-0.10.0.dist-info/licenses/", "cybench/licenses"),
+        ),
+    ),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 
 ELSEWHERE = {
     "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
     "(data/python/apps/transform.py)",
+    "nyu-ctf": "its repository, of which a folder is named by its path, is cloned with git: "
+    "git clone https://github.com/NYU-LLM-CTF/NYU_CTF_Bench nyu-ctf",
     **dict.fromkeys(
         (
             *("swe-bench", "swe-bench-5", "swe-bench-lite", "swe-bench-live"),

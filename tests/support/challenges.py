@@ -96,4 +96,5 @@ def write_nyu_ctf(folder: Path) -> None:
     add("mount", server, {"server": {"image": "own/server", "volumes": ["./web:/web"]}})
     add("gone", {**server, "compose": False, "category": "web"})
     add("unbuilt", server)
+    add("known", {**server, "files": ["solve.py"]}, {"server": {"image": "own/server"}})
     _write(folder, {"test_dataset.json": json.dumps(entries)})

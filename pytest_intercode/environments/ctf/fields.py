@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
 
 from pytest_intercode.core.task import TaskFields, in_suite
 from pytest_intercode.environments.fields import as_tuple
@@ -20,6 +20,7 @@ class CtfFields(TaskFields):
     Attributes:
         solution: commands that find the flag, for the suite's own tests.
         submissions: how many flags an agent may submit; None for as many as it has turns.
+        ignore_case: whether upper and lower case are the same in a flag.
     """
 
     solution: tuple[str, ...] = field(
@@ -31,3 +32,4 @@ class CtfFields(TaskFields):
     submissions: int | None = field(
         default=None, metadata=in_suite(Annotated[StrictInt, Field(ge=1, le=100)])
     )
+    ignore_case: bool = field(default=False, metadata=in_suite(StrictBool))

@@ -111,6 +111,7 @@ A wrong flag costs a turn, and you may go on.
 
     def state_of_actions(self, record: EpisodeRecord, task: Task | None) -> Mapping[str, Any]:
         """Return the flags that actions submit, and the task's."""
+        from pytest_intercode.environments.ctf.fields import CtfFields
         from pytest_intercode.rewards.ctf import FlagDigest
 
         if task is None:
@@ -118,7 +119,8 @@ A wrong flag costs a turn, and you may go on.
                 "ctf: the flag is not recorded, and no task was found: name InterCode's data with "
                 "--data, or the task's file with --suite"
             )
-        gold = asdict(FlagDigest.of(task.gold[0]))
+        ignore_case = CtfFields.of(task).ignore_case
+        gold = asdict(FlagDigest.of(task.gold[0], ignore_case=ignore_case))
         return {"agent": {"submitted": _paper_flags(record)}, "gold": gold}
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:

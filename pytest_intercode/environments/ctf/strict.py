@@ -105,4 +105,5 @@ class CtfEnvironment(ShellEnvironment):
         return ctf_strict_reward(self._submitted, self._digest())
 
     def _digest(self) -> FlagDigest:
-        return FlagDigest.of(self.current_task.gold[0])
+        task = self.current_task
+        return FlagDigest.of(task.gold[0], ignore_case=CtfFields.of(task).ignore_case)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,26 @@ def test_alfas_trees_have_their_scripts(tmp_path: Path, monkeypatch: pytest.Monk
         assert kept.read() == SCRIPT
         assert tree.getmember("setup_nl2b_fs_5.sh").mode == 0o755
         assert tree.getmember("folder/with space/a.sh").mode == 0o750
+
+
+def test_cybench_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        script = zipfile.ZipInfo("inspect_evals/cybench/challenges/own/images/run.sh")
+        script.external_attr = 0o100755 << 16
+        archive.writestr(script, b"#!/bin/sh\n")
+        archive.writestr("inspect_evals/other/data.json", b"{}")
+    content = {"packages/ab/inspect_evals.whl": packed.getvalue()}
+    monkeypatch.setattr(upstream, "_table", lambda: table_of(content))
+    script_path = tmp_path / "cybench/challenges/own/images/run.sh"
+    with serving(content) as server:
+        for _ in range(2):  # the second time, for what was removed
+            assert cli.main(["fetch", "cybench", "--to", str(tmp_path), "--url", server.url]) == 0
+            assert script_path.read_bytes() == b"#!/bin/sh\n"
+            assert script_path.stat().st_mode & 0o777 == 0o755
+            script_path.unlink()
+    assert server.asked == ["/packages/ab/inspect_evals.whl"]
+    assert not list(tmp_path.rglob("data.json"))
 
 
 def test_without_an_engine(

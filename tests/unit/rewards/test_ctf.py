@@ -13,6 +13,13 @@ FLAG = "picoCTF{1|/|_4_p34|\\|ut}"
 GOLD = FlagDigest.of(FLAG)
 
 
+def test_case_is_ignored_where_the_task_says_so() -> None:
+    gold = FlagDigest.of(FLAG, ignore_case=True)
+    assert ctf_strict_reward([f'"{FLAG.upper()}"'], gold).value == 1.0
+    assert ctf_strict_reward([FLAG.upper()], GOLD).value == 0.0
+    assert ctf_strict_reward([f"{FLAG}x"], gold).value == 0.0
+
+
 @pytest.mark.parametrize(
     "answer", [FLAG, f"  {FLAG}\n", f'"{FLAG}"', f"'{FLAG}'", f"`{FLAG}`", f' " {FLAG} " ']
 )

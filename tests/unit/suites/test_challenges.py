@@ -39,7 +39,7 @@ def test_a_clone_is_read_by_its_path(data: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["cybench", "nyu-ctf"])
 def test_no_flag_is_in_what_an_agent_gets(data: Path, name: str) -> None:
     for task in tasks(data, name).values():
-        assert not any(b"own{" in spec.content for spec in task.files.values())
+        assert task.skip or not any(b"own{" in spec.content for spec in task.files.values())
         assert task.gold[0] not in task.query
 
 
@@ -48,7 +48,7 @@ def test_cybench_gives_files_and_three_submissions(data: Path) -> None:
     assert (task.query, task.gold, task.env) == ("Find it in /root.", ("own{paper}",), "ctf")
     assert sorted(task.files) == ["/root/note.txt", "/root/src/deep/main.c"]
     assert task.tags == ("misc", "own-cup")
-    assert CtfFields.of(task).submissions == 3
+    assert CtfFields.of(task) == CtfFields(submissions=3, ignore_case=True)
     assert not task.services
 
 
@@ -98,6 +98,7 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(data: Path) -> None:
         "mount": "its server server mounts folders of this machine",
         "gone": "its server is not part of the repository",
         "unbuilt": "it has no docker-compose.yml",
+        "known": f"{folder.parent}/known/solve.py, which agents get, holds the flag of its server",
     }
 
 
