@@ -168,9 +168,9 @@ def _find_problem(paths: Iterable[SuitePath], server_flag: str) -> str | None:
     """
     for path in paths:
         if not path.exists():
-            return f"{path} is missing"
+            return f"{path.below} is missing"
         if server_flag and path.is_file() and server_flag.encode() in path.read_bytes():
-            return f"{path}, which agents get, holds the flag of its server"
+            return f"{path.below}, which agents get, holds the flag of its server"
     return None
 
 
