@@ -166,7 +166,7 @@ def unpack(archive: Path, start: str, folder: Path) -> None:
     """
     with zipfile.ZipFile(archive) as entries:
         for entry in entries.infolist():
-            if entry.filename.startswith(start) and not entry.is_dir():
+            if entry.filename.startswith(start) and not entry.filename.endswith("/"):
                 path = folder / entry.filename.removeprefix(start)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(entries.read(entry))
