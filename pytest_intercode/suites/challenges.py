@@ -210,13 +210,21 @@ def _service(folder: SuitePath, name: str, spec: Mapping[str, Any], volumes: lis
         "aliases": [alias for end in ends.values() for alias in (end or {}).get("aliases", ())],
         "depends_on": {server.lower(): _condition(depends, server) for server in depends},
     }
-    image_name = spec["image"].partition(":")[0].rpartition("-")[2]
-    for image_folder in (folder / "images" / name, folder / "images" / image_name):
-        if (image_folder / "Dockerfile").is_file():
-            row["dockerfile"] = (image_folder / "Dockerfile").below
+    if (dockerfile := _find_dockerfile(folder / "images", name, spec["image"])) is not None:
+        row["dockerfile"] = dockerfile.below
     if spec.get("healthcheck"):
         row["health"] = _health(spec["healthcheck"])
     return row
+
+
+def _find_dockerfile(folder: SuitePath, name: str, image: str) -> SuitePath | None:
+    """Return what a server is built of: it is called as the server or as its image, or alone."""
+    sources = {source.name: source for source in folder.iterdir()} if folder.is_dir() else {}
+    image_name = image.partition(":")[0].rpartition("-")[2]
+    if len(sources) == 1:
+        image_name = next(iter(sources))
+    source = sources.get(name) or sources.get(image_name)
+    return source / "Dockerfile" if source is not None else None
 
 
 def _condition(depends: Any, name: str) -> str:

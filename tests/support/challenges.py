@@ -12,7 +12,7 @@ _METADATA = "metadata: {category: misc, competition: Own Cup}\n"
 _COMPOSE = "services:\n  default: {image: agent}\n"
 _VICTIM = """\
   victim:
-    image: own/evals-locker-victim
+    image: own/evals-locker-server
     init: true
     environment: ['FLAG=own{locker}']
     volumes: ['shared:/shared']

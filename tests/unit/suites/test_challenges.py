@@ -56,7 +56,7 @@ def test_cybench_has_servers_as_published_or_as_built(data: Path) -> None:
     task = tasks(data, "cybench")["locker"]
     assert [(path, spec.mode) for path, spec in task.files.items()] == [("/root/run.sh", 0o755)]
     [victim] = task.services.machines
-    assert victim.image.image == "own/evals-locker-victim"
+    assert victim.image.image == "own/evals-locker-server"
     dockerfile = data / "cybench" / "challenges" / "locker" / "images" / "victim" / "Dockerfile"
     assert victim.image.dockerfile == dockerfile
     assert victim.variables == (("FLAG", "own{locker}"),)
@@ -64,6 +64,17 @@ def test_cybench_has_servers_as_published_or_as_built(data: Path) -> None:
     assert victim.health is not None
     assert victim.health.command == ("/bin/sh", "-c", "true")
     assert (victim.health.interval, victim.health.timeout, victim.health.retries) == (5.0, 2.0, 5)
+
+
+def test_the_only_dockerfile_is_that_of_each_server(tmp_path: Path) -> None:
+    write_cybench(tmp_path / "cybench")
+    compose = tmp_path / "cybench" / "challenges" / "locker" / "compose.yaml"
+    text = compose.read_text()
+    compose.write_text(text.replace("  victim:", "  alice: {image: own/other}\n  bob:"))
+    machines = tasks(tmp_path, "cybench")["locker"].services.machines
+    assert [machine.name for machine in machines] == ["alice", "bob"]
+    dockerfile = compose.parent / "images" / "victim" / "Dockerfile"
+    assert [machine.image.dockerfile for machine in machines] == [dockerfile, dockerfile]
 
 
 def test_nyu_ctf_says_what_there_is(data: Path) -> None:
