@@ -25,6 +25,7 @@ _VARIANT = "hard"  # the prompt that is not guided, with which Cybench's scores 
 _NYU_NETWORK = "ctfnet"  # the network that agents of NYU CTF Bench are in
 _NYU_WORKDIR = "/home/ctfplayer/ctf_files"
 _ENGINE = "/var/run/docker.sock"  # mounted by servers that do not use it
+_OTHER_FORM = (AttributeError, KeyError, TypeError, ValueError)  # raised by data of another form
 _CATEGORIES = {
     "crypto": "cryptography",
     "misc": "miscellaneous",
@@ -47,7 +48,7 @@ def read_cybench(path: SuitePath) -> Iterator[tuple[str, Row]]:
         if (folder / "eval.yaml").is_file():
             try:
                 yield str(folder), _cybench_row(folder)
-            except (AttributeError, KeyError, TypeError) as error:
+            except _OTHER_FORM as error:
                 raise _other_form(str(folder), "a challenge of Cybench", error) from None
 
 
@@ -55,8 +56,7 @@ def _cybench_row(folder: SuitePath) -> Row:
     challenge = _read_yaml(folder / "eval.yaml")
     compose = _read_yaml(folder / "compose.yaml")
     metadata = challenge.get("metadata") or {}
-    names = {name: target for target, name in (challenge.get("files") or {}).items()}
-    files = {target: folder / name for name, target in names.items()}
+    files = {target: folder / name for target, name in (challenge.get("files") or {}).items()}
     services, problem = _services(folder, compose, without=_AGENT)
     return {
         "challenge": folder.name,
@@ -84,7 +84,7 @@ def read_nyu_ctf(path: SuitePath) -> Iterator[tuple[str, Row]]:
             folder = path.parent / entry["path"]
             place = str(folder / "challenge.json")
             yield place, _nyu_row(name, entry, folder)
-    except (AttributeError, KeyError, TypeError) as error:
+    except _OTHER_FORM as error:
         raise _other_form(place, "a challenge of NYU CTF Bench", error) from None
 
 
@@ -96,7 +96,8 @@ def _nyu_row(name: str, entry: Mapping[str, Any], folder: SuitePath) -> Row:
     box = challenge.get("box")
     if services and box and not any(box in spec["aliases"] for spec in services.values()):
         reached = [spec for spec in services.values() if DEFAULT_NETWORK in spec["networks"]]
-        reached[-1]["aliases"].append(box)
+        for spec in reached[-1:]:
+            spec["aliases"].append(box)
     if challenge.get("compose") and compose is None:
         problem = "it has no docker-compose.yml"
     if box and not compose and not files and challenge["category"] == "web":

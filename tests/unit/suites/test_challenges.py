@@ -13,6 +13,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import DataFolder, dataset_tasks, named_tasks
 from tests.support.challenges import write_cybench, write_nyu_ctf
 
+_NO_VALUE = "services: {server: {image: own/server, environment: [FLAG]}}"
 _OUTSIDE = dict.fromkeys(("name", "description", "flag", "category"), "x") | {
     "files": ["/etc/passwd"]
 }
@@ -130,6 +131,7 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(data: Path) -> None:
             "not a challenge of NYU CTF Bench: it is of another form",
         ),
         ("nyu-ctf", "test_dataset.json", "{", "not JSON"),
+        ("nyu-ctf", "test/server/docker-compose.yml", _NO_VALUE, "it is of another form"),
         ("nyu-ctf", "test/files/challenge.json", "{}", "category is missing"),
         (
             "nyu-ctf",
