@@ -122,6 +122,6 @@ def test_the_growth_of_a_cluster_is_a_table_and_a_plot_with_its_limit() -> None:
 
 
 def test_the_page_has_the_markers_that_the_tables_go_between() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text()
+    text = (ROOT / "docs" / "reference" / "measurements.md").read_text()
     assert text.count(BEGIN) == text.count(END) == 1
     assert text.index(BEGIN) < text.index(END)
