@@ -18,7 +18,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.environments.action_space import ActionSpace, SandboxOrders
-from pytest_intercode.environments.episode import Episode
+from pytest_intercode.environments.episode import Episode, check_returned
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
@@ -290,7 +290,7 @@ class Environment(ActionSpace):
             began = time.monotonic()
             try:
                 with self.acting():
-                    observation = execute(action)
+                    observation = check_returned(self.name, "execute", execute(action), Observation)
             except SandboxBroken as broken:
                 observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
             seconds = time.monotonic() - began
@@ -320,8 +320,6 @@ class Environment(ActionSpace):
         self.episode.amend_turn(seconds=time.monotonic() - began)
         return Observation("", reward=final.value), final.value, True, False, {}
 
-    # -- inside
-
     def _refuse_cancelled(self) -> None:
         if self.cancelled:
             self.episode.end(self.cancelled)
@@ -329,7 +327,8 @@ class Environment(ActionSpace):
 
     def _reward_now(self, answer: str | None) -> Reward:
         with self.phases.timed("tests"):
-            return self.episode.grade(lambda: self.grade(answer))
+            reward = self.episode.grade(lambda: self.grade(answer))
+        return check_returned(self.name, "grade", reward, Reward)
 
     def _finish(self, answer: str | None) -> Reward:
         graded = self.episode.latest if answer is None else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.reward import Reward
@@ -16,10 +16,13 @@ from pytest_intercode.errors import (
     BudgetExhausted,
     CommandFailed,
     SandboxBroken,
+    TaskError,
     UngradableState,
 )
 
-__all__ = ["Episode"]
+__all__ = ["Episode", "check_returned"]
+
+_Returned = TypeVar("_Returned")
 
 _MAX_REFUSED = 200  # lines of a record
 
@@ -183,3 +186,17 @@ def _reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableSta
     if isinstance(error, CommandFailed) and not error.acted:
         raise error
     return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
+
+
+def check_returned(name: str, method: str, value: object, expected: type[_Returned]) -> _Returned:
+    """Return what a method of an environment returned.
+
+    Raises:
+        TaskError: it is of another class: a mistake in the environment, not in the agent.
+    """
+    if isinstance(value, expected):
+        return value
+    raise TaskError(
+        f"the environment {name!r}: {method}() returned {value!r:.80}; expected is "
+        f"pytest_intercode.{expected.__name__}"
+    )

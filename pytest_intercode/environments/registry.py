@@ -154,7 +154,10 @@ def register_environment(cls: _Class) -> _Class:
         ConfigurationError: it is not an environment that can be made, or its name is taken.
     """
     _check(cls)
-    registered = added_environment(cls.name)
+    point = _entry_points().get(cls.name)
+    # While the module of an entry point is imported, the class is not in it yet.
+    of_point = point is not None and point.module == cls.__module__
+    registered = _added.get(cls.name) if of_point else added_environment(cls.name)
     # The same class, imported again, replaces its former self.
     if registered is not None and _qualified_name(registered) != _qualified_name(cls):
         raise ConfigurationError(
@@ -253,6 +256,8 @@ def _check(cls: object) -> None:
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing or inspect.isabstract(cls):
         raise ConfigurationError(f"{location}: it does not define {', '.join(missing)}")
+    if inspect.isfunction(inspect.getattr_static(cls, "sandboxes")):
+        raise ConfigurationError(f"{location}: sandboxes(cls, task, provider) needs @classmethod")
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(

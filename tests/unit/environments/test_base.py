@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -87,4 +89,17 @@ def test_a_turn_belongs_to_the_episode_that_it_was_taken_in() -> None:
     (taken,) = environment.turns
     assert (taken.action, taken.reward, taken.parts) == ("echo", 0.5, {"half": 0.5})
     environment.may_stop.set()
+    environment.close()
+
+
+@pytest.mark.parametrize(("method", "name"), [("execute", "Observation"), ("grade", "Reward")])
+def test_what_an_environment_returns_is_its_own_fault(
+    monkeypatch: pytest.MonkeyPatch, method: str, name: str
+) -> None:
+    monkeypatch.setattr(_Calm, method, lambda *_: 1)
+    environment = _Calm()
+    environment.reset(task=_TASK)
+    message = rf"'calm': {method}\(\) returned 1; expected is pytest_intercode\.{name}"
+    with pytest.raises(TaskError, match=message):
+        environment.step("x")
     environment.close()

@@ -65,7 +65,8 @@ def _perl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _environment(**attributes: Any) -> type[Environment]:
-    methods = dict.fromkeys(_METHODS, lambda *_: None)
+    methods: dict[str, Any] = dict.fromkeys(_METHODS, lambda *_: None)
+    methods["sandboxes"] = classmethod(methods["sandboxes"])
     return type("Perl", (Environment,), {"name": "perl", **methods, **attributes})
 
 

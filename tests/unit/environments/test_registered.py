@@ -38,7 +38,8 @@ def _nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
 def environment(**attributes: Any) -> type[Environment]:
     """Return a class that has all that is needed, and what is given."""
     names = ("sandboxes", "start", "execute", "grade", "stop", "interrupt")
-    body = {"name": "perl", **dict.fromkeys(names, lambda *_: None), **attributes}
+    body = {"name": "perl", **dict.fromkeys(names, lambda *_: None)}
+    body |= {"sandboxes": classmethod(lambda *_: []), **attributes}
     return type("Perl", (Environment,), {k: v for k, v in body.items() if v is not ...})
 
 
@@ -71,6 +72,7 @@ def test_one_that_is_imported_anew_takes_its_own_place() -> None:
         ({"name": "Perl 5"}, "name: small letters, digits and _ are needed, such as 'perl'; found"),
         ({"name": ...}, "name: small letters, digits and _ are needed, such as 'perl'; found None"),
         ({"grade": ..., "stop": ...}, "it does not define grade, stop"),
+        ({"sandboxes": lambda *_: []}, "sandboxes(cls, task, provider) needs @classmethod"),
         ({"profile": "lax"}, "profile: allowed are strict, paper, found 'lax'"),
         ({"suite": Path("no.yaml")}, "suite: no.yaml is not a file"),
         ({"dockerfile": Path("no.Dockerfile")}, "dockerfile: no.Dockerfile is not a file"),
@@ -216,6 +218,15 @@ def test_an_entry_point_is_enough(package: Path) -> None:
     assert environment_names() == (*BUILTIN_ENVIRONMENTS, "lua", "perl", "raku")
     assert "installed_perl" not in sys.modules  # names need no import
     assert environment_class("perl", "strict").__name__ == "Perl"
+
+
+def test_a_class_of_an_entry_point_may_have_the_decorator_too(package: Path) -> None:
+    package.write_text(
+        "from pytest_intercode import register_environment\n"
+        "from tests.unit.environments.test_registered import environment\n"
+        "Perl = register_environment(environment(__module__=__name__))\n"
+    )
+    assert environment_class("perl", "strict").__module__ == "installed_perl"
 
 
 def test_an_entry_point_that_cannot_be_loaded(package: Path) -> None:
