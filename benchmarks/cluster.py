@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster simulate --nodes 1000 --episodes 100000
     python -m benchmarks.cluster thinking --nodes 4 --concurrency 64 --episodes 256
-    python -m benchmarks.cluster growth --markdown docs/cluster.md --plot docs/cluster.svg
+    python -m benchmarks.cluster growth --markdown docs/reference/cluster.md --plot docs/cluster.svg
 
 ``simulate`` has the real driver and its real schedule, with nodes that only sleep: a tenth of them
 are killed on the way. ``thinking`` has a real Ray cluster on this machine, and an agent
