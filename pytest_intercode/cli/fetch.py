@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "download datasets: InterCode's, ALFA, Cybench, tau2, polyglot"
+HELP = "download datasets: InterCode's, AgentBench, Cybench, tau2, ..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -49,11 +49,12 @@ _KINDS = {
     "swe": "SweKind",
     "project": "ProjectKind",
     "tau2": "Tau2Kind",
+    "checks": "ChecksKind",
 }
 PROJECT = "project"
 """The environment of project tests: no suite has tasks of it, as a test says what is right."""
 
-_OF_DATASETS = ("tau2",)  # suites may have tasks of them, and no suite is bundled
+_OF_DATASETS = ("tau2", "checks")  # suites may have tasks of them, and no suite is bundled
 
 BUILTIN_ENVIRONMENTS = tuple(name for name in _KINDS if name not in (PROJECT, *_OF_DATASETS))
 """The names of our own environments that have a bundled suite."""

@@ -293,6 +293,10 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
 
         is_nyu = source.format == "nyu-ctf"
         return (challenges.read_nyu_ctf if is_nyu else challenges.read_cybench)(path)
+    if source.format == "agentbench-os":
+        from pytest_intercode.suites.agentbench import read_agentbench_os
+
+        return read_agentbench_os(path)
     readers = {"apps": read_apps, "tau2": read_tau2}
     return readers.get(source.format, read_rows)(path)
 

@@ -363,7 +363,9 @@ class RowSource(SuiteForm):
     """
 
     path: StrictStr
-    format: Literal["rows", "apps", "cybench", "nyu-ctf", "polyglot", "swebench", "tau2"] = "rows"
+    format: Literal[
+        "rows", "agentbench-os", "apps", "cybench", "nyu-ctf", "polyglot", "swebench", "tau2"
+    ] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 __all__ = [
+    *("AGENTBENCH_COMMIT", "AGENTBENCH_URL"),
     *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "CYBENCH_URL", "DATASETS", "ELSEWHERE"),
     *("POLYGLOT_COMMIT", "POLYGLOT_URL", "TAU2_COMMIT", "TAU2_URL"),
     *("Dataset", "RemoteFile", "files_of"),
@@ -32,6 +33,12 @@ TAU2_COMMIT = "a2c024725189473d2d7cea3a5cfdbcc67478e41f"
 
 TAU2_URL = f"https://raw.githubusercontent.com/sierra-research/tau2-bench/{TAU2_COMMIT}"
 """Where tau2-bench's files are."""
+
+AGENTBENCH_COMMIT = "578c5e9f706fc2dd96188ca6c8cf9095ca0c6528"
+
+AGENTBENCH_URL = f"https://raw.githubusercontent.com/THUDM/AgentBench/{AGENTBENCH_COMMIT}"
+"""Where AgentBench's files are."""
+
 POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 
 POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
@@ -46,6 +53,8 @@ _EXERCISES = tuple(
 
 # Where files belong in a folder of data, by what their path in a repository starts with.
 _PLACES = (
+    ("data/os_interaction/", "agentbench/os_interaction/"),
+    ("data/dbbench/", "agentbench/dbbench/"),
     ("data/", ""),
     ("src/icalfa/assets/datasets/", "alfa/"),
     ("LICENSE.txt", "alfa/LICENSE.txt"),
@@ -146,6 +155,11 @@ DATASETS = {
         folder="alfa/filesystems",
     ),
     "tau2": Dataset(("data/tau2/", "src/tau2/", "LICENSE"), url=TAU2_URL),
+    "agentbench-os": Dataset(
+        ("data/os_interaction/",),
+        note="the tasks of AgentBench, under the Apache License 2.0",
+        url=AGENTBENCH_URL,
+    ),
     "polyglot": Dataset(
         _EXERCISES,
         note="Exercism's exercises, under the MIT licence, which is next to one of JavaScript",
