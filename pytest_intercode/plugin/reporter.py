@@ -21,6 +21,8 @@ from pytest_intercode.plugin.reports import detach_episodes
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.summary import (
+    Ending,
+    conclude_run,
     name_run,
     warn_of_limits,
     write_page,
@@ -78,6 +80,8 @@ class Reporter:
         self._unreported = self._ended = self._reused = 0
         self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
         self._ran_again: dict[str, set[str]] = {}  # items, by the reason
+        self._ending = Ending()
+        config.pluginmanager.register(self._ending)
         self._interrupted = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -204,9 +208,7 @@ class Reporter:
             self._unwritable = f"a report of this run cannot be written: {error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
-    ) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the tables, and write what is made of the whole run."""
         self._print_unreported(terminalreporter)
         self._print_problems(terminalreporter)
@@ -232,7 +234,7 @@ class Reporter:
             rows = self._file.written + (self._reused if self._settings.resume else 0)
             terminalreporter.write_line(one_line(f"{rows} episodes in {self._file.path}"))
         write_step_summary(terminalreporter, self._name_run(tries), tries, self._gate())
-        self._write_page(terminalreporter, tries, exitstatus)
+        self._write_page(terminalreporter, tries)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._not_played:
@@ -283,7 +285,7 @@ class Reporter:
             terminalreporter.write_line(f"intercode: {'; '.join(sentences)}")
 
     def _write_page(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord], exitstatus: int
+        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
     ) -> None:
         target = self._settings.html
         if target is None or self._file is None:
@@ -296,9 +298,9 @@ class Reporter:
             )
             return
         name = self._name_run(tries)
-        incomplete = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         gate, path = self._gate(), self._file.path
-        if write_page(terminalreporter, self._settings, path, name, gate, incomplete=incomplete):
+        conclusion = conclude_run(tries, gate, self._ending)
+        if write_page(terminalreporter, self._settings, path, name, gate, conclusion):
             return
         if self._spool is not None:  # all that there is of the run
             line = f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"

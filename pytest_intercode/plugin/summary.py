@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import markdown_text, one_line
+from pytest_intercode.core.text import first_names, markdown_text, one_line, pluralize
 from pytest_intercode.errors import IntercodeError
+from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.plugin.settings import Settings, statistics_path
 from pytest_intercode.results.cells import COMMAND_LINES, by_cell, program_of
 from pytest_intercode.results.differences import differences
+from pytest_intercode.results.gate import Conclusion, conclude, judge_tests
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import markdown, summaries
 from pytest_intercode.system.files import write_file
@@ -24,7 +26,15 @@ from pytest_intercode.system.files import write_file
 if TYPE_CHECKING:
     from pytest_intercode.plugin.gate import Gate
 
-__all__ = ["name_run", "warn_of_limits", "write_page", "write_statistics", "write_step_summary"]
+__all__ = [
+    "Ending",
+    "conclude_run",
+    "name_run",
+    "warn_of_limits",
+    "write_page",
+    "write_statistics",
+    "write_step_summary",
+]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 _MAX_NAMED = 3  # agents or suites
@@ -90,14 +100,79 @@ def write_statistics(
         terminal.write_line(one_line(str(error)), red=True)
 
 
+class Ending:
+    """What pytest itself says of a run; a plugin where all reports arrive.
+
+    Attributes:
+        failures: node ids of what failed for another reason than the outcome of its episode.
+    """
+
+    def __init__(self) -> None:
+        self.failures: dict[str, None] = {}
+        self._session: pytest.Session | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """What pytest ends with, known at the end: plugins, such as the gate, set it late."""
+        return int(self._session.exitstatus) if self._session is not None else 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what failed without an episode that is the reason."""
+        if report.failed and not hasattr(report, "wasxfail"):
+            record = reported_episode(report)
+            if record is None or record.succeeded:
+                self.failures[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note what could not be collected."""
+        if report.failed:
+            self.failures[report.nodeid] = None
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Keep the session, which has the exit status."""
+        self._session = session
+
+
+def conclude_run(tries: Sequence[EpisodeRecord], gate: Gate | None, ending: Ending) -> Conclusion:
+    """Return whether a run passed: never another verdict than that of its exit status.
+
+    Args:
+        tries: the run's tries.
+        gate: its judgements, if it has a gate.
+        ending: what pytest says of it.
+    """
+    exit_status = ending.exit_status
+    if gate is not None:
+        conclusion = gate.conclude()
+    elif exit_status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return Conclusion("incomplete", "the run was ended before all of its tests had run")
+    else:
+        conclusion = conclude(judge_tests(tries, None))
+    if conclusion.kind == "incomplete":
+        return conclusion
+    if exit_status == pytest.ExitCode.OK:
+        if conclusion.kind == "passed":
+            return conclusion
+        return Conclusion("passed", f"pytest passed the run; of its tasks: {conclusion.sentence}")
+    reasons = [] if conclusion.kind == "passed" else [conclusion.sentence]
+    if ending.failures:
+        tests = pluralize(len(ending.failures), "test")
+        names = first_names(ending.failures)
+        reasons.append(f"{tests} failed for another reason than an episode's outcome ({names})")
+    elif not reasons:
+        reasons.append(f"pytest ended with exit status {int(exit_status)}")
+    elif conclusion.kind == "inconclusive":
+        return conclusion
+    return Conclusion("failed", "; ".join(reasons))
+
+
 def write_page(
     terminal: pytest.TerminalReporter,
     settings: Settings,
     results: Path,
     name: str,
     gate: Gate | None,
-    *,
-    incomplete: bool,
+    conclusion: Conclusion,
 ) -> bool:
     """Write the page of ``--intercode-html``; return whether there is one.
 
@@ -109,14 +184,10 @@ def write_page(
         results: the results file.
         name: what the run is called.
         gate: its judgements are on the page.
-        incomplete: the run did not come to its end.
+        conclusion: whether the run passed.
     """
     from pytest_intercode.page import write
-    from pytest_intercode.results.gate import Conclusion
 
-    conclusion = gate.conclude() if gate is not None else None
-    if incomplete and gate is None:
-        conclusion = Conclusion("incomplete", "the run was ended before all of its tests had run")
     target, own_baseline = settings.html, settings.baseline
     assert target is not None
     problems: dict[str, None] = {}

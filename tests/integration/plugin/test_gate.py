@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -438,6 +439,47 @@ def test_the_page_says_what_the_exit_code_says(
     result = run(*options, "--intercode-html=page.html")
     assert verdict in (pytester.path / "page.html").read_text("utf-8")
     assert verdict.startswith("passed") == (_exit(result) is pytest.ExitCode.OK)
+
+
+@pytest.mark.parametrize("options", [(), ("--intercode-fail-under=0.3",)])
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        ("def test_own(): assert 0", "1 test failed for another reason * (test_own.py::test_own)"),
+        (
+            "import pytest\n@pytest.fixture\ndef broken(): 1 / 0\ndef test_own(broken): pass",
+            "1 test failed for another reason * (test_own.py::test_own)",
+        ),
+    ],
+)
+def test_the_page_does_not_pass_what_pytest_fails(
+    pytester: pytest.Pytester, run: Run, options: tuple[str, ...], test: str, reason: str
+) -> None:
+    pytester.makepyfile(test_own=test)
+    result = run("Solver", "test_own.py", "--intercode-html=page.html", *options)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    text = (pytester.path / "page.html").read_text("utf-8")
+    assert fnmatch(text, f'*class="verdict failed"><strong>failed</strong> {reason}*')
+
+
+@pytest.mark.parametrize(
+    ("agent", "status", "verdict"),
+    [
+        ("OnlyPrints", 0, "passed</strong> pytest passed the run; of its tasks: 2 tasks were not"),
+        ("Solver", 1, "failed</strong> pytest ended with exit status 1"),
+    ],
+)
+def test_the_page_says_what_another_plugin_decided(
+    pytester: pytest.Pytester, run: Run, agent: str, status: int, verdict: str
+) -> None:
+    pytester.makeconftest(
+        f"""{PRETEND}
+def pytest_sessionfinish(session):
+    session.exitstatus = {status}
+"""
+    )
+    run(agent, "--intercode-html=page.html")
+    assert verdict in (pytester.path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("options", [(), ("--intercode-fail-under=0.3",)])
