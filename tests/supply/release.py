@@ -21,15 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from packaging.version import Version
-
 from tests.supply.changelog import ReleaseError, add_release, read_fragments, section_of
-from tests.supply.locks import ROOT
+
+ROOT = Path(__file__).parents[2]
 
 __all__ = ["main"]
 
 _BRANCH = "main"
-_VERSION = re.compile(r"\d+\.\d+\.\d+(?:rc[1-9]\d*)?")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:rc([1-9]\d*))?")
 # Where a version stands in a file; the bill of materials is made again.
 _DECLARATIONS = {
     "pyproject.toml": re.compile(r'(?<=^version = ")[^"]+(?="$)', re.MULTILINE),
@@ -50,6 +49,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """
     options = _parse(arguments)
     try:
+        _check(options, root)
+        if options.check:
+            return 0
         with tempfile.TemporaryDirectory(prefix="release-") as folder:
             _release(options, root, Path(folder))
     except ReleaseError as error:
@@ -71,6 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         usage="scripts/release VERSION [--rehearse | --from-tag]",
         description="Makes a release, all of it but the upload.",
     )
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("version", metavar="VERSION", help="such as 1.2.3 or 1.2.3rc1")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--rehearse", action="store_true", help="leave nothing")
@@ -78,21 +81,26 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _release(options: argparse.Namespace, root: Path, folder: Path) -> None:
+def _check(options: argparse.Namespace, root: Path) -> None:
+    """Check all that can be known before anything is installed, with any Python."""
     version = options.version
     if not _VERSION.fullmatch(version):
         raise ReleaseError(f"{version} is not a version: write it like 1.2.3 or 1.2.3rc1")
     if options.from_tag:
         _check_tag(root, version)
-        source = root
-    else:
-        _check_repository(root, version)
-        obstacles = _obstacles(root)
-        if obstacles and not options.rehearse:
-            raise ReleaseError(obstacles[0])
+        return
+    _check_repository(root, version)
+    obstacles = _obstacles(root)
+    if obstacles and not options.rehearse:
+        raise ReleaseError(obstacles[0])
+    if not options.check:
         for obstacle in obstacles:
             print(f"a release would stop here: {obstacle}")
-        source = _prepare(root, folder / "release", version)
+
+
+def _release(options: argparse.Namespace, root: Path, folder: Path) -> None:
+    version = options.version
+    source = root if options.from_tag else _prepare(root, folder / "release", version)
     dist = _build_twice(source, folder, version)
     _write_papers(source, dist, version)
     for path in sorted(dist.iterdir()):
@@ -125,14 +133,22 @@ def _check_repository(root: Path, version: str) -> None:
     tags = _tags(root)
     if f"v{version}" in tags:
         raise ReleaseError(f"the tag v{version} is there already: name a newer version")
-    released = [Version(tag[1:]) for tag in tags if _VERSION.fullmatch(tag[1:])]
-    if released and Version(version) < max(released):
-        raise ReleaseError(f"{version} is older than {max(released)}, which was released")
+    released = [tag[1:] for tag in tags if _VERSION.fullmatch(tag[1:])]
+    newest = max(released, key=_rank, default=version)
+    if _rank(version) < _rank(newest):
+        raise ReleaseError(f"{version} is older than {newest}, which was released")
     changed = _git(root, "status", "--porcelain").splitlines()
     if changed:
         names = ", ".join(line[3:] for line in changed[:3])
         raise ReleaseError(f"the work tree has changes, commit or remove them: {names}")
     _check_folder(root, version)
+
+
+def _rank(version: str) -> tuple[float, ...]:
+    """Return what versions are ordered by; a candidate comes before its release."""
+    match = _VERSION.fullmatch(version)
+    assert match is not None
+    return tuple(float(number or "inf") for number in match.groups())
 
 
 def _check_folder(root: Path, version: str) -> None:

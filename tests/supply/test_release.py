@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,10 @@ def test_tags_that_are_there(repository: Path, capsys: pytest.CaptureFixture[str
     line = refused(capsys, repository, "1.1.0")
     assert line == "the tag v1.1.0 is there already: name a newer version"
     assert refused(capsys, repository, "1.0.9") == "1.0.9 is older than 1.1.0, which was released"
+    git(repository, "tag", "v1.10.0rc2")
+    line = refused(capsys, repository, "1.10.0rc1")
+    assert line == "1.10.0rc1 is older than 1.10.0rc2, which was released"
+    assert main(["1.10.0", "--check"], repository) == 0
 
 
 @pytest.mark.parametrize("mode", [(), ("--rehearse",)])
@@ -213,12 +218,46 @@ def test_a_release(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert (dist / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_script(ours: Path) -> None:
-    """It sets up its environment and passes on what is asked."""
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["nonsense"], 1, "release: nonsense is not a version: write it like 1.2.3 or 1.2.3rc1"),
+        (["1.0.0"], 1, "release: the work tree has changes, commit or remove them: new.py"),
+        ([], 2, "release: the following arguments are required: VERSION; usage: scripts/release *"),
+    ],
+)
+def test_the_script_checks_before_it_installs(
+    repository: Path, words: list[str], status: int, message: str
+) -> None:
+    for name in ("scripts/release", "scripts/_setup", "tests/supply", "tests/__init__.py"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        (repository / name).parent.mkdir(exist_ok=True)
+        copy(ROOT / name, repository / name)
+    (repository / ".gitignore").write_text("/build/\n/dist/\n__pycache__/\n")
+    commit(repository)
+    (repository / "new.py").touch()
     done = subprocess.run(
-        [ROOT / "scripts" / "release", "nonsense"], cwd=ours, capture_output=True, text=True
+        [repository / "scripts" / "release", *words], capture_output=True, text=True
     )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("release: nonsense is not a version")
+    assert done.returncode == status
+    (line,) = done.stderr.splitlines()
+    assert fnmatch(line, message)
+    assert not list(repository.glob(".venv*"))
+
+
+@pytest.mark.parametrize(("tag", "words"), [("v1.1.0", ""), ("v1.1.0rc1", "--prerelease ")])
+def test_a_candidate_is_announced_as_one(tmp_path: Path, tag: str, words: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+    script = workflow["jobs"]["announce"]["steps"][-1]["run"]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "notes.md").touch()
+    (tmp_path / "files" / "wheel").touch()
+    done = subprocess.run(
+        ["bash", "-euc", f'gh() {{ echo "$*"; }}\n{script}'],
+        cwd=tmp_path,
+        env={**os.environ, "TAG": tag, "REPOSITORY": "a/b"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(f"release create {tag} {words}--repo a/b "), done.stderr
+    assert done.stdout.endswith(" files/wheel\n")
