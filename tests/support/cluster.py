@@ -103,6 +103,8 @@ class ApiServer:
         failing: how many are to have their connection closed instead of an answer.
         lost_answers: how many are to be done, and then likewise.
         lost_attaches: how many attaches are to be closed as soon as they are there.
+        foreign_answer: what requests are answered with, as by a proxy; None for their objects.
+        gone_watches: how many watches are to be answered by 410, as a status and as an event.
         quota: how many pods the namespace may have.
         protocols: the subprotocols of attaches that it knows.
         unschedulable: whether pods have to wait for a node.
@@ -122,6 +124,8 @@ class ApiServer:
         self.used: set[tuple[str, str, str]] = set()
         self.requests: list[str] = []
         self.busy = self.failing = self.lost_answers = self.lost_attaches = 0
+        self.foreign_answer: str | None = None
+        self.gone_watches = 0
         self.quota = 1000
         self.protocols = ("v5.channel.k8s.io", "v4.channel.k8s.io")
         self.unschedulable = False
@@ -260,6 +264,8 @@ class ApiServer:
                 )
             if request.headers.get("Authorization") != f"Bearer {self._token}":
                 raise _Refused(401, "Unauthorized")
+            if self.foreign_answer is not None:
+                return web.Response(text=self.foreign_answer, content_type="text/html")
             response = await self._serve(request)
             if self.lost_answers and request.method == "POST":
                 self.lost_answers -= 1
@@ -361,6 +367,13 @@ class ApiServer:
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         name = request.query["fieldSelector"].removeprefix("metadata.name=")
+        if self.gone_watches:
+            self.gone_watches -= 1
+            expired = "too old resource version: 1 (2)"
+            if self.gone_watches % 2:
+                raise _Refused(410, expired)
+            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": expired}
+            return web.json_response({"type": "ERROR", "object": status})
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         with contextlib.suppress(asyncio.TimeoutError, ConnectionError):

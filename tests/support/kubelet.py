@@ -10,6 +10,7 @@ import contextlib
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from typing import Any
 
 import docker
@@ -43,9 +44,11 @@ class Kubelet:
     def __init__(self, api_port: int, *, enforces: bool = True) -> None:
         self.api = docker.APIClient(version="auto", timeout=60)
         self.enforces = enforces
-        bridge = self.api.inspect_network("bridge")
+        [pool, *_] = self.api.inspect_network("bridge")["IPAM"]["Config"]
+        # Some engines do not say which address is theirs where they chose it: the first one.
+        gateway = pool.get("Gateway") or str(next(ip_network(pool["Subnet"]).hosts()))
         self._environment = {
-            "KUBERNETES_SERVICE_HOST": bridge["IPAM"]["Config"][0]["Gateway"],
+            "KUBERNETES_SERVICE_HOST": gateway,
             "KUBERNETES_SERVICE_PORT": str(api_port),
         }
 

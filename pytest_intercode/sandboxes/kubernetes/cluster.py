@@ -39,7 +39,8 @@ _WATCH_TIMEOUT = 30  # seconds after which a watch is begun again
 _RETRY_TIMEOUT = 120.0  # seconds that a request is made again for
 _MIN_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = 0.25, 10.0  # seconds
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 401, 403, 404, 409
-_BUSY = (429, 500, 502, 503, 504)
+_GONE = 410  # a watch is to begin again
+_PASSING = (_GONE, 429, 500, 502, 503, 504)  # what a later request may not get
 _MAX_MESSAGE = 300  # characters of a cluster's words
 _QUOTA = re.compile(r"exceeded quota", re.IGNORECASE)
 _HANDSHAKE = re.compile(r"Handshake status (\d{3})")
@@ -236,7 +237,12 @@ class Cluster:
         )
         try:
             for event in events:
-                yield None if event["type"] == "DELETED" else event["raw_object"]
+                pod = event["raw_object"]
+                if not isinstance(pod, dict):
+                    raise TypeError
+                yield None if event["type"] == "DELETED" else pod
+        except (KeyError, TypeError, AttributeError):  # the client takes each line for an event
+            raise self._foreign_answer("watch pod", b"") from None
         finally:
             watch.stop()
             events.close()
@@ -274,9 +280,26 @@ class Cluster:
             answer = method(
                 *words, **options, _preload_content=False, _request_timeout=_REQUEST_TIMEOUT
             )
-            return json.loads(answer.data)
+            try:
+                data = json.loads(answer.data)
+            except ValueError:
+                data = None
+            is_whole = isinstance(data, dict) and "kind" in data
+            if not is_whole or (verb == "list" and not isinstance(data.get("items"), list)):
+                raise self._foreign_answer(purpose, answer.data)
+            return data
 
-        return self.call(f"{verb} {kind}", ask, timeout)
+        purpose = f"{verb} {kind}"
+        return self.call(purpose, ask, timeout)
+
+    def _foreign_answer(self, purpose: str, answer: bytes) -> ClusterError:
+        """Return that an answer is not of the cluster's API, as that of a proxy."""
+        text = " ".join(answer[:_MAX_MESSAGE].decode("utf-8", "replace").split())
+        quoted = f": {text}" if text else ""
+        return ClusterError(
+            f"{purpose}: what answers for the cluster {self.label} does not speak its API "
+            f"(a proxy?); see that 'kubectl get pods' answers{quoted}"
+        )
 
     def attach(self, name: str) -> PodStreams:
         """Attach to the first process of a pod, once.
@@ -351,7 +374,7 @@ def _in_cluster() -> bool:
 def _retry_interval(error: ApiException) -> float | None:
     """Return after how many seconds a request may be made again at the earliest; None for never."""
     full = error.status == _FORBIDDEN and _QUOTA.search(_message(error))
-    if error.status and error.status not in _BUSY and not full:
+    if error.status and error.status not in _PASSING and not full:
         return None
     headers = error.headers or {}
     value = headers.get("Retry-After") or headers.get("retry-after") or ""

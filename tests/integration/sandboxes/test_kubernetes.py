@@ -29,6 +29,7 @@ from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.kubernetes import engine as kubernetes_engine
 from pytest_intercode.sandboxes.kubernetes import manifests
+from pytest_intercode.sandboxes.kubernetes.cluster import Cluster, ClusterError
 from pytest_intercode.sandboxes.kubernetes.engine import KubernetesEngine
 from pytest_intercode.sandboxes.kubernetes.images import ClusterImages
 from pytest_intercode.sandboxes.kubernetes.pod import Pod
@@ -200,6 +201,38 @@ def test_a_busy_cluster_is_asked_again(server: ApiServer, launch: Launch) -> Non
     assert (server.busy, server.failing, server.lost_answers) == (0, 0, 0)
 
 
+def test_a_watch_that_is_gone_begins_again(server: ApiServer, launch: Launch) -> None:
+    server.gone_watches = 2
+    assert output_of(launch(), "echo ready") == "ready\n"
+    assert server.gone_watches == 0
+
+
+@pytest.mark.parametrize(
+    "answer", ["<html>\n<body>Log in</body>", "", "no", "[]", "{}", '{"type": "ADDED"}\n', "7\n"]
+)
+def test_what_is_not_an_answer_of_a_cluster_is_one_line(server: ApiServer, answer: str) -> None:
+    cluster = Cluster()
+    server.foreign_answer = answer
+    requests: list[Callable[[], object]] = [
+        lambda: cluster.read_pod("name"),
+        lambda: cluster.list_all("pod", "a=b"),
+        lambda: cluster.create("pod", {}),
+        # A line without its end is no event; a read follows a watch without events.
+        *([lambda: list(cluster.watch_pod("name"))] if "\n" in answer else []),
+    ]
+    try:
+        for request in requests:
+            with pytest.raises(
+                ClusterError, match=r"does not speak its API \(a proxy\?\); see that"
+            ) as error:
+                request()
+            assert "\n" not in str(error.value)
+        assert not cluster.delete("pod", "name")
+    finally:
+        server.foreign_answer = None
+        cluster.close()
+
+
 @pytest.mark.slow
 def test_an_attach_that_is_lost_at_once(server: ApiServer, launch: Launch) -> None:
     launch()
@@ -364,6 +397,7 @@ def test_the_older_protocol(
 
 _CLIENT = """
 import sys
+from pytest_intercode.sandboxes.kubernetes.cluster import Cluster, ClusterError
 from pytest_intercode.sandboxes.kubernetes.engine import KubernetesEngine
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
