@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -192,3 +194,25 @@ def test_pre_commit_runs_checks_of_ci(tmp_path: Path) -> None:
         if hook.get("pass_filenames", True) and tool:
             done = subprocess.run([tool, *words, "--isolated", bad], capture_output=True)
             assert done.returncode == 1, hook["id"]
+
+
+def test_attacks_that_are_interrupted_leave_no_files(tmp_path: Path) -> None:
+    text = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
+    function = text[text.index("play_attacks() {") :].partition("\n}\n")[0] + "\n}\n"
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho started\nexec sleep 60\n")
+    python.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", f"{function}play_attacks"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        assert len(list((tmp_path / "tmp").iterdir())) == 2
+        os.killpg(process.pid, signal.SIGTERM)
+    assert list((tmp_path / "tmp").iterdir()) == []
