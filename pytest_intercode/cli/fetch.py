@@ -128,6 +128,8 @@ class _Fetch:
                     unpack(self._folder / file.target, start, self._folder / place)
             if scripts:
                 installed_count += self._make_filesystems(dataset, scripts)
+            if dataset.tables:
+                self._make_databases(dataset.tables)
         except EngineUnavailable as error:
             raise FetchError(
                 f"{name}: its files are there, but the file systems of its tasks are made in a "
@@ -161,6 +163,16 @@ class _Fetch:
                     packed.write_bytes(pack_filesystem(script, roots, provider, name))
                     install(packed, self._folder / dataset.archive(path), 0o644)
         return len(scripts)
+
+    def _make_databases(self, rows: str) -> None:
+        """Write the script that makes the databases of a file of rows, next to the file."""
+        from pytest_intercode.suites.agentbench import databases_script
+        from pytest_intercode.system.rows import read_rows
+
+        [file] = files_of(rows)
+        script = self._workspace / "script"
+        script.write_text(databases_script(read_rows(self._folder / file.target)), "utf-8")
+        install(script, (self._folder / file.target).with_suffix(".sql"), 0o644)
 
 
 def _report_progress(line: str) -> None:

@@ -1,20 +1,22 @@
-"""Tasks of AgentBench, as rows: its folder of the operating system, laid out as in its repository.
+"""Tasks of AgentBench, as rows: its operating system's, and its questions about tables.
 
-``data`` has files of tasks, in folders of which each belongs to a folder of ``scripts``.
+Those of the operating system are a folder that is laid out as in its repository: ``data`` has files
+of tasks, in folders of which each belongs to a folder of ``scripts``. Questions about tables are a
+file of rows, each with its table; a script of SQL makes a database for each.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.system.rows import Row, json_problem, read_text
+from pytest_intercode.system.rows import Row, json_problem, read_rows, read_text
 from pytest_intercode.system.suite_folder import SuitePath
 
-__all__ = ["read_agentbench_os"]
+__all__ = ["databases_script", "read_agentbench_db", "read_agentbench_os"]
 
 _COMPARED = {"check/integer-match.py": "integer", "check/string-match.py": "text"}
 # So that a machine is the same in every sandbox, gold's and the agent's.
@@ -34,6 +36,10 @@ _REWRITES = (
     # `su` would read the next actions there, and ends at once where nobody types.
     (r" && su - jack\Z", " && export HOME=/home/jack"),
 )
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
+_ADVICE = """
+
+Submit the answer, which has to be exact: `submit ANSWER`, or several as a list in JSON."""
 _SKIPPED = {
     "std-007-bootstrap-00000": "what it counts ends after a minute, and the answer with it",
     "dev-001-dev-00008": "its own check cannot read the sizes that du prints, such as 8.0K",
@@ -57,6 +63,62 @@ def read_agentbench_os(path: SuitePath) -> Iterator[tuple[str, Row]]:
     development = path / "data" / "dev.json"
     if development.is_file():
         yield from _read_file(development, path / "scripts" / "dev", "dev-001")
+
+
+def read_agentbench_db(path: SuitePath) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the fields of each question, or change, of a table.
+
+    Args:
+        path: the file of rows. What :func:`databases_script` made of it is next to it, with the
+            suffix ``.sql``.
+
+    Raises:
+        SuiteError: the file cannot be read, or does not hold what it should.
+    """
+    script = f"{path.below.rpartition('.')[0]}.sql"
+    for index, (place, task) in enumerate(read_rows(path)):
+        try:
+            [kind], labels = task["type"], [*map(str, task["label"])]
+            query = "\n".join(filter(None, (task["description"], task.get("add_description"))))
+            row: Row = {"hardness": kind, "query": query}
+        except (KeyError, TypeError, ValueError) as error:
+            raise SuiteError(f"{place}: not a task of AgentBench: {error}") from None
+        writes = kind in _CHANGES
+        database = {"engine": "mysql", "name": _database(index), "script": script, "writes": writes}
+        row["database"] = {**database, "optional": True}
+        if writes:
+            row |= {"gold": labels[0], "query": query}
+        else:
+            answer = json.dumps(labels, ensure_ascii=False)
+            row |= {"answers": labels, "gold": f"submit {answer}", "query": f"{query}{_ADVICE}"}
+        yield place, row
+
+
+def databases_script(rows: Iterable[tuple[str, Row]]) -> str:
+    """Return the SQL, for MySQL, that makes a database for each of the rows of a file."""
+    lines = ["SET NAMES utf8mb4;"]
+    for index, (_, task) in enumerate(rows):
+        table = task["table"]
+        info, name = table["table_info"], _quoted(table["table_name"])
+        columns = [_quoted(column["name"]) for column in info["columns"]]
+        lines += [f"CREATE DATABASE {_database(index)};", f"USE {_database(index)};"]
+        lines.append(f"CREATE TABLE {name} ({', '.join(f'{column} TEXT' for column in columns)});")
+        values = (f"({', '.join(map(_literal, row))})" for row in info["rows"])
+        lines.append(f"INSERT INTO {name} VALUES {', '.join(values)};")
+    return "\n".join([*lines, ""])
+
+
+def _database(index: int) -> str:
+    return f"agentbench_{index:03d}"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(value: object) -> str:
+    text = str(value).replace("\\", "\\\\").replace("'", "''")
+    return f"'{text}'"
 
 
 def _parts(path: SuitePath) -> list[SuitePath]:

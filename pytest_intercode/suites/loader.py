@@ -293,10 +293,11 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
 
         is_nyu = source.format == "nyu-ctf"
         return (challenges.read_nyu_ctf if is_nyu else challenges.read_cybench)(path)
-    if source.format == "agentbench-os":
-        from pytest_intercode.suites.agentbench import read_agentbench_os
+    if source.format in ("agentbench-db", "agentbench-os"):
+        from pytest_intercode.suites import agentbench  # few suites need it
 
-        return read_agentbench_os(path)
+        is_db = source.format == "agentbench-db"
+        return (agentbench.read_agentbench_db if is_db else agentbench.read_agentbench_os)(path)
     readers = {"apps": read_apps, "tau2": read_tau2}
     return readers.get(source.format, read_rows)(path)
 

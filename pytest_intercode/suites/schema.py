@@ -364,7 +364,15 @@ class RowSource(SuiteForm):
 
     path: StrictStr
     format: Literal[
-        "rows", "agentbench-os", "apps", "cybench", "nyu-ctf", "polyglot", "swebench", "tau2"
+        "rows",
+        "agentbench-db",
+        "agentbench-os",
+        "apps",
+        "cybench",
+        "nyu-ctf",
+        "polyglot",
+        "swebench",
+        "tau2",
     ] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"

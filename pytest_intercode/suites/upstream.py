@@ -101,6 +101,7 @@ class Dataset:
             means that the tree has the script, too.
         note: which files are missing there, and what that means.
         url: where the files are.
+        tables: a file of AgentBench's, of whose tables a script of SQL is made next to it.
         folder: the folder that the packed file trees belong in.
         unpacked: what its files, ZIP archives, hold, as pairs of how paths in them begin, and of
             the folder where the rest of the path belongs.
@@ -110,6 +111,7 @@ class Dataset:
     filesystems: tuple[tuple[str, tuple[str, ...]], ...] = ()
     note: str = ""
     url: str = BASE_URL
+    tables: str = ""
     folder: str = "nl2bash/filesystems"
     unpacked: tuple[tuple[str, str], ...] = ()
 
@@ -155,6 +157,12 @@ DATASETS = {
         folder="alfa/filesystems",
     ),
     "tau2": Dataset(("data/tau2/", "src/tau2/", "LICENSE"), url=TAU2_URL),
+    "agentbench-db": Dataset(
+        ("data/dbbench/",),
+        note="the tasks of AgentBench, under the Apache License 2.0",
+        url=AGENTBENCH_URL,
+        tables="data/dbbench/standard.jsonl",
+    ),
     "agentbench-os": Dataset(
         ("data/os_interaction/",),
         note="the tasks of AgentBench, under the Apache License 2.0",

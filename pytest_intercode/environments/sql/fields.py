@@ -56,6 +56,8 @@ class SqlFields(TaskFields):
 
     Attributes:
         database: the database that the task is about.
+        answers: the right answers to a question, which are submitted in words: one text, or a list
+            in JSON. The strict profile compares them as AgentBench does, in place of a result.
     """
 
     database: Database | None = field(
@@ -63,6 +65,13 @@ class SqlFields(TaskFields):
         metadata=in_suite(
             DatabaseModel,
             refusal="is for the env sql, not {env}; give files, an archive or setup instead",
+        ),
+    )
+
+    answers: tuple[str, ...] = field(
+        default=(),
+        metadata=in_suite(
+            Texts, refusal="are for the env sql, not {env}, whose gold says what is right"
         ),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -123,6 +124,13 @@ tables first if you can: you do not know their names yet.
             return ""
         return "a ; at its end, or an empty line"
 
+    def gold_answer(self, task: Task) -> Answer:
+        """Return gold's statements, or the right answers, which are submitted."""
+        from pytest_intercode.environments.sql.fields import SqlFields
+
+        answers = SqlFields.of(task).answers
+        return Answer(submitted=_in_json(answers)) if answers else super().gold_answer(task)
+
     def empty_answers(self, task: Task, state: Mapping[str, Any]) -> Iterator[Answer]:
         """Yield no rows, in as many columns as gold's rows have."""
         from pytest_intercode.environments.sql.mutations import select_no_rows
@@ -132,8 +140,12 @@ tables first if you can: you do not know their names yet.
 
     def wrong_answers(self, task: Task) -> Iterator[Answer]:
         """Yield gold with one part of its last statement changed."""
+        from pytest_intercode.environments.sql.fields import SqlFields
         from pytest_intercode.environments.sql.mutations import change_gold
 
+        if answers := SqlFields.of(task).answers:
+            texts = (_in_json((*answers, "x")), _in_json(f"{text}x" for text in answers))
+            return (Answer(submitted=text, description="answers changed") for text in texts)
         return change_gold(task)
 
     def normalise_gold(self, task: Task) -> str:
@@ -151,6 +163,7 @@ tables first if you can: you do not know their names yet.
 
     def score(self, episode: RecordedEpisode) -> Reward:
         """Compare results again, or changes; each profile records what the other one compares."""
+        from pytest_intercode.rewards.sql_answers import sql_answers_reward
         from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
         from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 
@@ -158,6 +171,8 @@ tables first if you can: you do not know their names yet.
         if episode.played == episode.profile:
             if paper:
                 return sql_paper_reward_again(episode.state)
+            if "answers" in episode.state["agent"]:
+                return sql_answers_reward(episode.state)
             if "added" in episode.state["agent"]:
                 return sql_changes_reward_again(episode.state)
             return _score_rows(episode.state, episode.options)
@@ -178,10 +193,20 @@ tables first if you can: you do not know their names yet.
         return _score_rows(other_state, episode.options)
 
     def end_state_sections(self, state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
-        """Return the rows, or what was added and removed."""
+        """Return the answers, the rows, or what was added and removed."""
+        if "answers" in state["agent"]:
+            from pytest_intercode.environments.sections import compare_table
+
+            answers = (str(state[side]["answers"]) for side in ("agent", "gold"))
+            line = ["=" if record.reward >= 1 else "!", "answers", *answers]
+            return [compare_table("Answers", ["what", "agent's", "gold's"], [line])]
         from pytest_intercode.environments.sql.sections import end_state_sections
 
         return end_state_sections(state, record)
+
+
+def _in_json(answers: Iterable[str]) -> str:
+    return json.dumps([*answers], ensure_ascii=False)
 
 
 def _score_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward:

@@ -16,7 +16,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.environments.paper import PaperEnvironment
-from pytest_intercode.environments.sql.fields import database_of
+from pytest_intercode.environments.sql.fields import SqlFields, database_of
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -25,7 +25,7 @@ from pytest_intercode.environments.sql.gold import (
     writes,
 )
 from pytest_intercode.environments.sql.strict import SqlEnvironment, gold_problem, rows_of, texts_of
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.rewards.recording import options_state
 from pytest_intercode.rewards.sql_paper import paper_rows_state, sql_paper_reward
 from pytest_intercode.rewards.sql_strict import Rows, rows_state
@@ -58,6 +58,10 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
     def start(self, task: Task) -> None:
         """Run gold, and open the agent's session."""
         self._rows = None
+        if SqlFields.of(task).answers:
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: answers are graded by the strict profile alone"
+            )
         super().start(task)
 
     def _play_gold(self, engine: Engine, task: Task) -> _Gold:

@@ -18,7 +18,7 @@ from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.databases.scan import Dialect, split
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.sql.fields import database_of
+from pytest_intercode.environments.sql.fields import SqlFields, database_of
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -30,6 +30,7 @@ from pytest_intercode.environments.sql.gold import (
 )
 from pytest_intercode.environments.sql.text import NOTHING, not_run, show, translate
 from pytest_intercode.rewards.recording import options_state
+from pytest_intercode.rewards.sql_answers import read_answers, sql_answers_reward
 from pytest_intercode.rewards.sql_changes import changes_between, changes_state, sql_changes_reward
 from pytest_intercode.rewards.sql_paper import paper_rows_state
 from pytest_intercode.rewards.sql_rows import canonical_rows
@@ -105,6 +106,9 @@ class SqlEnvironment(Environment):
         self._last = None
         self._alike = LastAlike(database.engine)
         self._graded = dict
+        if SqlFields.of(task).answers:
+            self._session = engine.session(database, writes=False, limits=task.limits)
+            return
         with self.phases.timed("gold"):
             self._gold = self._play_gold(engine, task)
         self._session = engine.session(database, writes=writes(task), limits=task.limits)
@@ -164,6 +168,11 @@ class SqlEnvironment(Environment):
     def grade(self, answer: str | None) -> Reward:
         """Compare the last result, or the end state of the tables, with gold's."""
         assert self._session is not None
+        if right := SqlFields.of(self.current_task).answers:
+            answers = None if answer is None else read_answers(answer)
+            state = {"agent": {"answers": answers}, "gold": {"answers": list(right)}}
+            self._graded = lambda: state
+            return sql_answers_reward(state)
         if answer is not None:
             self._last = None
             self._run(answer)

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.task import Database
 from pytest_intercode.environments.checks.fields import Check, ChecksFields
+from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.rewards.checks import checks_reward
+from pytest_intercode.suites.agentbench import databases_script
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.system.rows import read_rows
 
 SUITE = "suite: own\nenv: checks\nrows: {path: os, format: agentbench-os, id: '{number}'}\n"
 COUNT = {
@@ -72,6 +76,31 @@ def test_tasks_of_the_operating_system(tmp_path: Path) -> None:
 def test_other_files_are_refused_in_a_line(tmp_path: Path, tasks: Any, message: str) -> None:
     with pytest.raises(SuiteError, match=message):
         load_suite(write(tmp_path, tasks))
+
+
+def test_questions_about_tables(tmp_path: Path) -> None:
+    cells = [["it's", None], ["\\n", 2]]
+    info = {"columns": [{"name": "a`b"}, {"name": "c"}], "rows": cells}
+    shared = {"description": "Q?", "table": {"table_name": "t", "table_info": info}}
+    rows = [
+        {**shared, "type": ["other"], "label": ["x", 1], "add_description": "It is t."},
+        {**shared, "type": ["INSERT"], "label": ["INSERT INTO t VALUES (1, 2)"]},
+    ]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    script = databases_script(read_rows(tmp_path / "own.jsonl"))
+    (tmp_path / "own.sql").write_text(script)
+    assert "CREATE TABLE `t` (`a``b` TEXT, `c` TEXT);" in script
+    assert r"INSERT INTO `t` VALUES ('it''s', 'None'), ('\\n', '2');" in script
+    suite = tmp_path / "own.yaml"
+    suite.write_text("suite: own\nenv: sql\nrows: {path: own.jsonl, format: agentbench-db}\n")
+    question, change = load_suite(suite).tasks
+    fields = SqlFields.of(question)
+    assert fields.database == Database(
+        "mysql", "agentbench_000", (tmp_path / "own.sql",), writes=False, optional=True
+    )
+    assert (fields.answers, question.gold) == (("x", "1"), ('submit ["x", "1"]',))
+    assert question.query.startswith("Q?\nIt is t.\n\nSubmit")
+    assert (change.gold, change.query) == (("INSERT INTO t VALUES (1, 2)",), "Q?")
 
 
 @pytest.mark.parametrize(

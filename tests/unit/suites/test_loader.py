@@ -710,7 +710,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: sql\ndefaults:\n  databse: {}\ntasks: [{id: a, query: q, gold: g}]\n",
         3,
         "defaults.databse: there is no such field. Did you mean 'database'? Allowed: "
-        f"{_COMMON}, database",
+        f"{_COMMON}, database, answers",
     ),
     (
         "database: {engin: sqlite}",
@@ -783,8 +783,9 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "dockerfile: nl2bsh",
         3,
-        "dockerfile: {folder}/nl2bsh is not a file, and no bundled one has this name (alfa, "
-        "alfa-alpine, bash, ctf, mysql, nl2bash, nl2bash-paper, polyglot-cpp, polyglot-go, "
+        "dockerfile: {folder}/nl2bsh is not a file, and no bundled one has this name "
+        "(agentbench-os, agentbench-os-packages, alfa, alfa-alpine, bash, ctf, "
+        "mysql, nl2bash, nl2bash-paper, polyglot-cpp, polyglot-go, "
         "polyglot-java, polyglot-javascript, polyglot-python, polyglot-rust, python, swe). "
         "Did you mean 'nl2bash'?",
     ),
