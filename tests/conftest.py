@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.metadata
 import json
 import os
 import pkgutil
 import signal
+import sysconfig
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +157,35 @@ def _import_what_runs_use() -> None:
 
 
 _import_what_runs_use()
+
+
+def _keep_metadata() -> None:
+    """Read once in a process what is installed next to the project.
+
+    pytest and pluggy read the metadata of all that is installed whenever they start, which is a
+    third of a run inside this process. What a test installs lies elsewhere and is read as always.
+    """
+    installed = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+
+    def kept(read: Callable[[Any], Any]) -> property:
+        values: dict[str, Any] = {}
+
+        def value(distribution: Any) -> Any:
+            folder = str(getattr(distribution, "_path", ""))  # no public name says where it lies
+            if not folder.startswith(installed):
+                return read(distribution)
+            if folder not in values:
+                values[folder] = read(distribution)
+            return values[folder]
+
+        return property(value)
+
+    for name in ("entry_points", "metadata"):
+        reader = vars(importlib.metadata.Distribution)[name].fget
+        setattr(importlib.metadata.Distribution, name, kept(reader))
+
+
+_keep_metadata()
 # A collection of garbage would look at all of these modules, which takes a fifth of the time. And
 # ten thousand items are little garbage, for which it would run 1,600 times.
 gc.freeze()
