@@ -170,8 +170,9 @@ def _find_problem(paths: Iterable[SuitePath], server_flag: str) -> str | None:
     for path in paths:
         if not path.exists():
             return f"{path.below} is missing"
-        if server_flag and path.is_file() and server_flag.encode() in path.read_bytes():
-            return f"{path.below}, which agents get, holds the flag of its server"
+        for file in [file for _, file in path.files()] if path.is_dir() else [path]:
+            if server_flag and server_flag.encode() in file.read_bytes():
+                return f"{file.below}, which agents get, holds the flag of its server"
     return None
 
 

@@ -69,6 +69,7 @@ def write_nyu_ctf(folder: Path) -> None:
             "challenge.json": json.dumps(whole),
             "puzzle": "x\n",
             "solve.py": str(whole["flag"]),
+            "source/app/config.py": str(whole["flag"]),
         }
         _write(folder / path, files | ({"docker-compose.yml": compose} if services else {}))
 
@@ -97,4 +98,5 @@ def write_nyu_ctf(folder: Path) -> None:
     add("gone", {**server, "compose": False, "category": "web"})
     add("unbuilt", server)
     add("known", {**server, "files": ["solve.py"]}, {"server": {"image": "own/server"}})
+    add("inside", {**server, "files": ["source"]}, {"server": {"image": "own/server"}})
     _write(folder, {"test_dataset.json": json.dumps(entries)})

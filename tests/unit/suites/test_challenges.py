@@ -110,6 +110,8 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(data: Path) -> None:
         "gone": "its server is not part of the repository",
         "unbuilt": "it has no docker-compose.yml",
         "known": "nyu-ctf/test/known/solve.py, which agents get, holds the flag of its server",
+        "inside": "nyu-ctf/test/inside/source/app/config.py, which agents get, holds the flag of "
+        "its server",
     }
 
 
