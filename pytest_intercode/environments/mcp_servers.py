@@ -36,17 +36,18 @@ _REQUEST = {
 # that was read, and what the server printed on its standard error. Lines before the answer, which
 # are notifications, are skipped. With `set -m`, the server has a process group of its own, which
 # ends as a whole: by the end of its input, as MCP says, or by a signal where that does not help.
-# Its number is taken from `$!`, as bash forgets `SERVER_PID` as soon as the server has ended.
+# Its number is taken from `$!`, as bash forgets `SERVER_PID` as soon as the server has ended. It
+# forgets the pipes with it: the server waits for an empty line, until they have other numbers.
 _SCRIPT = """\
 set -m
 exec {{report}}>&1 >/dev/null 2>&1 </dev/null
 errors=$(mktemp)
-coproc SERVER {{ exec sh -c {command} 2>"$errors"; }}
+coproc SERVER {{ read -r; exec sh -c {command} 2>"$errors"; }}
 server=$!
 exec {{input}}>&"${{SERVER[1]}}" {{output}}<&"${{SERVER[0]}}"
 eval "exec ${{SERVER[1]}}>&- ${{SERVER[0]}}<&-"
 trap '' PIPE
-printf '%s\\n' {request} >&"$input"
+printf '\\n%s\\n' {request} >&"$input"
 deadline=$((SECONDS + {timeout}))
 ending=timeout
 while remaining=$((deadline - SECONDS)); [ $remaining -gt 0 ]; do

@@ -32,9 +32,9 @@ class Tricks:
         print(env.step(self.tricks[task.id])[0])
 
 class Later:
-    # Leaves a program that would do what is asked for once grading has begun.
+    # Leaves a program that would do what is asked for once the script has begun.
     def run(self, task, env):
-        env.step("while sleep 2.5; do echo 'echo 2' >count.sh; done >/dev/null 2>&1 &")
+        env.step("{ until [ -d /tmp/a ]; do :; done; echo 'echo 2' >count.sh; } >/dev/null 2>&1 &")
 """
 
 Play = Callable[[str], dict[str, float]]
