@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.system.rows import Row, json_problem, read_rows, read_text
+from pytest_intercode.system.rows import Row, form_problem, read_json, read_rows, read_text
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["databases_script", "read_agentbench_db", "read_agentbench_os"]
@@ -55,11 +55,11 @@ def read_agentbench_os(path: SuitePath) -> Iterator[tuple[str, Row]]:
     Raises:
         SuiteError: a file cannot be read, or does not hold what it should.
     """
-    folders = [(entry, f"std-{int(entry.name):03d}") for entry in _parts(path)]
-    for folder, prefix in folders:
-        files = sorted((file for file in folder.iterdir() if file.suffix == ".json"), key=str)
-        for file in files:
-            yield from _read_file(file, path / "scripts" / folder.name, prefix)
+    for folder in _parts(path):
+        scripts, prefix = path / "scripts" / folder.name, f"std-{int(folder.name):03d}"
+        for file in sorted(folder.iterdir(), key=str):
+            if file.suffix == ".json":
+                yield from _read_file(file, scripts, prefix)
     development = path / "data" / "dev.json"
     if development.is_file():
         yield from _read_file(development, path / "scripts" / "dev", "dev-001")
@@ -87,7 +87,7 @@ def read_agentbench_db(path: SuitePath) -> Iterator[tuple[str, Row]]:
         database = {"engine": "mysql", "name": _database(index), "script": script, "writes": writes}
         row["database"] = {**database, "optional": True}
         if writes:
-            row |= {"gold": labels[0], "query": query}
+            row["gold"] = labels[0]
         else:
             answer = json.dumps(labels, ensure_ascii=False)
             row |= {"answers": labels, "gold": f"submit {answer}", "query": f"{query}{_ADVICE}"}
@@ -127,10 +127,7 @@ def _parts(path: SuitePath) -> list[SuitePath]:
 
 
 def _read_file(file: SuitePath, scripts: SuitePath, prefix: str) -> Iterator[tuple[str, Row]]:
-    try:
-        tasks = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{file}: not JSON: {json_problem(error)}") from None
+    tasks = read_json(file)
     for index, task in enumerate(tasks if isinstance(tasks, list) else [tasks]):
         place = f"{file}: task {index + 1}"
         identity = f"{prefix}-{file.name.removesuffix('.json')}-{index:05d}"
@@ -138,9 +135,7 @@ def _read_file(file: SuitePath, scripts: SuitePath, prefix: str) -> Iterator[tup
             skip = _SKIPPED.get(identity)
             yield place, {"number": identity, "skip": skip, **_os_row(task, scripts)}
         except (AttributeError, KeyError, TypeError) as error:
-            is_missing = isinstance(error, KeyError)
-            problem = f"{error.args[0]} is missing" if is_missing else "it is of another form"
-            raise SuiteError(f"{place}: not a task of AgentBench: {problem}") from None
+            raise SuiteError(f"{place}: not a task of AgentBench: {form_problem(error)}") from None
 
 
 def _os_row(task: Mapping[str, Any], scripts: SuitePath) -> Row:

@@ -6,16 +6,14 @@ of, lie next to them. A server keeps its flag in a machine of its own. Reads fil
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from pytest_intercode.core.machine import DEFAULT_NETWORK
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.system.rows import Row, json_problem, read_text
+from pytest_intercode.suites.yaml_files import read_yaml
+from pytest_intercode.system.rows import Row, form_problem, read_json
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["read_cybench", "read_nyu_ctf"]
@@ -49,12 +47,14 @@ def read_cybench(path: SuitePath) -> Iterator[tuple[str, Row]]:
             try:
                 yield str(folder), _cybench_row(folder)
             except _OTHER_FORM as error:
-                raise _other_form(str(folder), "a challenge of Cybench", error) from None
+                raise SuiteError(
+                    f"{folder}: not a challenge of Cybench: {form_problem(error)}"
+                ) from None
 
 
 def _cybench_row(folder: SuitePath) -> Row:
-    challenge = _read_yaml(folder / "eval.yaml")
-    compose = _read_yaml(folder / "compose.yaml")
+    challenge, _ = read_yaml(folder / "eval.yaml")
+    compose, _ = read_yaml(folder / "compose.yaml")
     metadata = challenge.get("metadata") or {}
     files = {target: folder / name for target, name in (challenge.get("files") or {}).items()}
     services, problem = _services(folder, compose, without=_AGENT)
@@ -80,16 +80,18 @@ def read_nyu_ctf(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """
     place = str(path)
     try:
-        for name, entry in _read_json(path).items():
+        for name, entry in read_json(path).items():
             folder = path.parent / entry["path"]
             place = str(folder / "challenge.json")
             yield place, _nyu_row(name, entry, folder)
     except _OTHER_FORM as error:
-        raise _other_form(place, "a challenge of NYU CTF Bench", error) from None
+        raise SuiteError(
+            f"{place}: not a challenge of NYU CTF Bench: {form_problem(error)}"
+        ) from None
 
 
 def _nyu_row(name: str, entry: Mapping[str, Any], folder: SuitePath) -> Row:
-    challenge = _read_json(folder / "challenge.json")
+    challenge = read_json(folder / "challenge.json")
     files = {path: folder / path for path in challenge.get("files") or ()}
     compose = _find_compose(folder) if challenge.get("compose") else None
     services, problem = _services(folder, compose or {"services": {}})
@@ -139,7 +141,7 @@ def _find_compose(folder: SuitePath) -> Any:
     """Return what the compose file of a challenge says; None if it has none."""
     names = ("docker-compose.yml", "docker-compose.yaml")
     paths = [folder / name for name in names if (folder / name).is_file()]
-    return _read_yaml(paths[0]) if paths else None
+    return read_yaml(paths[0])[0] if paths else None
 
 
 # -- files
@@ -241,27 +243,3 @@ def _health(check: Mapping[str, Any]) -> Row:
         if key in check:
             health[key] = float(str(check[key]).removesuffix("s"))
     return {**health, "retries": check.get("retries", 3)}
-
-
-# -- reading
-
-
-def _read_yaml(path: SuitePath) -> Any:
-    try:
-        return yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = str(error).split("\n")[0]
-        raise SuiteError(f"{path}: not YAML: {problem}") from None
-
-
-def _read_json(path: SuitePath) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{path}: not JSON: {json_problem(error)}") from None
-
-
-def _other_form(place: str, kind: str, error: Exception) -> SuiteError:
-    is_missing = isinstance(error, KeyError)
-    problem = f"{error.args[0]} is missing" if is_missing else "it is of another form"
-    return SuiteError(f"{place}: not {kind}: {problem}")

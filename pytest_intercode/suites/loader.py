@@ -6,8 +6,9 @@ and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -21,7 +22,6 @@ from pytest_intercode.environments.fields import leaves_of, path_fields
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import builtin_kinds, kind_of
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
-from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, foreign_fields, locate, row_error
 from pytest_intercode.suites.schema import (
@@ -32,7 +32,6 @@ from pytest_intercode.suites.schema import (
     task_model,
 )
 from pytest_intercode.suites.services import find_missing_services
-from pytest_intercode.suites.tau2 import read_tau2
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.rows import Row, read_rows
@@ -46,6 +45,17 @@ FORMS = (
     *("swe-rebench-v2", "swe-smith"),
 )
 """Bundled datasets of which each has rows of another form; others have rows of one of these."""
+
+# Modules next to this one, and their functions; few suites need any of them.
+_READERS = {
+    "agentbench-db": "agentbench:read_agentbench_db",
+    "agentbench-os": "agentbench:read_agentbench_os",
+    "apps": "apps:read_apps",
+    "cybench": "challenges:read_cybench",
+    "nyu-ctf": "challenges:read_nyu_ctf",
+    "polyglot": "polyglot:read_polyglot",
+    "tau2": "tau2:read_tau2",
+}
 
 
 @dataclass(frozen=True)
@@ -284,22 +294,12 @@ def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tup
         from pytest_intercode.suites.swebench.tasks import read_swebench  # few suites need it
 
         return read_swebench(path, source.swebench, folder, _tables())
-    if source.format == "polyglot":
-        from pytest_intercode.suites.polyglot import read_polyglot  # few suites need it
-
-        return read_polyglot(path)
-    if source.format in ("cybench", "nyu-ctf"):
-        from pytest_intercode.suites import challenges  # few suites need it
-
-        is_nyu = source.format == "nyu-ctf"
-        return (challenges.read_nyu_ctf if is_nyu else challenges.read_cybench)(path)
-    if source.format in ("agentbench-db", "agentbench-os"):
-        from pytest_intercode.suites import agentbench  # few suites need it
-
-        is_db = source.format == "agentbench-db"
-        return (agentbench.read_agentbench_db if is_db else agentbench.read_agentbench_os)(path)
-    readers = {"apps": read_apps, "tau2": read_tau2}
-    return readers.get(source.format, read_rows)(path)
+    if source.format not in _READERS:
+        return read_rows(path)
+    module, _, name = _READERS[source.format].partition(":")
+    reader: Callable[[SuitePath], Iterator[tuple[str, Row]]]
+    reader = getattr(import_module(f"pytest_intercode.suites.{module}"), name)
+    return reader(path)
 
 
 def _tables() -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.system.rows import Row, json_problem, read_text
+from pytest_intercode.system.rows import Row, read_json, read_text
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["read_tau2"]
@@ -89,21 +89,14 @@ def _read_policy(folder: SuitePath) -> str:
 
 
 def _read_tasks(path: SuitePath) -> list[Any]:
-    tasks = _read_json(path)
+    tasks = read_json(path)
     if not isinstance(tasks, list):
         raise SuiteError(f"{path}: a list of tasks is needed")
     splits = path.parent / "split_tasks.json"
     if path.name != "tasks.json" or not splits.is_file():
         return tasks
-    base = frozenset(_read_json(splits)["base"])
+    base = frozenset(read_json(splits)["base"])
     return [task for task in tasks if task["id"] in base]
-
-
-def _read_json(path: SuitePath) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{path}: not JSON: {json_problem(error)}") from None
 
 
 def _row(task: Mapping[str, Any], prompt: str) -> Row:

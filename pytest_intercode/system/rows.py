@@ -16,7 +16,15 @@ from pytest_intercode.system.suite_folder import SuitePath
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Row", "is_row_file", "json_problem", "read_rows", "read_text"]
+__all__ = [
+    "Row",
+    "form_problem",
+    "is_row_file",
+    "json_problem",
+    "read_json",
+    "read_rows",
+    "read_text",
+]
 
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
@@ -75,6 +83,24 @@ def json_problem(error: ValueError | RecursionError) -> str:
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+
+
+def form_problem(error: Exception) -> str:
+    """Return why data that were taken for something are of another form, in a few words."""
+    is_missing = isinstance(error, KeyError)
+    return f"{error.args[0]} is missing" if is_missing else "it is of another form"
+
+
+def read_json(path: Path | SuitePath) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        SuiteError: it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(f"{path}: not JSON: {json_problem(error)}") from None
 
 
 def read_text(path: Path | SuitePath) -> str:
