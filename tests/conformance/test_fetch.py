@@ -9,8 +9,8 @@ from pytest_intercode.suites.upstream import files_of
 
 
 def test_the_table_knows_the_files(data: Path) -> None:
-    others = ("data/tau2/", "data/os_interaction/", "data/dbbench/")
-    files = [file for file in files_of("data/") if not file.path.startswith(others)]
+    not_intercode = ("data/tau2/", "data/os_interaction/", "data/dbbench/")
+    files = [file for file in files_of("data/") if not file.path.startswith(not_intercode)]
     assert len(files) > 100
     assert [file.path for file in files if not is_whole(data / file.target, file)] == []
     assets = {path for path in (data / "ctf/task_assets").rglob("*") if path.is_file()}

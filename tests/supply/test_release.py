@@ -236,11 +236,11 @@ def test_the_script_checks_before_it_installs(
     (repository / ".gitignore").write_text("/build/\n/dist/\n__pycache__/\n")
     commit(repository)
     (repository / "new.py").touch()
-    done = subprocess.run(
+    process = subprocess.run(
         [repository / "scripts" / "release", *words], capture_output=True, text=True
     )
-    assert done.returncode == status
-    (line,) = done.stderr.splitlines()
+    assert process.returncode == status
+    (line,) = process.stderr.splitlines()
     assert fnmatch(line, message)
     assert not list(repository.glob(".venv*"))
 

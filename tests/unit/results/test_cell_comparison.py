@@ -140,9 +140,9 @@ def test_a_conclusion_is_not_read_out_of_names(tmp_path: Path) -> None:
     path.write_text(to_text(list(tries_of(TASKS))), encoding="utf-8")
     judgements = judge(list(tries_of([], TASKS)), Baseline(path, lambda line: None), None)
     assert conclude(judgements).kind == "failed"
-    (lost,) = judge([episode(outcome="infrastructure-error")], None, None)
-    assert conclude([lost]) == ("inconclusive", "1 episode was lost to infrastructure errors")
-    assert lost.line == "inconclusive: 1 episode was lost to infrastructure errors"
+    (judgement,) = judge([episode(outcome="infrastructure-error")], None, None)
+    assert conclude([judgement]) == ("inconclusive", "1 episode was lost to infrastructure errors")
+    assert judgement.line == "inconclusive: 1 episode was lost to infrastructure errors"
 
 
 def test_the_gate_says_which_cells_are_new(baseline: Baseline) -> None:
