@@ -23,7 +23,7 @@ import pytest_intercode
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.catalogue import default_data
-from tests.support.thinning import ALL
+from tests.support.thinning import ALL, THINNED, ThinnedTests
 
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
@@ -180,7 +180,7 @@ def _keep_metadata() -> None:
 
         return property(value)
 
-    for name in ("entry_points", "metadata"):
+    for name in ("entry_points", "files", "metadata"):
         reader = vars(importlib.metadata.Distribution)[name].fget
         setattr(importlib.metadata.Distribution, name, kept(reader))
 
@@ -208,14 +208,24 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let no test wait for ever; those that may take longer have a mark that says so.
+    """Let no test wait for ever, and mark those that are left to ``scripts/test --all``.
 
-    pytest loads this file for scripts/demo, too, where pytest-timeout is not installed.
+    Tests that may take longer have a mark that says so. pytest loads this file for scripts/demo,
+    too, where pytest-timeout is not installed.
     """
+    thinned_tests = ThinnedTests(THINNED.read_text("utf-8"))
+    for item in items:
+        if thinned_tests.line_of(item.nodeid) is not None:
+            item.add_marker(pytest.mark.slow)
     for item in items if config.pluginmanager.hasplugin("timeout") else ():
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
+    if config.args == config.getini("testpaths"):  # all are here
+        lines = thinned_tests.unmatched(item.nodeid for item in items)
+        if lines:
+            raise pytest.UsageError(f"tests/thinned.txt: there is no test of: {', '.join(lines)}")
 
 
 def pytest_collection_finish() -> None:
