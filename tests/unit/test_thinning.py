@@ -55,7 +55,7 @@ def test_what_it_names_is_slow() -> None:
     names = {
         line for line in ThinnedTests(THINNED.read_text("utf-8")).lines if line.startswith(file)
     }
-    command = [sys.executable, "-m", "pytest", "-qq", "--collect-only", "-m", "slow"]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "slow"]
     output = subprocess.run(
         [*command, f"tests/{file}"], cwd=THINNED.parents[1], capture_output=True, text=True
     ).stdout
