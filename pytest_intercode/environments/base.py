@@ -18,7 +18,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.environments.action_space import ActionSpace, SandboxOrders
-from pytest_intercode.environments.episode import Episode, check_returned
+from pytest_intercode.environments.episode import Episode, check_returned, check_reward
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
@@ -328,7 +328,7 @@ class Environment(ActionSpace):
     def _reward_now(self, answer: str | None) -> Reward:
         with self.phases.timed("tests"):
             reward = self.episode.grade(lambda: self.grade(answer))
-        return check_returned(self.name, "grade", reward, Reward)
+        return check_reward(self.name, reward)
 
     def _finish(self, answer: str | None) -> Reward:
         graded = self.episode.latest if answer is None else None

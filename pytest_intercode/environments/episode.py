@@ -20,7 +20,7 @@ from pytest_intercode.errors import (
     UngradableState,
 )
 
-__all__ = ["Episode", "check_returned"]
+__all__ = ["Episode", "check_returned", "check_reward"]
 
 _Returned = TypeVar("_Returned")
 
@@ -200,3 +200,19 @@ def check_returned(name: str, method: str, value: object, expected: type[_Return
         f"the environment {name!r}: {method}() returned {value!r:.80}; expected is "
         f"pytest_intercode.{expected.__name__}"
     )
+
+
+def check_reward(name: str, reward: object) -> Reward:
+    """Return what an environment graded a state with.
+
+    Raises:
+        TaskError: it is not a reward, or not within its bounds: a mistake in the environment.
+    """
+    reward = check_returned(name, "grade", reward, Reward)
+    value = reward.value
+    if not isinstance(value, (int, float)) or not -1 <= value <= 1:  # NaN is not, either
+        raise TaskError(
+            f"the environment {name!r}: grade() returned the reward {value!r:.40}; allowed are "
+            "numbers up to 1.0, which means solved, and from 0.0 (-1.0 at the least)"
+        )
+    return reward

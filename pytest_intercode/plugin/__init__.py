@@ -120,6 +120,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_intercode.plugin import project_cells
 
         project_cells.parametrize(metafunc)
+    fixtures = {"intercode_task", "intercode_project"}.intersection(metafunc.fixturenames)
+    # A mark of a class or a module may be for others of its tests.
+    if not fixtures and any(mark.name == "intercode" for mark in metafunc.definition.own_markers):
+        raise pytest.Collector.CollectError(
+            f"{metafunc.definition.nodeid}: @pytest.mark.intercode is for a test that takes "
+            "intercode_episode or intercode_task, or intercode_project; this one takes none of them"
+        )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ A run is a rollout in its item's turn, like any other; its prompt is not known b
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -236,6 +237,7 @@ class Project:
                 f"intercode_project.run() has no argument {unknown!r}."
                 f"{suggestion(unknown, RUN_OPTIONS)} Allowed: {', '.join(RUN_OPTIONS)}"
             )
+        _check_limits(options)
         self._count += 1
         suite, name = name_test(self._item, self._cell)
         treatment, folder = self._cell.treatment, self._item.path.parent
@@ -262,7 +264,7 @@ class Project:
             workdir=WORKDIR,
             variables=tuple(variables),
             limits=replace(_LIMITS, network=settings.network, hosts=settings.allow_host),
-            max_turns=int(options.get("max_turns", _MAX_TURNS)),
+            max_turns=options.get("max_turns", _MAX_TURNS),
             action_timeout=_ACTION_TIMEOUT,
             timeout=options.get("timeout"),
             source=self._item.nodeid,
@@ -270,6 +272,21 @@ class Project:
             tries=self._cell.tries,
             pass_rate=self._cell.pass_rate,
             treatment=treatment.name if treatment is not None else "",
+        )
+
+
+def _check_limits(options: Mapping[str, Any]) -> None:
+    """Refuse limits that no run could have."""
+    turns, timeout = options.get("max_turns", _MAX_TURNS), options.get("timeout")
+    if type(turns) is not int or turns < 1:
+        raise ConfigurationError(
+            "intercode_project.run(): max_turns: a number of turns from 1 is needed, found "
+            f"{turns!r}"
+        )
+    if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
+        raise ConfigurationError(
+            f"intercode_project.run(): timeout: a number of seconds above 0 is needed, found "
+            f"{timeout!r}"
         )
 
 

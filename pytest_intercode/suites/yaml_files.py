@@ -28,6 +28,14 @@ _SUSPECT = 2000  # brackets or columns from which a file may be nested too deepl
 # What may be an alias; a suite without any is not read twice.
 _ALIAS = re.compile(r"(?:^|[\s,\[{])\*\w", re.MULTILINE)
 
+# What is not clear from the parser's own words, with what to do about it.
+_REMEDIES = {
+    "tab character": "; indent with spaces",
+    "cannot start any token": "; indent with spaces, not tabs, and put a value that begins with a "
+    "special character into quotes",
+    "mapping values are not allowed": "; put a value that has ': ' in it into quotes",
+}
+
 _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -85,7 +93,8 @@ def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
     mark = getattr(fault, "problem_mark", None)
     place = f"{path}:{mark.line + 1}" if mark else str(path)
     problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
-    raise SuiteError(f"{place}: not YAML: {problem}")
+    remedy = next((words for part, words in _REMEDIES.items() if part in problem), "")
+    raise SuiteError(f"{place}: not YAML: {problem}{remedy}")
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

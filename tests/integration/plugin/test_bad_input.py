@@ -726,6 +726,21 @@ def test_marks(pytester: pytest.Pytester, mark: str, message: str) -> None:
     assert_collection_error(pytester.runpytest(), message)
 
 
+def test_a_mark_of_a_test_that_takes_no_task(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.intercode(suite="suite.yaml")
+        def test_mine(): ...
+        """
+    )
+    assert_collection_error(
+        pytester.runpytest(),
+        "*::test_mine: @pytest.mark.intercode is for a test that takes intercode_episode or *",
+    )
+
+
 def test_no_mark(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_mine(intercode_episode): ...")
     result = pytester.runpytest()

@@ -215,6 +215,8 @@ MISTAKES = (
     ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
     ("project='typo'", '"x"', "*project='typo': neither a folder next to the test nor a*"),
     ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
+    ("max_turns=0", '"x"', "*max_turns: a number of turns from 1 is needed, found 0*"),
+    ("timeout='soon'", '"x"', "*timeout: a number of seconds above 0 is needed, found 'soon'*"),
     ("setup=['false']", '"x"', "*the setup command 'false' ended with status 1*"),
     ("", "'x', fake={'bin/gh': 'x'}", "*fake=*bin/gh*"),
     ("", "'x', fake={'gh': 'typo.sh'}", "*typo.sh*"),

@@ -103,3 +103,16 @@ def test_what_an_environment_returns_is_its_own_fault(
     with pytest.raises(TaskError, match=message):
         environment.step("x")
     environment.close()
+
+
+@pytest.mark.parametrize("value", [2.0, -1.5, float("nan"), "1.0"])
+def test_a_reward_out_of_its_bounds_is_the_environments_fault(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    monkeypatch.setattr(_Calm, "grade", lambda *_: Reward(value))
+    environment = _Calm()
+    environment.reset(task=_TASK)
+    message = rf"'calm': grade\(\) returned the reward {value!r}; allowed are numbers up to 1.0"
+    with pytest.raises(TaskError, match=message):
+        environment.step("x")
+    environment.close()

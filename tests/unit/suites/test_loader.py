@@ -455,7 +455,18 @@ _BAD: list[tuple[str, int | None, str]] = [
     ("", None, "a suite is a mapping with env and tasks (or rows), not None"),
     ("- a\n", None, "a suite is a mapping with env and tasks (or rows), not ['a']"),
     ("env: [bash\n", 2, "not YAML: did not find expected ',' or ']'"),
-    ("env: bash\n\ttasks: []\n", 2, "not YAML: found a tab character that violates indentation"),
+    (
+        "env: bash\n\ttasks: []\n",
+        2,
+        "not YAML: found a tab character that violates indentation; indent with spaces",
+    ),
+    (
+        "env: bash\ntasks: [{id: a, gold: g}]\nquery: Write: it.\n",
+        3,
+        "not YAML: mapping values are not allowed in this context; put a value that has ': ' in it "
+        "into quotes",
+    ),
+    ("env: @bash\n", 1, "not YAML: found character that cannot start any token; indent with"),
     ("env: bash\n", 1, "a suite needs tasks, rows or both"),
     ("tasks: [{id: a, query: q, gold: g}]\n", 1, "env: this field is missing"),
     (
