@@ -282,7 +282,7 @@ class Place:
 def areas() -> Iterator[tuple[str, Area]]:
     """Return the areas by their names, in the order of the table."""
     for path in sorted(FOLDER.glob("*.yaml")):
-        yield path.stem, Area.model_validate(yaml.safe_load(path.read_text()))
+        yield path.stem, Area.model_validate(yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
 
 
 def places(area: Area, case: Case, user: User) -> Iterator[Place]:

@@ -60,13 +60,15 @@ class ThinnedTests:
 
     def unmatched(self, tests: Iterable[str]) -> list[str]:
         """Return the lines of which no test is one, of the files that these tests are of."""
-        tests = [test.removeprefix("tests/") for test in tests]
-        files = {test.partition("::")[0] for test in tests}
+        by_file: dict[str, list[str]] = {}
+        for test in tests:
+            file = test.removeprefix("tests/").partition("::")[0]
+            by_file.setdefault(file, []).append(test.removeprefix("tests/"))
         return [
             line
-            for file in sorted(files & self._by_file.keys())
+            for file in sorted(by_file.keys() & self._by_file.keys())
             for line in self._by_file[file]
-            if not any(self._patterns[line].fullmatch(test) for test in tests)
+            if not any(self._patterns[line].fullmatch(test) for test in by_file[file])
         ]
 
 
