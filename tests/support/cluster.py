@@ -105,6 +105,7 @@ class ApiServer:
         lost_attaches: how many attaches are to be closed as soon as they are there.
         foreign_answer: what requests are answered with, as by a proxy; None for their objects.
         gone_watches: how many watches are to be answered by 410, as a status and as an event.
+        short_watches: whether watches end at once, as a proxy may have it.
         quota: how many pods the namespace may have.
         protocols: the subprotocols of attaches that it knows.
         unschedulable: whether pods have to wait for a node.
@@ -126,6 +127,7 @@ class ApiServer:
         self.busy = self.failing = self.lost_answers = self.lost_attaches = 0
         self.foreign_answer: str | None = None
         self.gone_watches = 0
+        self.short_watches = False
         self.quota = 1000
         self.protocols = ("v5.channel.k8s.io", "v4.channel.k8s.io")
         self.unschedulable = False
@@ -378,6 +380,7 @@ class ApiServer:
         await response.prepare(request)
         with contextlib.suppress(asyncio.TimeoutError, ConnectionError):
             timeout = float(request.query.get("timeoutSeconds", "300"))
+            timeout = 0.01 if self.short_watches else timeout
             await asyncio.wait_for(self._write_events(response, kind, name), timeout)
         return response
 

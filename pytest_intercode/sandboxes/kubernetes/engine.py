@@ -40,6 +40,7 @@ _MAX_TRIES = 3  # pods for one sandbox: a cluster may lose one before anything h
 _START_TIMEOUT = 600.0  # seconds: a cluster may have to add a machine first
 _END_TIMEOUT = 15.0  # seconds to delete what is left at the end
 _END_INTERVAL = 0.2
+_WATCH_INTERVAL = 1.0  # seconds from the beginning of a watch to that of the next
 _PING_INTERVAL = 20.0  # seconds; what lies in between ends connections that idle for a minute
 _KEPT_TIMEOUT = 600.0  # seconds for which another run's pod is kept that has ended
 _DELETERS = 4
@@ -182,13 +183,15 @@ class KubernetesEngine:
             name: the pod's name.
             problem: what is known to keep it from starting.
         """
-        pod: dict[str, Any] | None = None
+        began = time.monotonic()
         for pod in self.cluster.watch_pod(name):
             if pod is None or is_running(pod) or has_ended(pod) or self._closing.is_set():
                 return pod
             if start_problem(pod)[0] != problem:
                 return pod
-        return pod or self.cluster.read_pod(name)
+        # What lies in between may end each watch at once.
+        self._closing.wait(max(0.0, began + _WATCH_INTERVAL - time.monotonic()))
+        return self.cluster.read_pod(name)
 
     def _attach(self, name: str, spec: SandboxSpec) -> Pod:
         """Return the sandbox of a pod that runs.

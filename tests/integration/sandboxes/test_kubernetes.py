@@ -260,6 +260,23 @@ def test_a_pod_that_waits_for_a_node(server: ApiServer, launch: Launch) -> None:
 
 
 @pytest.mark.slow
+def test_watches_that_end_at_once_are_not_begun_again_without_a_pause(
+    server: ApiServer, launch: Launch
+) -> None:
+    server.unschedulable = server.short_watches = True
+    with ThreadPoolExecutor(1) as threads:
+        start = threads.submit(launch)
+        await_true(lambda: "Insufficient memory" in json.dumps(server.items["pods"]))
+        first = len(server.requests)
+        time.sleep(3)
+        requests = server.requests[first:]
+        server.schedule()
+        assert output_of(start.result(SOON), "echo ready") == "ready\n"
+    server.short_watches = False
+    assert len(requests) <= 8, requests  # a watch and a reading each second
+
+
+@pytest.mark.slow
 def test_a_namespace_that_is_full(server: ApiServer, launch: Launch) -> None:
     first = launch()
     server.quota = len(server.items["pods"])
