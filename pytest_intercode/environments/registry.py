@@ -27,6 +27,7 @@ __all__ = [
     "builtin_kinds",
     "environment_class",
     "environment_names",
+    "environment_suggestion",
     "environments_with",
     "is_builtin",
     "is_environment",
@@ -227,14 +228,19 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     if kind.environment is None:
         names = environment_names()
         raise ConfigurationError(
-            f"the environment {env!r} cannot be run here: there is none of this name (one of "
-            f"your own needs register_environment()); allowed are {', '.join(names)}."
-            f"{suggestion(env, names)}"
+            f"the environment {env!r} cannot be run here: there is none of this name; allowed are "
+            f"{', '.join(names)}.{environment_suggestion(env)}"
         )
     raise ConfigurationError(
         f"the environment {env!r} cannot be run with the profile {profile!r}; it has only "
         f"{kind.environment.profile!r}"
     )
+
+
+def environment_suggestion(name: str) -> str:
+    """Return what a name that no environment has may mean: a near one, or one of the user's own."""
+    near = suggestion(name, environment_names())
+    return near or " One of your own is registered with register_environment(), in a conftest.py."
 
 
 def environments_with(profile: str) -> tuple[str, ...]:

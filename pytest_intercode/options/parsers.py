@@ -63,9 +63,16 @@ def parse_agent(value: str) -> AgentChoice:
 
 def parse_environment(value: str) -> str:
     """Return the name of an environment, or ``all``."""
-    from pytest_intercode.environments.registry import environment_names, is_environment
+    from pytest_intercode.environments.registry import (
+        environment_names,
+        environment_suggestion,
+        is_environment,
+    )
 
-    return value if is_environment(value) else choice(*environment_names(), "all")(value)
+    if value == "all" or is_environment(value):
+        return value
+    names = [*environment_names(), "all"]
+    raise ValueError(f"allowed are {', '.join(names)}.{environment_suggestion(value)}")
 
 
 def parse_cluster(value: str) -> str:

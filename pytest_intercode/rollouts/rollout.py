@@ -424,7 +424,7 @@ def expect_sandboxes(
             with contextlib.suppress(ImageNotReady):
                 with without_waiting(task.id):
                     orders = environment_class(task.env, profile).sandboxes(task, view)
-                yield from orders
+                yield from orders or ()
 
     with contextlib.suppress(InfrastructureError):
         sandboxes.expect(specs())

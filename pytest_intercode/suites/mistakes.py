@@ -143,7 +143,8 @@ def _describe_error(details: Any, model: type[BaseModel], env: Any) -> str:
         choices = [
             part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")
         ]
-        return f"{value!r} is not one of {', '.join(choices)}.{suggestion(str(value), choices)}"
+        hint = context.get("hint") or suggestion(str(value), choices)
+        return f"{value!r} is not one of {', '.join(choices)}.{hint}"
     suffix = "" if isinstance(value, dict) else f" (found {value!r:.80})"
     if kind == "value_error":
         return f"{context.get('error', details['msg'])}{suffix}"

@@ -41,7 +41,11 @@ from pytest_intercode.environments.fields import (
     forms_of,
 )
 from pytest_intercode.environments.kind import EnvironmentKind
-from pytest_intercode.environments.registry import environment_names, is_environment
+from pytest_intercode.environments.registry import (
+    environment_names,
+    environment_suggestion,
+    is_environment,
+)
 from pytest_intercode.errors import suggestion
 from pytest_intercode.rewards.test_logs.registry import UNTIMED, parser_names
 from pytest_intercode.suites.conversations import UserModel
@@ -97,7 +101,10 @@ def _moment(value: object) -> object:
 
 def _environment(value: str) -> str:
     if not is_environment(value):  # reported as a wrong literal is
-        context = {"expected": ", ".join(environment_names())}
+        context = {
+            "expected": ", ".join(environment_names()),
+            "hint": environment_suggestion(value),
+        }
         raise PydanticCustomError("literal_error", "there is no such environment", context)
     return value
 

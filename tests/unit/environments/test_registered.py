@@ -108,10 +108,13 @@ def test_an_unknown_name() -> None:
     with pytest.raises(ConfigurationError) as told:
         pytest_intercode.make("prl")
     assert str(told.value) == (
-        "the environment 'prl' cannot be run here: there is none of this name (one of your own "
-        "needs register_environment()); allowed are bash, sql, python, ctf, swe, perl. Did you "
-        "mean 'perl'?"
+        "the environment 'prl' cannot be run here: there is none of this name; allowed are bash, "
+        "sql, python, ctf, swe, perl. Did you mean 'perl'?"
     )
+    with pytest.raises(
+        ConfigurationError, match=r"perl\. One of your own is registered with regis"
+    ):
+        pytest_intercode.make("awk")
 
 
 def test_one_without_a_suite_needs_one() -> None:

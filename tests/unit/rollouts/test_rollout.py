@@ -24,6 +24,7 @@ from pytest_intercode.errors import (
     RolloutCancelled,
     SandboxBroken,
     SandboxError,
+    TaskError,
     UngradableState,
 )
 from pytest_intercode.rollouts.executor import Handle, Observer
@@ -90,6 +91,15 @@ def test_what_cannot_be_graded_earns_nothing() -> None:
     )
     assert (record.outcome, record.reward, record.attempts) == ("failed", 0.0, ())
     assert record.reason == "what was left cannot be graded: too many files"
+
+
+def test_an_environment_that_names_no_list_of_sandboxes_is_at_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Counter, "sandboxes", classmethod(lambda *_: None))
+    message = r"sandboxes\(\) returned None; expected is a list of SandboxSpec"
+    with pytest.raises(TaskError, match=message):
+        play(Rollout(SPEC, services(Counter())))
 
 
 def test_a_record_has_what_the_spec_says() -> None:

@@ -466,13 +466,24 @@ _BAD: list[tuple[str, int | None, str]] = [
         "not YAML: mapping values are not allowed in this context; put a value that has ': ' in it "
         "into quotes",
     ),
-    ("env: @bash\n", 1, "not YAML: found character that cannot start any token; indent with"),
+    (
+        "env: @bash\n",
+        1,
+        "not YAML: found character that cannot start any token; indent with spaces, not tabs, and "
+        "put a value that begins with a special character into quotes",
+    ),
     ("env: bash\n", 1, "a suite needs tasks, rows or both"),
     ("tasks: [{id: a, query: q, gold: g}]\n", 1, "env: this field is missing"),
     (
         "env: bsh\ntasks: [{id: a, query: q, gold: g}]\n",
         1,
         "env: 'bsh' is not one of bash, sql, python, ctf, swe. Did you mean 'bash'?",
+    ),
+    (
+        "env: awk\ntasks: [{id: a, query: q, gold: g}]\n",
+        1,
+        "env: 'awk' is not one of bash, sql, python, ctf, swe. One of your own is registered with "
+        "register_environment(), in a conftest.py.",
     ),
     (
         "env: bash\ntask: []\n",
