@@ -3,7 +3,7 @@
 An API grows, and a new field may cost money, choose another model, or have the provider fetch an
 address, by which an agent without a network would have one. So a request is checked against what is
 known to do none of that. What is known to do so is declared, too, with what it does, for the
-message. A test holds the table in docs/gateway.md against this.
+message. A test holds the tables of docs/reference/gateway-fields.md against this.
 
 Pure. The names are those of the APIs' references and of what clients were seen to send.
 """

@@ -34,7 +34,7 @@ from pytest_intercode.gateway.shapes import (
     Shape,
 )
 
-_PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "gateway-fields.md"
 _CLIENTS = [
     json.loads(line)
     for line in Path(__file__).with_name("requests_of_clients.jsonl").read_text().splitlines()
@@ -501,9 +501,9 @@ def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str,
 
 
 def _with_table(text: str) -> str:
-    head, end = "| API | fields that are passed on |", "\n\nA value"
-    assert text.count(head) == text.count(end) == 1
-    return text[: text.index(head)] + _table() + text[text.index(end) :]
+    head = "| API | fields that are passed on |"
+    assert text.count(head) == 1
+    return text[: text.index(head)] + _table() + "\n"
 
 
 if __name__ == "__main__":
