@@ -14,6 +14,8 @@ from tests.conftest import results
 PAGE = (Path(__file__).parents[3] / "docs" / "agentbench.md").read_text(encoding="utf-8")
 [SUITE] = re.findall(r"^```yaml checks.yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 AGENTS = """
+import shlex
+
 class Idle:
     def run(self, task, env):
         return None
@@ -30,6 +32,13 @@ class Tricks:
     }
     def run(self, task, env):
         print(env.step(self.tricks[task.id])[0])
+
+class Caches:
+    # Does what is asked for, and apt writes a cache of its own meanwhile.
+    def run(self, task, env):
+        script = 'ls -A "$1" | wc -l'
+        env.step(f"echo {shlex.quote(script)} >count.sh")
+        env.step("mkdir -p /var/cache/apt; echo new >/var/cache/apt/srcpkgcache.bin")
 
 class Later:
     # Leaves a program that would do what is asked for once the script has begun.
@@ -67,6 +76,10 @@ def test_idling_and_tricks_are_worth_nothing(play: Play) -> None:
     nothing = {"size": 0.0, "word": 0.0, "count": 0.0}
     assert play("agents.py:Idle") == nothing
     assert play("agents.py:Tricks") == nothing
+
+
+def test_caches_that_programs_write_are_not_what_scripts_run(play: Play) -> None:
+    assert play("agents.py:Caches")["count"] == 1.0
 
 
 def test_nothing_goes_on_while_scripts_run(play: Play) -> None:
