@@ -26,7 +26,7 @@ DOMAINS = ("retail", "telecom", "airline")
 _COUNT = 40 if ALL else 2  # tasks of a domain, with eight conversations on each
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tau2_data(data: Path) -> Path:
     if not (data / "tau2").is_dir():
         pytest.skip(f"{data} has no tau2; pytest-intercode fetch tau2 --to {data} gets it")
@@ -41,17 +41,23 @@ def evaluator() -> str:
     return python
 
 
-@pytest.fixture
-def served(tau2_data: Path, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
-    """Return our program's names, with a domain's world: as in a sandbox, and here for speed."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "tau2").symlink_to(tau2_data / "tau2")
-    (tmp_path / "src").symlink_to(tau2_data / "tau2" / "src")
+@pytest.fixture(scope="module")
+def served(
+    tau2_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Any]]:
+    """Return our program's names, with a domain's world: as in a sandbox, and here for speed.
+
+    Once in a process, as modules of a domain keep the classes that they were imported with.
+    """
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "data").mkdir()
+    (folder / "data" / "tau2").symlink_to(tau2_data / "tau2")
+    (folder / "src").symlink_to(tau2_data / "tau2" / "src")
     names: dict[str, Any] = {"__name__": "served"}
     exec(text_of("pytest_intercode.environments.tau2.inside", "models", "world"), names)
 
     def serve(domain: str) -> dict[str, Any]:
-        return {**names, "world": names["open_world"](domain, str(tmp_path))}
+        return {**names, "world": names["open_world"](domain, str(folder))}
 
     return serve
 
