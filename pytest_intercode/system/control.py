@@ -7,9 +7,11 @@ else can open, so who can connect is this user, or root. It costs nothing while 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,6 +33,8 @@ _MAX_ANSWER = 64 * 1024 * 1024  # bytes: some thousand episodes
 _MAX_WAITING = 16  # connections
 _REQUEST_TIMEOUT = 2.0  # seconds for a request to come, and for its answer to be taken
 _CLOSE_TIMEOUT = 5.0  # seconds for the thread to end
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_SHORTAGE_INTERVAL = 0.2  # seconds until the system may have descriptors again
 
 
 class NoAnswer(Exception):
@@ -84,11 +88,14 @@ class ControlSocket:
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # an agent that closes descriptors which are not its own
-                return
+            except OSError as error:
+                if error.errno not in _SHORTAGES:
+                    return  # an agent that closes descriptors which are not its own
+                time.sleep(_SHORTAGE_INTERVAL)
+                continue
             with connection:
                 if self._closing:
                     return

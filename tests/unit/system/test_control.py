@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,28 @@ def test_nobody_answers(temporary: Path) -> None:
         silent.listen()
         with pytest.raises(NoAnswer):
             ask(temporary / "b.sock", {}, 0.01)
+
+
+def test_a_shortage_of_descriptors_passes(
+    control: ControlSocket, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short:
+        """Accepts nothing the first time."""
+
+        def __init__(self, listener: socket.socket) -> None:
+            self._listener, self._errors = listener, [OSError(errno.EMFILE, "too many open files")]
+
+        def accept(self) -> Any:
+            if self._errors:
+                raise self._errors.pop()
+            return self._listener.accept()
+
+        def close(self) -> None:
+            self._listener.close()
+
+    monkeypatch.setattr(control, "_listener", Short(control._listener))
+    for text in ("one", "two"):  # the first is for the call that waits already
+        assert ask(path, {"text": text}, 10.0) == {"asked": text}
 
 
 def test_a_forked_child_has_no_copy_and_closes_nothing(control: ControlSocket, path: Path) -> None:
