@@ -213,7 +213,8 @@ class Handle:
             status = replace(self.spec.status(), turns=self.node_turns)
         else:
             status = rollout.status(whole=whole)
-        began = min((phase.began for phase in self.phases.values()), default=time.time())
+        phases = [*self.phases.values()]  # its own thread may add one meanwhile
+        began = min((phase.began for phase in phases), default=time.time())
         return replace(status, seconds=max(0.0, time.time() - began))
 
     def fail(self, error: BaseException) -> None:

@@ -27,7 +27,7 @@ from pytest_intercode.errors import (
     TaskError,
     UngradableState,
 )
-from pytest_intercode.rollouts.executor import Handle, Observer
+from pytest_intercode.rollouts.executor import Handle, Observer, Phase
 from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.rollout import Rollout, Services
@@ -393,6 +393,22 @@ def test_both_executors_return_the_same() -> None:
         return replace(record, seconds=0.0, turns=turns, phases={})
 
     assert untimed(inline) == untimed(concurrent)
+
+
+def test_a_phase_may_begin_while_the_status_is_asked_for() -> None:
+    handle = InlineExecutor(services(Counter())).submit(SPEC)
+
+    class Beginning(Phase):
+        @property
+        def began(self) -> float:
+            handle.phases["run"] = Phase(time.time())
+            return time.time() - 60
+
+        @began.setter
+        def began(self, value: float) -> None: ...
+
+    handle.phases["prepare"] = Beginning(0.0)
+    assert handle.status().seconds >= 60
 
 
 def test_a_handle_raises_what_its_phase_raised() -> None:
