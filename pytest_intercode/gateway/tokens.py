@@ -80,6 +80,8 @@ class TokenReader:
             self._read_prompt(extension.get("input_ids"))
             outputs = extension.get("output_ids")
             self._read_completion(outputs[0] if isinstance(outputs, list) and outputs else None)
+        if len(of_choices) > 1 or any(choice.get("index") for choice in of_choices):
+            self._problem = "the request asks for several answers (n), and a call keeps one"
         for choice in of_choices[:1]:
             self._read_completion(choice.get("token_ids"))
             self._read_logprobs(choice.get("logprobs"))

@@ -16,6 +16,7 @@ from pytest_intercode import SandboxProvider, SandboxSettings
 from pytest_intercode.core.tokens import full_prompt, full_request, token_sequences
 from pytest_intercode.errors import ConfigurationError, MissingTokensWarning
 from pytest_intercode.gateway.streams import Splitter
+from pytest_intercode.gateway.tokens import TokenReader
 from pytest_intercode.results.format import from_row
 from tests.conftest import results
 from tests.integration.gateway.conftest import KEY, Gateways, ask, body, opened
@@ -113,6 +114,21 @@ def test_a_server_without_tokens_is_told_from_an_agent(
     assert session.misconfiguration == refused.message == line
     assert len(server.requests) == 1
     assert [call.problem for call in ledger.model_calls] == [problem]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_answers_are_not_taken_for_one(stream: bool) -> None:
+    """Of a stream, the events of both come in turn."""
+    reader = TokenReader({"n": 2, "stream": stream})
+    choices = [
+        {"index": index, "token_ids": [index], "logprobs": {"content": [{"logprob": -1.0}]}}
+        for index in (0, 1)
+    ]
+    for part in [[choice] for choice in choices] if stream else [choices]:
+        reader.take({"prompt_token_ids": [5], "choices": part})
+    assert (
+        reader.tokens(2).problem == "the request asks for several answers (n), and a call keeps one"
+    )
 
 
 def test_a_later_answer_without_tokens_is_kept_as_such(gateways: Gateways) -> None:
