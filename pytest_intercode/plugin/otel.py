@@ -10,6 +10,7 @@ import base64
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,10 @@ __all__ = ["SpanSender"]
 _OPTION = "--intercode-otel"
 _OF_ENVIRONMENT = "env"
 _PATH = "/v1/traces"  # of OTLP over HTTP
+_LOGGER = "opentelemetry.exporter.otlp"  # of the exporter
+_MAX_PROBLEM = 300  # characters of why spans were lost
+# An address whose beginning was left out, which would make a file of that name.
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/.*)?")
 _MAX_QUEUE = 100_000  # spans that wait for a slow collector
 _BATCH = 512  # spans of one request
 _NANOSECONDS = 1_000_000_000
@@ -61,6 +66,10 @@ class SpanSender:
         self._lock = threading.Lock()
         self._span_count = 0
         self._exporter = _counting(_make_exporter(target))
+        self._log = _FirstLine()
+        logger = logging.getLogger(_LOGGER)
+        logger.addHandler(self._log)
+        logger.propagate = False
         has_name = "OTEL_SERVICE_NAME" in os.environ
         self._provider = TracerProvider(
             resource=Resource.create({} if has_name else {"service.name": "pytest-intercode"})
@@ -102,12 +111,14 @@ class SpanSender:
         if not self._closed:
             self._closed = True
             self._provider.shutdown()
+            logging.getLogger(_LOGGER).removeHandler(self._log)
         lost_count = self._span_count - self._exporter.span_count
         if not lost_count:
             return ""
-        reason = f": {self._exporter.problem}" if self._exporter.problem else ""
+        reason = (self._exporter.problem or self._log.text)[:_MAX_PROBLEM]
         spans = f"{lost_count} of {pluralize(self._span_count, 'span')}"
-        return one_line(f"{_OPTION}={self._target}: {spans} could not be sent{reason}")
+        text = f"{_OPTION}={self._target}: {spans} could not be sent: {reason}"
+        return one_line(text.removesuffix(": "))
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -120,21 +131,38 @@ def _make_exporter(target: str) -> SpanExporter:
     Raises:
         ConfigurationError: the target is neither an address nor a file that can be written to.
     """
-    if "://" not in target and target != _OF_ENVIRONMENT:
+    is_address = "://" in target or _HOST_AND_PORT.fullmatch(target)
+    if not is_address and target != _OF_ENVIRONMENT:
         return _make_file_exporter(Path(target))
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    # It logs each failure on a thread of its own, into whichever test runs; the summary says it.
-    logging.getLogger("opentelemetry.exporter.otlp").propagate = False
     if target == _OF_ENVIRONMENT:
         return OTLPSpanExporter()
-    parts = urlsplit(target)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+    try:
+        parts = urlsplit(target)
+        is_good = bool(parts.hostname and parts.port != 0 and "@" not in parts.netloc)
+    except ValueError:  # no port has such a number
+        is_good = False
+    if not is_good or parts.scheme not in ("http", "https"):
         raise ConfigurationError(
             f"{_OPTION}: expected an address such as http://localhost:4318, without a name or a "
             "password (OTEL_EXPORTER_OTLP_HEADERS has keys), a file, or env"
         )
     return OTLPSpanExporter(target if parts.path.strip("/") else f"{target.rstrip('/')}{_PATH}")
+
+
+class _FirstLine(logging.Handler):
+    """Keeps the first line that is logged.
+
+    The exporter says why it fails in its log alone, and on a thread of its own: without a handler
+    that would be printed, into whichever test runs.
+    """
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line."""
+        self.text = self.text or record.getMessage()
 
 
 def _counting(exporter: SpanExporter) -> Any:

@@ -167,13 +167,18 @@ def test_a_collector_that_takes_nothing_costs_nothing_but_a_line(
             pytester, "-k=prints", "--intercode-agent=oracle", f"--intercode-otel={receiver.url}"
         )
     assert done.ret == 0
-    done.stdout.fnmatch_lines([f"--intercode-otel={receiver.url}: * of * spans could not be sent"])
+    lost = f"--intercode-otel={receiver.url}: * of * spans could not be sent: *400*Bad Request"
+    done.stdout.fnmatch_lines([lost])
+    assert done.stderr.str() == ""
 
 
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
         ("ftp://host", "expected an address such as http://localhost:4318"),
+        ("localhost:4318", "expected an address such as http://localhost:4318"),
+        ("http://[::1", "expected an address such as http://localhost:4318"),
+        ("http://localhost:99999", "expected an address such as http://localhost:4318"),
         ("http://name:word@host", "without a name or a password"),
         ("no/such/folder/spans.jsonl", "cannot be written: No such file or directory"),
     ],
