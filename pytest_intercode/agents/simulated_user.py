@@ -41,8 +41,6 @@ and with nothing around your words. When the agent has done what you want, or wh
 more to say, end your reply with {stop}"""
 _MAX_MESSAGE_CHARACTERS = 20_000  # of the agent's message that the user reads
 _MAX_ROUNDS = 100  # answers with calls of tools, one after the other
-# By which a server refuses what it is sent, or does not come to an end with it.
-_CONTENT_STATUSES = (400, 408, 413, 422)
 _PROBE = "Hello."  # a message that no server has a reason to refuse
 
 
@@ -201,7 +199,7 @@ class SimulatedUser:
 
         Else an agent could end each episode that goes badly for it without a grade.
         """
-        if not (isinstance(error, RequestRefused) and error.status in _CONTENT_STATUSES):
+        if not (isinstance(error, RequestRefused) and error.may_be_for_content):
             return False
         system, *_ = self._messages
         try:

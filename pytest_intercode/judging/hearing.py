@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
-from pytest_intercode.agents.chat.client import Caller, ChatClient
+from pytest_intercode.agents.chat.client import Caller, ChatClient, RequestRefused
 from pytest_intercode.agents.program.episode import episode_key
 from pytest_intercode.core.judge import JudgeRecord, Verdict
 from pytest_intercode.core.task import Task
@@ -150,23 +150,25 @@ class Hearing:
         except BudgetExhausted:
             raise JudgeError("judge: it was stopped") from None
         except AgentError as error:
-            self._check_reached()
+            self._check_reached(error)
             self.unusable.append(one_line(str(error))[:_MAX_LINE])
         except ValueError as error:
             self.unusable.append(f"the answer: {error}")
         return None
 
-    def _check_reached(self) -> None:
-        """See that it was the model that has refused.
+    def _check_reached(self, error: AgentError) -> None:
+        """See that it was the model that has refused, and for what it was shown.
 
         Raises:
-            JudgeError: no model was reached, or the recording lacks the request.
+            JudgeError: no model was reached, the server failed, or the recording lacks the request.
         """
         session = self._session
         if session.failure:
             raise JudgeError(f"judge: {session.failure}")
         if outage := session.outage():
             raise JudgeError(f"judge: no model could be reached: {outage}")
+        if isinstance(error, RequestRefused) and not error.may_be_for_content:
+            raise JudgeError(f"judge: {one_line(str(error))[:_MAX_LINE]}")
 
     def _spend(self, **usage: Any) -> None:
         with self._lock:

@@ -33,6 +33,8 @@ _THREAD_NAME = "intercode-chat"  # threads with this name are not reported as le
 _CONNECT_TIMEOUT = 20.0  # seconds for a connection
 _CLOSE_TIMEOUT = 5.0  # seconds for what runs to end
 _MAX_MESSAGE_CHARACTERS = 500  # characters of a server's message
+# By which a server refuses what it is sent, or does not come to an end with it.
+_CONTENT_STATUSES = (400, 408, 413, 422)
 
 
 class RequestRefused(AgentError):
@@ -45,6 +47,11 @@ class RequestRefused(AgentError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def may_be_for_content(self) -> bool:
+        """Whether the request's texts may be why, rather than the server, its limits or the key."""
+        return self.status in _CONTENT_STATUSES
 
 
 @dataclass(frozen=True)

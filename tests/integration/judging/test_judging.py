@@ -212,6 +212,14 @@ def test_a_judge_without_a_verdict_is_not_the_agents_fault(answer: str | Step, r
     assert (record.judge.reward, record.judge.scores) == (1.0, ())
 
 
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_server_that_fails_after_a_vote_is_not_the_agents_fault(status: int) -> None:
+    answers = iter([verdict(1), *[Step(status=status, text="out of order")] * 2])
+    with judging(lambda _: next(answers, verdict(1))) as (judges, _):
+        raised = _failure(rollout(judges, "5", "submit"))
+    assert f"answered {status}: out of order" in str(raised)
+
+
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_intercode.gateway.session._RECOVERY_TIMEOUT", 0.1)
     nowhere = {"openai": "http://127.0.0.1:9/v1"}
