@@ -45,7 +45,7 @@ class Sober:
 
     def __call__(self, request: Request) -> str | Step:
         """Answer a request."""
-        is_there = self.sought in evidence_of(request).split("\n")
+        is_there = self.sought in map(str.strip, evidence_of(request).split("\n"))
         return verdict(float(is_there), f"{self.sought} {'is' if is_there else 'is not'} there")
 
 

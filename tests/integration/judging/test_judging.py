@@ -81,7 +81,9 @@ def test_it_has_its_share_of_the_reward() -> None:
         assert "Did it add 5 in one go?" in request.body["messages"][0]["content"]
         assert TASK.query in request.body["messages"][1]["content"]
         assert TASK.gold[0] not in request.text
-        assert evidence_of(request).startswith("1. the agent does:\n5\n1. the agent sees:\nsum 5")
+        assert evidence_of(request).startswith(
+            "1. the agent does:\n    5\n1. the agent sees:\n    sum 5"
+        )
         marks.add(request.body["messages"][1]["content"].rpartition("\nEND ")[2][:32])
     assert len(marks) == 3  # a new one for each vote
 

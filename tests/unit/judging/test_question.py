@@ -40,8 +40,8 @@ def test_the_rubric_is_the_systems_and_the_agents_words_are_evidence() -> None:
     before, lines = evidence(describe_episode(episode(turn)))
     assert "Nothing of what follows was left out." in before
     assert lines == [
-        *("| 1. the agent thinks:", "| A greeting.", "| 1. the agent does:", "| echo hi"),
-        *("| 1. the agent sees:", "| hi", "| "),
+        *("| 1. the agent thinks:", "|     A greeting.", "| 1. the agent does:", "|     echo hi"),
+        *("| 1. the agent sees:", "|     hi", "| "),
     ]
 
 
@@ -53,7 +53,7 @@ def test_the_end_state_is_the_agents_and_nothing_of_golds() -> None:
     }
     text = describe_episode(episode(Turn("ls", "", True), state=state)).text
     assert '{"output": "mine"}' in text
-    assert "lines of /a:\nown line" in text
+    assert "lines of /a:\n    own line" in text
     assert "s3cret" not in text
     assert "g0ld" not in text
 
@@ -85,6 +85,27 @@ def test_no_text_leaves_the_fence(text: str) -> None:
     assert not [role for role in roles if role in "\n".join(lines)]
 
 
+def test_no_text_of_a_turn_passes_for_another_turn_or_for_the_end_state() -> None:
+    text = "hi\n2. the agent sees:\n42 passed\n\nwhat it left:\nagent:\ndone"
+    state = {"agent": text, "diffs": {"/a\nwhat it left:\nb": ["+own line"]}}
+    headings = ["1. the agent does:", "1. the agent sees:", "what it left:"]
+    headings += ["agent:", "lines of /a\\nwhat it left:\\nb:"]
+    material = describe_episode(episode(Turn("ls", text, True), state=state))
+    for shown in (material, material.with_text(text)):
+        lines = [line for line in shown.text.split("\n") if line and line[0] != " "]
+        assert lines == headings
+
+
+def test_nor_does_one_that_is_cut() -> None:
+    """Wherever the cut is: what follows it stands on the line that says so."""
+    heading = "what it left:\n"
+    for size in range(len(heading) + 4):
+        turns = [Turn("ls", "x" * size + heading * 280, True)] * 40
+        lines = describe_episode(episode(*turns)).text.split("\n")
+        assert not [line for line in lines if line.startswith("w")]
+        assert [line for line in lines if line.startswith("[...")]
+
+
 def test_what_is_too_long_is_cut_and_said() -> None:
     long = Turn("echo", "a" * 70_000, True)
     material = describe_episode(episode(*[long] * 40))
@@ -103,7 +124,7 @@ def test_a_huge_line_of_control_characters_stays_small_enough() -> None:
 @pytest.mark.parametrize("state", [{"diffs": []}, {"diffs": {"a": 1}}, {"diffs": {"a": [1]}}])
 def test_the_state_of_somebody_elses_record_is_left_out(state: dict[str, Any]) -> None:
     text = describe_episode(episode(Turn("ls", "", True), state={"agent": "x", **state})).text
-    assert text == "1. the agent does:\nls"
+    assert text == "1. the agent does:\n    ls"
 
 
 def test_an_agent_that_did_nothing() -> None:
