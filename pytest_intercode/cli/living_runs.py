@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from pytest_intercode.core.status import EpisodeStatus, RunStatus, clock
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.system.control import NoAnswer, ask, run_sockets
 
@@ -16,6 +19,7 @@ Runs: TypeAlias = "dict[Path, RunStatus]"
 """Runs by their sockets."""
 
 _ANSWER_TIMEOUT = 10.0  # seconds
+_MAX_ASKED = 16  # runs at a time
 
 
 def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
@@ -30,12 +34,12 @@ def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
         SandboxError: others may open the folder that runs are found in.
     """
     runs: Runs = {}
-    for path in run_sockets():
-        try:
-            answer = ask(path, {"request": "status"}, _ANSWER_TIMEOUT)
-            runs[path] = RunStatus.from_json(answer["run"])
-        except (NoAnswer, KeyError, TypeError, ValueError):
-            if path.exists():  # else it has ended just now
+    paths = run_sockets()
+    with ThreadPoolExecutor(_MAX_ASKED) as pool:  # suspended ones do not add up
+        for path, status in zip(paths, pool.map(_ask_status, paths), strict=True):
+            if status is not None:
+                runs[path] = status
+            elif path.exists():  # else it has ended just now
                 note(f"a run does not answer: {path}")
     if pid is None:
         return runs
@@ -46,6 +50,13 @@ def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
             + (f"there are {_pids(runs)}" if runs else "there is none at all")
         )
     return matches
+
+
+def _ask_status(path: Path) -> RunStatus | None:
+    with contextlib.suppress(NoAnswer, KeyError, TypeError, ValueError):
+        answer = ask(path, {"request": "status"}, _ANSWER_TIMEOUT)
+        return RunStatus.from_json(answer["run"])
+    return None
 
 
 def stop_run(runs: Runs) -> str:
@@ -99,7 +110,9 @@ def _only_episode(name: str, runs: Runs) -> tuple[Path, EpisodeStatus]:
         return matches[0]
     items = ", ".join(status.item for _, status in matches or episodes) or "none"
     problem = "names several" if matches else "no episode that runs is called so"
-    raise ConfigurationError(f"--stop={name}: {problem}; there are: {items}")
+    silent = sum(run.silent for run in runs.values())
+    note = f"; {pluralize(silent, 'process', 'processes')} without an answer" if silent else ""
+    raise ConfigurationError(f"--stop={name}: {problem}; there are: {items}{note}")
 
 
 def _tell(socket: Path, request: dict[str, Any], subject: str) -> None:

@@ -27,11 +27,12 @@ from pytest_intercode.system.platform import HAS_SANDBOXES, interrupt_main_threa
 __all__ = ["Control"]
 
 _THREAD = "intercode-control"
-_WORKER_SOCKETS = "worker-*.sock"
+_WORKER_SOCKET = "worker-{}.sock"
 _WORKER_TIMEOUT = 1.0  # seconds for a worker's answer
 _MAX_MASKED = 32 * 1024  # characters of an action that are searched for keys; more are not shown
 _MAX_SHOWN = 300  # characters of an action that are shown
 _NOT_RUNNING = "it does not run any more"
+_SILENT = "a process of the run, which may play it, does not answer; try again, or stop the run"
 _STOP_REASON = "by the user"
 
 
@@ -67,10 +68,16 @@ class Control:
             return
         if is_worker(config) and self._workers.slots is None:
             return  # the controller knows nothing of us
-        name = f"worker-{self._workers.name}.sock" if is_worker(config) else RUN_SOCKET
+        name = _WORKER_SOCKET.format(self._workers.name) if is_worker(config) else RUN_SOCKET
         with contextlib.suppress(OSError, SandboxError):
             path = self._workers.folder() / name
             self._socket = ControlSocket(path, self._answer, name=_THREAD)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Remove the socket of a worker that has crashed; it would count as one that is silent."""
+        with contextlib.suppress(OSError, SandboxError):
+            (self._workers.folder() / _WORKER_SOCKET.format(node.gateway.id)).unlink()
 
     def pytest_unconfigure(self) -> None:
         """Close the socket."""
@@ -137,7 +144,7 @@ class Control:
 
     def _worker_sockets(self) -> list[Path]:
         with contextlib.suppress(OSError, SandboxError):
-            return sorted(self._workers.folder().glob(_WORKER_SOCKETS))
+            return sorted(self._workers.folder().glob(_WORKER_SOCKET.format("*")))
         return []
 
     def _ask_workers(self) -> list[EpisodeStatus]:
@@ -155,9 +162,13 @@ class Control:
 
     def _have_stopped(self, item: str) -> str:
         """Have the worker that plays an item's episode stop it; return why not, or nothing."""
+        problem = _NOT_RUNNING
         for path in self._worker_sockets():
-            with contextlib.suppress(NoAnswer):
+            try:
                 answer = ask(path, {"request": "stop", "episode": item}, _WORKER_TIMEOUT)
-                if answer.get("problem") != _NOT_RUNNING:
-                    return str(answer.get("problem"))
-        return _NOT_RUNNING
+            except NoAnswer:
+                problem = _SILENT if path.exists() else problem
+                continue
+            if answer.get("problem") != _NOT_RUNNING:
+                return str(answer.get("problem"))
+        return problem

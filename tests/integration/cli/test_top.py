@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -265,6 +266,25 @@ def test_runs_are_known_by_their_numbers(start: Start, top: Top) -> None:
         r"\d+, \d+\n",
         top("1", status=1),
     )
+
+
+@pytest.mark.slow
+def test_a_worker_that_crashed_is_not_waited_for(start: Start, top: Top) -> None:
+    run = start("-n2")
+    run.wait_for_turns(2)
+    pid = run.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    workers = [
+        int(child)
+        for child in children
+        if b"stdin.readline" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+    os.kill(workers[0], signal.SIGKILL)
+    run.wait_for_turns(1)  # of the worker in its place
+    (status,) = top.statuses()
+    assert (status["silent"], len(status["episodes"])) == (0, 2)
+    run.let_go()
+    assert "1 failed, 2 passed" in run.finish()
 
 
 @pytest.mark.slow
