@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import main
-from pytest_intercode.cli.live_server import LiveServer
+from pytest_intercode.cli.live_server import _MAX_CONNECTIONS, LiveServer
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket
 from pytest_intercode.system.private_folder import PrivateFolder
 from tests.conftest import results
@@ -228,6 +229,35 @@ def test_a_silent_run_keeps_nobody_from_the_page(
     answering_run.may_answer.set()
     thread.join()
     assert statuses == [200]
+
+
+def test_silent_runs_are_waited_for_together(
+    server: LiveServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.cli.living_runs._ANSWER_TIMEOUT", 1.0)
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(contextlib.closing(AnsweringRun())) for _ in range(4)]
+        for run in runs[:3]:
+            run.may_answer.clear()
+        began = time.monotonic()
+        status = json.loads(ask(server, "status")[2])
+        assert time.monotonic() - began < 2.5
+        assert (len(status["runs"]), len(status["notes"])) == (1, 3)
+
+
+def test_a_connection_without_a_thread_takes_no_room(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(_MAX_CONNECTIONS):
+            with pytest.raises((ConnectionError, http.client.HTTPException)):
+                ask(server, "")
+    assert ask(server, "")[0] == 200
+    assert "can't start new thread" in capsys.readouterr().err
 
 
 def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:
