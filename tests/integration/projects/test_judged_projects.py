@@ -163,10 +163,10 @@ def test_it(intercode_project):
     with ModelServer(lambda _: Step(status=404, text="no such model")) as server:
         played = play(pytester, tests, server=server)
     played.result.assert_outcomes(errors=1)
-    played.result.stdout.fnmatch_lines([f"*judge: the model '{MODEL}' gives no verdict*"])
+    played.result.stdout.fnmatch_lines(["*judge: the chat server * answered 404: no such model"])
     [row] = results(pytester.path / "r.jsonl")
     assert row["outcome"] == "infrastructure-error"
-    assert len(row["judgements"][0]["unusable"]) == 3
+    assert row["judgements"][0]["scores"] == []
     assert not (pytester.path / "recordings").exists()
 
 
