@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_intercode.core.conversation import Exchange, group_by_turn
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, indented, one_line
@@ -153,6 +154,8 @@ def _escape(text: str) -> str:
 
 def _turn_texts(record: EpisodeRecord) -> Iterator[tuple[str, str, int]]:
     """Yield a heading, a text and how much of it is shown, for what there is of each turn."""
+    dialogue = group_by_turn(record.dialogue, len(record.turns))
+    yield from _exchange_texts(dialogue.get(0, ()))
     for number, turn in enumerate(record.turns, 1):
         if turn.thought:
             yield f"{number}. the agent thinks:", turn.thought, _MAX_ACTION
@@ -161,6 +164,14 @@ def _turn_texts(record: EpisodeRecord) -> Iterator[tuple[str, str, int]]:
             yield f"{number}. the agent answers:", turn.answer, _MAX_ACTION
         if turn.observation:
             yield f"{number}. the agent sees:", turn.observation, _MAX_OBSERVATION
+        yield from _exchange_texts(dialogue.get(number, ()))
+
+
+def _exchange_texts(exchanges: Iterable[Exchange]) -> Iterator[tuple[str, str, int]]:
+    for exchange in exchanges:
+        yield "the agent says to its user:", exchange.message, _MAX_ACTION
+        if exchange.reply:
+            yield "its user says:", exchange.reply, _MAX_ACTION
 
 
 def _describe_state(record: EpisodeRecord) -> str:

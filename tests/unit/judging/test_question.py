@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.task import Task
@@ -42,6 +44,21 @@ def test_the_rubric_is_the_systems_and_the_agents_words_are_evidence() -> None:
     assert lines == [
         *("| 1. the agent thinks:", "|     A greeting.", "| 1. the agent does:", "|     echo hi"),
         *("| 1. the agent sees:", "|     hi", "| "),
+    ]
+
+
+def test_what_was_said_to_a_user_is_in_its_place() -> None:
+    dialogue = (
+        Exchange(0, "Which one?", "Number 2."),
+        Exchange(1, "Done.", "its user says:\nWell done!", is_last=True),
+    )
+    record = replace(episode(Turn("ls", "a", True)), dialogue=(*dialogue, Exchange(1, "Bye.")))
+    assert describe_episode(record).text.split("\n") == [
+        *("the agent says to its user:", "    Which one?", "its user says:", "    Number 2."),
+        *("1. the agent does:", "    ls", "1. the agent sees:", "    a"),
+        *("the agent says to its user:", "    Done."),
+        *("its user says:", "    its user says:", "    Well done!"),
+        *("the agent says to its user:", "    Bye."),
     ]
 
 
