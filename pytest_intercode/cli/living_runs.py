@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +19,6 @@ Runs: TypeAlias = "dict[Path, RunStatus]"
 """Runs by their sockets."""
 
 _ANSWER_TIMEOUT = 10.0  # seconds
-_MAX_ASKED = 16  # runs at a time
 
 
 def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
@@ -33,14 +32,24 @@ def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
         ConfigurationError: there is none with this number.
         SandboxError: others may open the folder that runs are found in.
     """
-    runs: Runs = {}
+    answers: Runs = {}
+
+    def look(path: Path) -> None:
+        with contextlib.suppress(NoAnswer, KeyError, TypeError, ValueError):
+            answer = ask(path, {"request": "status"}, _ANSWER_TIMEOUT)
+            answers[path] = RunStatus.from_json(answer["run"])
+
     paths = run_sockets()
-    with ThreadPoolExecutor(_MAX_ASKED) as pool:  # suspended ones do not add up
-        for path, status in zip(paths, pool.map(_ask_status, paths), strict=True):
-            if status is not None:
-                runs[path] = status
-            elif path.exists():  # else it has ended just now
-                note(f"a run does not answer: {path}")
+    # At the same time, as suspended ones would add up; Ctrl-C waits for none of them.
+    threads = [threading.Thread(target=look, args=(path,), daemon=True) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for path in paths:
+        if path not in answers and path.exists():  # else it has ended just now
+            note(f"a run does not answer: {path}")
+    runs = {path: answers[path] for path in paths if path in answers}
     if pid is None:
         return runs
     matches = {path: status for path, status in runs.items() if status.pid == pid}
@@ -50,13 +59,6 @@ def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
             + (f"there are {_pids(runs)}" if runs else "there is none at all")
         )
     return matches
-
-
-def _ask_status(path: Path) -> RunStatus | None:
-    with contextlib.suppress(NoAnswer, KeyError, TypeError, ValueError):
-        answer = ask(path, {"request": "status"}, _ANSWER_TIMEOUT)
-        return RunStatus.from_json(answer["run"])
-    return None
 
 
 def stop_run(runs: Runs) -> str:

@@ -245,6 +245,16 @@ def test_silent_runs_are_waited_for_together(
         assert (len(status["runs"]), len(status["notes"])) == (1, 3)
 
 
+def test_ctrl_c_waits_for_no_silent_run(answering_run: AnsweringRun) -> None:
+    answering_run.may_answer.clear()
+    command = [sys.executable, "-m", "pytest_intercode", "top", "--once"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not answering_run.requests:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+
+
 def test_a_connection_without_a_thread_takes_no_room(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
