@@ -25,7 +25,7 @@ STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
 SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
 # One task in so many of strict, and the first few of the paper profile, whose rewards depend on
 # what was played before. All of it takes minutes, most of them waiting.
-EVERY = every(80)
+EVERY = every(160)
 FIRST = {} if ALL else {("gpt-4", 3): 4, ("gold", 2): 4}
 ALL_PARTS = 0
 PLAYED = [(kind, part) for kind in PAPER for part in PARTS if ALL or (kind, part) in FIRST]

@@ -71,6 +71,11 @@ class ChecksEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
+        if self.feedback == "reward" and ChecksFields.of(task).checks:
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: scripts check its machine once the agent has "
+                "ended, as it could read them; it has no rewards as feedback"
+            )
         self._state = {}
         super().start(task)
 
@@ -142,14 +147,11 @@ class ChecksEnvironment(ShellEnvironment):
         }
         if fields.checks:
             assert isinstance(gold, _PlayedGold)
-            goes_on = self.episode.goes_on
-            self._check(gold, fields, answer, halted=not goes_on)
-            if goes_on and checks_reward(self._state).value >= 1.0:  # it ends the episode
-                self._check(gold, fields, answer, halted=True)
+            self._check(gold, fields, answer)
         return checks_reward(self._state)
 
-    def _check(self, gold: _PlayedGold, fields: ChecksFields, answer: str, *, halted: bool) -> None:
-        """Run the scripts in the agent's sandbox, whose processes are ended before if ``halted``.
+    def _check(self, gold: _PlayedGold, fields: ChecksFields, answer: str) -> None:
+        """Run the scripts in the agent's sandbox, whose processes are ended before.
 
         The first that fails is the last.
         """
@@ -157,8 +159,7 @@ class ChecksEnvironment(ShellEnvironment):
         agent["statuses"], agent["programs"] = [], []
         try:
             self.sandbox.settle(_SETTLE_TIMEOUT)
-            if halted:
-                self.sandbox.halt()
+            self.sandbox.halt()
             replaced = sorted(self._replaced(gold, fields, self.sandbox.changes()))
         except UngradableState as error:
             replaced = [str(error)]

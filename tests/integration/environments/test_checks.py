@@ -82,5 +82,14 @@ def test_caches_that_programs_write_are_not_what_scripts_run(play: Play) -> None
     assert play("agents.py:Caches")["count"] == 1.0
 
 
+def test_scripts_are_not_run_next_to_the_agent(pytester: pytest.Pytester, play: Play) -> None:
+    """It could read them: with rewards as feedback, they would run after each action."""
+    result = pytester.runpytest(
+        "checks.yaml", "--intercode-agent=oracle", "--intercode-feedback=reward"
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["task error: *task 'count': scripts check its machine once *"])
+
+
 def test_nothing_goes_on_while_scripts_run(play: Play) -> None:
     assert play("agents.py:Later")["count"] == 0.0

@@ -42,7 +42,7 @@ def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str)
 @pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
-    one_in = every(8)
+    one_in = every(16)
     options = ["--intercode-max-turns=3", *thinned(pytester.path, one_in)]
     rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
     assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap", one_in))
