@@ -285,7 +285,7 @@ def _check_limits(options: Mapping[str, Any]) -> None:
         )
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise ConfigurationError(
-            f"intercode_project.run(): timeout: a number of seconds above 0 is needed, found "
+            "intercode_project.run(): timeout: a number of seconds above 0 is needed, found "
             f"{timeout!r}"
         )
 

@@ -167,8 +167,8 @@ def test_a_collector_that_takes_nothing_costs_nothing_but_a_line(
             pytester, "-k=prints", "--intercode-agent=oracle", f"--intercode-otel={receiver.url}"
         )
     assert done.ret == 0
-    lost = f"--intercode-otel={receiver.url}: * of * spans could not be sent: *400*Bad Request"
-    done.stdout.fnmatch_lines([lost])
+    line = f"--intercode-otel={receiver.url}: * of * spans could not be sent: *400*Bad Request"
+    done.stdout.fnmatch_lines([line])
     assert done.stderr.str() == ""
 
 

@@ -108,8 +108,8 @@ def test_no_text_of_a_turn_passes_for_another_turn_or_for_the_end_state() -> Non
     headings = ["1. the agent does:", "1. the agent sees:", "what it left:"]
     headings += ["agent:", "lines of /a\\nwhat it left:\\nb:"]
     material = describe_episode(episode(Turn("ls", text, True), state=state))
-    for shown in (material, material.with_text(text)):
-        lines = [line for line in shown.text.split("\n") if line and line[0] != " "]
+    for evidence_text in (material.text, material.with_text(text).text):
+        lines = [line for line in evidence_text.split("\n") if line and line[0] != " "]
         assert lines == headings
 
 
