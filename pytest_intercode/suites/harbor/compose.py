@@ -100,7 +100,7 @@ def read_compose(
     Args:
         path: the file.
         name: what the format calls the service that the agent is in; without one of this name, it
-            is the one with the ``container_name``.
+            is the one with the ``container_name``, or the only one.
         variables: what ``${NAME}`` in it means.
         logs: folders inside that the format shares with the host, and that a sandbox has itself.
         secrets: what no machine may have.
@@ -117,9 +117,11 @@ def read_compose(
         raise SuiteError(f"{path}: services: a mapping of services is needed")
     services = expand(services, variables)
     if not merged and name not in services:
-        name = next((n for n in services if services[n].get("container_name") == name), name)
-        if name not in services:
+        matches = [n for n in services if services[n].get("container_name") == name]
+        candidates = matches or list(services)
+        if len(candidates) != 1:
             raise SuiteError(f"{path}: services: there is no {name}, which the agent is in")
+        [name] = candidates
     # One with a profile is for who asks for it.
     names = [n for n in services if n != name and not services[n].get("profiles")]
     if len(names) > _MAX_SERVICES:

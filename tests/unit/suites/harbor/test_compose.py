@@ -382,6 +382,9 @@ def test_the_service_of_terminal_bench_may_have_another_name(copy: Callable[[str
     file.write_text(f"services:\n  agent:\n    build: .\n    working_dir: /w\n    {name}\n")
     (task,) = folder_tasks(folder)
     assert (task.skip, task.workdir) == (None, "/w")
-    file.write_text("services: {agent: {build: .}}")
+    file.write_text("services: {agent: {build: ., working_dir: /only}}")
+    (task,) = folder_tasks(folder)
+    assert (task.skip, task.workdir) == (None, "/only")
+    file.write_text("services: {agent: {build: .}, db: {image: x}}")
     with pytest.raises(SuiteError, match="services: there is no client, which the agent is in"):
         folder_tasks(folder)
