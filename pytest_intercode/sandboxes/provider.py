@@ -283,7 +283,8 @@ class SandboxProvider:
         if not services or getattr(self.backend, "has_services", False):
             return ""
         return (
-            f"services, and {self.backend} has none: take --intercode-sandbox=docker, on one host"
+            f"services, and {self.backend} has none: take --intercode-sandbox=docker, with one "
+            "engine of Docker's own (not Podman's)"
         )
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:

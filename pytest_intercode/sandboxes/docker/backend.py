@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_intercode.core.facts import Fact
@@ -52,7 +53,18 @@ class DockerBackend(EngineBackend):
     takes = frozenset({"docker_hosts", "platform", "registry", "runtime"})
     builds_images = True
     shares_network = False
-    has_services = True
+
+    @cached_property
+    def has_services(self) -> bool:
+        """Whether its engine closes networks: from those of Podman, its machine is reached."""
+        from pytest_intercode.sandboxes.docker.engine import connect
+        from pytest_intercode.sandboxes.docker.podman import is_podman
+
+        try:
+            with contextlib.closing(connect()) as link, link.explained_failures():
+                return not is_podman(link.probe.info())
+        except EngineUnavailable:  # that is what the first sandbox meets
+            return True
 
     def __str__(self) -> str:
         label = self._label()

@@ -28,6 +28,7 @@ from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.errors import ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import find_address
+from pytest_intercode.sandboxes.docker.backend import DockerBackend
 from pytest_intercode.sandboxes.docker.hosts import DockerHosts, check_hosts
 from pytest_intercode.sandboxes.docker.images import layers_of
 from pytest_intercode.sandboxes.docker.link import Link
@@ -341,6 +342,9 @@ def test_podman_as_a_host(
                 check_hosts([parse_host(url), parse_host(f"{url}=2")], None, OPTION)
             provider = provide("default=1", f"{url}=100")
             check_hosts([parse_host("default"), parse_host(url)], None, OPTION)
+            with monkeypatch.context() as patch:
+                patch.setenv("DOCKER_HOST", url)
+                assert not DockerBackend(SandboxSettings("docker")).has_services
             sandbox = provider.acquire(spec_on_all(provider))
             assert where(sandbox) == url
             sandbox.mark()

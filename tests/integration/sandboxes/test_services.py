@@ -285,14 +285,28 @@ def test_all_goes_with_a_killed_client(reaped: bool, docker_engine: DockerEngine
     assert not remaining_parts
 
 
-def test_who_has_no_services_says_so() -> None:
-    provider = SandboxProvider(SandboxSettings("bubblewrap"))
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"backend": "bubblewrap"}, "bubblewrap"),
+        ({"docker_hosts": ["default", "unix:///none"]}, "docker on default, unix:///none"),
+        ({"backend": "docker"}, "docker"),
+    ],
+)
+def test_who_has_no_services_says_so(
+    settings: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("docker.APIClient.info", lambda _: {"BuildahVersion": "1.28.2"})  # Podman
+    provider = SandboxProvider(SandboxSettings(**settings))
     with pytest.raises(ConfigurationError) as caught:
         provider.order(SandboxSpec(IMAGE, services=Services((server(),))))
     assert str(caught.value) == (
-        "the task has services, and bubblewrap has none: take --intercode-sandbox=docker, "
-        "on one host"
+        f"the task has services, and {name} has none: take --intercode-sandbox=docker, "
+        "with one engine of Docker's own (not Podman's)"
     )
+
+
+def test_services_are_not_for_a_limited_network() -> None:
     docker = SandboxProvider(SandboxSettings("docker"))
     limits = Limits(hosts=("example.org",))
     with pytest.raises(ConfigurationError, match="an agent that may reach some hosts"):
