@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,45 +9,38 @@ from typing import Any, TypeAlias
 from pytest_intercode.core.status import EpisodeStatus, RunStatus, clock
 from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.system.control import NoAnswer, ask, run_sockets
+from pytest_intercode.system.control import NoAnswer, ask, ask_all, run_sockets
 
 __all__ = ["Runs", "find_runs", "stop_episode", "stop_run"]
 
 Runs: TypeAlias = "dict[Path, RunStatus]"
 """Runs by their sockets."""
 
-_ANSWER_TIMEOUT = 10.0  # seconds
+# Seconds for the answers of all runs, of which one may wait a second for its workers.
+_STATUS_TIMEOUT = 2.0
+_STOP_TIMEOUT = 10.0  # seconds
 
 
-def find_runs(pid: int | None, note: Callable[[str], object]) -> Runs:
+def find_runs(pid: int | None, note: Callable[[str], object] = str) -> Runs:
     """Return the runs that answer.
 
     Args:
         pid: the number of the one that is meant; None for all.
-        note: is told which do not answer.
+        note: is told which do not answer; by default, nobody is.
 
     Raises:
         ConfigurationError: there is none with this number.
         SandboxError: others may open the folder that runs are found in.
     """
-    answers: Runs = {}
-
-    def look(path: Path) -> None:
-        with contextlib.suppress(NoAnswer, KeyError, TypeError, ValueError):
-            answer = ask(path, {"request": "status"}, _ANSWER_TIMEOUT)
-            answers[path] = RunStatus.from_json(answer["run"])
-
     paths = run_sockets()
-    # At the same time, as suspended ones would add up; Ctrl-C waits for none of them.
-    threads = [threading.Thread(target=look, args=(path,), daemon=True) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    answers = ask_all(paths, {"request": "status"}, _STATUS_TIMEOUT)
+    runs: Runs = {}
     for path in paths:
-        if path not in answers and path.exists():  # else it has ended just now
-            note(f"a run does not answer: {path}")
-    runs = {path: answers[path] for path in paths if path in answers}
+        try:
+            runs[path] = RunStatus.from_json(answers[path]["run"])
+        except (KeyError, TypeError, ValueError):
+            if path.exists():  # else it has ended just now
+                note(f"a run does not answer: {path}")
     if pid is None:
         return runs
     matches = {path: status for path, status in runs.items() if status.pid == pid}
@@ -124,7 +115,7 @@ def _tell(socket: Path, request: dict[str, Any], subject: str) -> None:
         ConfigurationError: it does not.
     """
     try:
-        problem = ask(socket, request, _ANSWER_TIMEOUT).get("problem")
+        problem = ask(socket, request, _STOP_TIMEOUT).get("problem")
     except NoAnswer:
         problem = "the run does not answer"
     if problem:

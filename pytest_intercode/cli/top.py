@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.cli.printing import note, open_browser, say
@@ -138,19 +139,23 @@ def _watch(runs: Runs, pid: int | None) -> None:
     from pytest_intercode.cli.living_runs import find_runs
     from pytest_intercode.cli.status_table import lines_of
 
+    seen_runs, silent = dict(runs), list[Path]()
     with contextlib.suppress(KeyboardInterrupt), _own_screen():
-        while runs:
+        while runs or silent:
             size = shutil.get_terminal_size()
-            statuses = list(runs.values())
-            lines = lines_of(statuses, size.columns, max_lines=size.lines - 1)
+            statuses, max_lines = list(runs.values()), size.lines - 1 - len(silent)
+            lines = lines_of(statuses, size.columns, max_lines=max_lines)
+            lines += [f"run {seen_runs[path].pid} does not answer" for path in silent]
             frame = "".join(f"{line}{_END_OF_LINE}\n" for line in lines)
             sys.stdout.write(f"{_HOME}{frame}{_END_OF_SCREEN}")
             sys.stdout.flush()
             time.sleep(_REFRESH_INTERVAL)
             try:
-                runs = find_runs(pid, note)
+                runs = find_runs(pid)
             except ConfigurationError:
                 runs = {}
+            seen_runs |= runs
+            silent = [path for path in seen_runs if path not in runs and path.exists()]
     if not runs:
         say("the run is over" if pid is not None else "no run is left")
 

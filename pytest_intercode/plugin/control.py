@@ -21,14 +21,14 @@ from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import Workers, is_distributed, is_worker
-from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, NoAnswer, ask
+from pytest_intercode.system.control import RUN_SOCKET, ControlSocket, ask_all
 from pytest_intercode.system.platform import HAS_SANDBOXES, interrupt_main_thread
 
 __all__ = ["Control"]
 
 _THREAD = "intercode-control"
 _WORKER_SOCKET = "worker-{}.sock"
-_WORKER_TIMEOUT = 1.0  # seconds for a worker's answer
+_WORKER_TIMEOUT = 1.0  # seconds for the answers of all workers
 _MAX_MASKED = 32 * 1024  # characters of an action that are searched for keys; more are not shown
 _MAX_SHOWN = 300  # characters of an action that are shown
 _NOT_RUNNING = "it does not run any more"
@@ -151,24 +151,23 @@ class Control:
         """Return what runs in the workers."""
         episodes: list[EpisodeStatus] = []
         silent = 0
-        for path in self._worker_sockets():
+        paths = self._worker_sockets()
+        answers = ask_all(paths, {"request": "episodes"}, _WORKER_TIMEOUT)
+        for path in paths:
             try:
-                answer = ask(path, {"request": "episodes"}, _WORKER_TIMEOUT)
-                episodes += map(EpisodeStatus.from_json, answer["episodes"])
-            except (NoAnswer, KeyError, TypeError, ValueError):
+                episodes += map(EpisodeStatus.from_json, answers[path]["episodes"])
+            except (KeyError, TypeError, ValueError):
                 silent += path.exists()  # one that has ended takes its socket along
         self._silent = silent
         return [status for status in episodes if status.item not in self._progress.done]
 
     def _have_stopped(self, item: str) -> str:
         """Have the worker that plays an item's episode stop it; return why not, or nothing."""
-        problem = _NOT_RUNNING
-        for path in self._worker_sockets():
-            try:
-                answer = ask(path, {"request": "stop", "episode": item}, _WORKER_TIMEOUT)
-            except NoAnswer:
-                problem = _SILENT if path.exists() else problem
-                continue
-            if answer.get("problem") != _NOT_RUNNING:
-                return str(answer.get("problem"))
-        return problem
+        paths = self._worker_sockets()
+        answers = ask_all(paths, {"request": "stop", "episode": item}, _WORKER_TIMEOUT)
+        problems = [str(answer.get("problem")) for answer in answers.values()]
+        for problem in problems:
+            if problem != _NOT_RUNNING:
+                return problem
+        is_silent = any(path.exists() for path in paths if path not in answers)
+        return _SILENT if is_silent else _NOT_RUNNING

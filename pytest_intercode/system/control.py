@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,7 +20,7 @@ from pytest_intercode.system.forks import MakingProcess, close_in_children
 from pytest_intercode.system.platform import unix_socket
 from pytest_intercode.system.private_folder import living_folders
 
-__all__ = ["RUN_SOCKET", "Answer", "ControlSocket", "NoAnswer", "ask", "run_sockets"]
+__all__ = ["RUN_SOCKET", "Answer", "ControlSocket", "NoAnswer", "ask", "ask_all", "run_sockets"]
 
 RUN_SOCKET = "run.sock"
 """The name of the socket of a run of pytest; the processes of pytest-xdist have others."""
@@ -138,6 +138,30 @@ def ask(path: Path, request: Message, timeout: float) -> Message:
     if not isinstance(answer, dict):
         raise NoAnswer("the answer is not an object")
     return answer
+
+
+def ask_all(paths: Iterable[Path], request: Message, timeout: float) -> dict[Path, Message]:
+    """Return the answers to a request by the sockets of those that answer in time.
+
+    Args:
+        paths: of the sockets, which are asked at the same time.
+        request: the request.
+        timeout: seconds to wait, for all of them together.
+    """
+    answers: dict[Path, Message] = {}
+
+    def ask_one(path: Path) -> None:
+        with contextlib.suppress(NoAnswer):
+            answers[path] = ask(path, request, timeout)
+
+    deadline = time.monotonic() + timeout
+    # Ctrl-C, or the end of a run, waits for none of them.
+    threads = [threading.Thread(target=ask_one, args=(path,), daemon=True) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(answers)
 
 
 def _read_line(connection: socket.socket, max_bytes: int) -> bytes:

@@ -20,6 +20,8 @@ import pytest
 
 from pytest_intercode.cli import main
 from pytest_intercode.cli.live_server import _MAX_CONNECTIONS, LiveServer
+from pytest_intercode.cli.living_runs import find_runs
+from pytest_intercode.cli.top import _HOME, _watch
 from pytest_intercode.system.control import RUN_SOCKET, ControlSocket
 from pytest_intercode.system.private_folder import PrivateFolder
 from tests.conftest import results
@@ -234,7 +236,7 @@ def test_a_silent_run_keeps_nobody_from_the_page(
 def test_silent_runs_are_waited_for_together(
     server: LiveServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.cli.living_runs._ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr("pytest_intercode.cli.living_runs._STATUS_TIMEOUT", 1.0)
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(contextlib.closing(AnsweringRun())) for _ in range(4)]
         for run in runs[:3]:
@@ -243,6 +245,26 @@ def test_silent_runs_are_waited_for_together(
         status = json.loads(ask(server, "status")[2])
         assert time.monotonic() - began < 2.5
         assert (len(status["runs"]), len(status["notes"])) == (1, 3)
+
+
+def test_a_terminal_shows_that_one_run_of_two_is_suspended(
+    answering_run: AnsweringRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pytest_intercode.cli.living_runs._STATUS_TIMEOUT", 0.2)
+    monkeypatch.setattr("pytest_intercode.cli.top._REFRESH_INTERVAL", 0.05)
+    with contextlib.closing(AnsweringRun()) as other_run:
+        other_run.status = replace(RUN, pid=4712)
+        thread = threading.Thread(target=_watch, args=(find_runs(None), None))
+        thread.start()
+        other_run.may_answer.clear()
+        frame = ""
+        while "run 4712 does not answer" not in frame:
+            frame = capsys.readouterr().out.rpartition(_HOME)[2] or frame
+            time.sleep(0.05)
+        assert "run 4711: " in frame
+        answering_run.close()
+    thread.join()
+    assert capsys.readouterr().out.endswith("no run is left\n")
 
 
 def test_ctrl_c_waits_for_no_silent_run(answering_run: AnsweringRun) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +15,15 @@ import pytest
 
 from pytest_intercode.plugin import control
 from pytest_intercode.plugin.control import Control
+from pytest_intercode.system.control import ControlSocket
 from tests.support.backends import short_temporary_folder
+from tests.support.live_status import EPISODE
 
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return where the sockets of the workers are."""
-    monkeypatch.setattr(control, "_WORKER_TIMEOUT", 0.1)
+    monkeypatch.setattr(control, "_WORKER_TIMEOUT", 0.3)
     with short_temporary_folder(monkeypatch) as folder:
         yield folder
 
@@ -53,3 +58,18 @@ def test_a_worker_that_has_crashed_is_not_silent(controller: Control, folder: Pa
     controller.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw0")))
     assert [path.name for path in folder.iterdir()] == ["worker-gw1.sock"]
     controller.pytest_testnodedown(SimpleNamespace(gateway=SimpleNamespace(id="gw0")))
+
+
+def test_suspended_workers_are_waited_for_together(controller: Control, folder: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            suspended = stack.enter_context(socket.socket(socket.AF_UNIX))
+            suspended.bind(str(folder / f"worker-gw{number}.sock"))
+            suspended.listen()
+        answer = {"episodes": [asdict(EPISODE)], "problem": ""}
+        worker = ControlSocket(folder / "worker-gw5.sock", lambda _: answer, name="worker")
+        stack.callback(worker.close)
+        began = time.monotonic()
+        assert (controller._ask_workers(), controller._silent) == ([EPISODE], 5)
+        assert stop(controller) == "{'problem': ''}"
+        assert time.monotonic() - began < 1.2  # two questions, of 0.3 s each
