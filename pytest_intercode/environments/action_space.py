@@ -16,6 +16,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskFields
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.sandboxes.images import ImageWait
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -231,8 +232,13 @@ class ActionSpace(abc.ABC):
 
     @property
     def current_task(self) -> Task:
-        """The task of the episode, for what is only called in one."""
-        assert self.task is not None, "there is no episode before reset()"
+        """The task of the episode, for what is only called in one.
+
+        Raises:
+            ConfigurationError: there is no episode before the first reset.
+        """
+        if self.task is None:
+            raise ConfigurationError("there is no episode: call reset() first")
         return self.task
 
     @property

@@ -150,6 +150,7 @@ class Environment(ActionSpace):
             raise TypeError(f"an action is a str, not {type(action).__name__}")
         self._process.check()
         with self._lock:
+            _ = self.current_task
             self.episode.check_open()
             return self.respond(action)
 
@@ -160,6 +161,7 @@ class Environment(ActionSpace):
         """
         self._process.check()
         with self._lock:
+            _ = self.current_task
             self.episode.check_open("nothing to submit")
             action = f"submit {answer}".rstrip()
             result = self.handle_submission(action, answer or None)
@@ -295,9 +297,8 @@ class Environment(ActionSpace):
                 observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
             seconds = time.monotonic() - began
             executed, status = observation.executed, observation.status
-            self.turns.append(
-                Turn(action, str(observation), executed, seconds=seconds, status=status)
-            )
+            turn = Turn(action, str(observation), executed, seconds=seconds, status=status)
+            self.turns.append(turn)
             observation.turns_left = episode.remaining_turns
             if self.feedback == "reward":
                 reward = episode.latest or self._reward_now(None)

@@ -5,6 +5,7 @@ Pure: it draws from a generator of its own and never from Python's global one.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -51,6 +52,11 @@ class TaskOrder:
         Raises:
             ConfigurationError: there is no such task, or no such option.
         """
+        if not isinstance(options or {}, Mapping):
+            raise ConfigurationError(
+                f"reset(): options={options!r:.60}: a dictionary is needed, such as "
+                '{"task": "ID"}'
+            )
         for name in options or ():
             if name != "task":
                 raise ConfigurationError(f"reset() has no option {name!r}; allowed: task")
@@ -72,8 +78,15 @@ class TaskOrder:
         return choice
 
     def seed(self, seed: int) -> None:
-        """Begin again; equal seeds give equal sequences of tasks."""
-        self._random = random.Random(int(seed))  # numpy's are not ints
+        """Begin again; equal seeds give equal sequences of tasks.
+
+        Raises:
+            ConfigurationError: it is not a whole number.
+        """
+        try:
+            self._random = random.Random(operator.index(seed))  # numpy's are not ints
+        except TypeError:
+            raise ConfigurationError(f"seed={seed!r:.40}: a whole number is needed") from None
         self._remaining = []
 
     def next(self) -> Task:

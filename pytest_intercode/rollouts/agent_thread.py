@@ -424,8 +424,17 @@ class AgentRun(AgentActions):
             self._await(agent.close())
 
     def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on the run's event loop."""
+        """Finish what an async agent returned, on the run's event loop.
+
+        Raises:
+            AgentError: it is a generator, so that none of the agent's code has run.
+        """
         if not inspect.isawaitable(value):
+            if inspect.isgenerator(value) or inspect.isasyncgen(value):
+                raise AgentError(
+                    f"{value.__qualname__}() is a generator, whose code nothing runs: write it "
+                    "without `yield`"
+                )
             return value
         if self._tasks is None:
             task = self.environment.task

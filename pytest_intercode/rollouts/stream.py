@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from pytest_intercode.agents.loader import factory_of, load_agent
 from pytest_intercode.agents.protocol import AgentFactory
@@ -25,7 +25,11 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.tokens import describe_missing
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.environments.registry import environment_class, why_env_not_on_nodes
+from pytest_intercode.environments.registry import (
+    PROFILES,
+    environment_class,
+    why_env_not_on_nodes,
+)
 from pytest_intercode.errors import ConfigurationError, MissingTokensWarning
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.tokens import TOKEN_SERVERS, TokenServer
@@ -40,10 +44,8 @@ from pytest_intercode.rollouts.rollout import Services, fresh_agent
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.suites.arguments import ArgumentChecks
 from pytest_intercode.suites.making import (
-    Reached,
-    permissions_of,
-    reached_hosts,
     runnable,
     runnable_of_endless,
     shared_provider,
@@ -142,22 +144,24 @@ def run_rollouts(
             the cluster cannot be used.
     """
     source = f"run_rollouts({os.fspath(tasks)!r})" if _is_name(tasks) else "run_rollouts()"
-    counts = {"n": (n, 1), "concurrency": (concurrency, 1), "buffer": (buffer, 0)}
-    limits = {
-        "max_turns": max_turns,
-        "max_tokens": max_tokens,
-        "max_cost": max_cost,
-        "timeout": timeout,
-        "action_timeout": action_timeout,
-    }
-    _check_numbers(counts, limits, source)
+    checks = ArgumentChecks(source)
+    count = checks.whole("n", n) or 1
+    concurrency = checks.whole("concurrency", concurrency)
+    buffer = checks.whole("buffer", buffer, 0)
+    max_turns = checks.whole("max_turns", max_turns)
+    budget = Budget(checks.whole("max_tokens", max_tokens), checks.amount("max_cost", max_cost))
+    timeout = checks.amount("timeout", timeout)
+    action_timeout = checks.amount("action_timeout", action_timeout)
+    profile = checks.choice("profile", profile, PROFILES) or "strict"
+    feedback = checks.choice("feedback", feedback, get_args(Feedback))
+    agent_arguments = checks.texts("agent_arguments", agent_arguments)
+    names = checks.names("parameters", parameters)
+    permissions = checks.permissions(network, allow_path, pass_env)
     if cluster is not None:
-        _check_for_cluster(agent, provider, source)
+        _check_for_cluster(agent, provider, cluster, checks)
+    checks.instance("provider", provider, SandboxProvider)
     _check_tokens(tokens, agent, cluster is not None, source)
-    reached = reached_hosts(network, source)
-    permissions = permissions_of(reached, allow_path, pass_env)
-    task_list = _listed(tasks, data, source, reached, permissions)
-    names = frozenset(parameters or ())
+    task_list = _listed(tasks, checks.path("data", data), source, permissions)
     with contextlib.ExitStack() as resources:
         parameter_source = ParameterSource(source, names)
         resources.callback(parameter_source.close)
@@ -168,21 +172,21 @@ def run_rollouts(
             return RolloutSpec(
                 task=task,
                 agent=agent if isinstance(agent, str) else "",
-                agent_arguments=dict(agent_arguments or {}),
+                agent_arguments=agent_arguments,
                 agent_folder=Path.cwd(),
                 profile=profile,
                 feedback=feedback or factory.feedback or "observation",
                 max_turns=max_turns,
                 action_timeout=action_timeout,
                 timeout=timeout or task.timeout or DEFAULT_TIMEOUT,
-                budget=Budget(max_tokens, max_cost),
+                budget=budget,
             )
 
         services = _services(factory, provider, cluster is not None, source, resources)
         playback = Playback(services, parameter_source, ordered, raise_infrastructure_errors)
         if cluster is not None:
             session = _session(
-                cluster, factory, agent_arguments, names, network is True, concurrency, source
+                cluster, factory, agent_arguments, names, permissions.network, concurrency, source
             )(playback)
             resources.callback(session.close)
             parameter_source.user = playback.session = session
@@ -191,7 +195,7 @@ def run_rollouts(
         if parameters or parameters_version is not None:
             parameter_source.set(parameters or {}, parameters_version)
         check = _checker(profile, concurrency, on_nodes=cluster is not None, source=source)
-        tries = Tries(spec_of, task_list, n, check, concurrency)
+        tries = Tries(spec_of, task_list, count, check, concurrency)
         in_background = concurrency > 1 or cluster is not None
         buffer = (concurrency if in_background else 0) if buffer is None else buffer
         playback.begin(tries, profile, concurrency, buffer)
@@ -199,15 +203,20 @@ def run_rollouts(
     return RolloutStream(playback, tokens)
 
 
-def _check_for_cluster(agent: object, provider: object, source: str) -> None:
-    """Refuse what the nodes of a cluster cannot have.
+def _check_for_cluster(
+    agent: object, provider: object, cluster: object, checks: ArgumentChecks
+) -> None:
+    """Refuse what the nodes of a cluster cannot have, and what is not a cluster.
 
     Raises:
         ConfigurationError: the agent is an object, or there is a provider.
     """
     # Training on one machine does not need the modules of the cluster.
-    from pytest_intercode.rollouts.cluster.connection import check_agent
+    from pytest_intercode.rollouts.cluster.connection import Cluster, check_agent
 
+    source = checks.request
+    if not isinstance(cluster, str):
+        checks.instance("cluster", cluster, Cluster)
     check_agent(agent, source)
     if provider is not None:
         raise ConfigurationError(
@@ -257,7 +266,7 @@ def _services(
 def _session(
     cluster: str | Cluster,
     factory: AgentFactory,
-    arguments: Mapping[str, str] | None,
+    arguments: Mapping[str, str],
     parameters: frozenset[str],
     network: bool,
     concurrency: int | None,
@@ -267,7 +276,7 @@ def _session(
     from pytest_intercode.rollouts.cluster.connection import NodeAgent, shared_cluster
 
     connected = shared_cluster(cluster) if isinstance(cluster, str) else cluster
-    pairs = tuple(sorted((arguments or {}).items()))
+    pairs = tuple(sorted(arguments.items()))
     agent = NodeAgent(factory.name, pairs, parameters, Path.cwd(), network)
     return lambda observer: connected.open(agent, concurrency, observer, source)
 
@@ -405,40 +414,17 @@ def _is_name(tasks: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(tasks, (str, os.PathLike))
 
 
-def _check_numbers(
-    counts: Mapping[str, tuple[int | None, int]], limits: Mapping[str, float | None], source: str
-) -> None:
-    """Refuse numbers that make no sense.
-
-    Args:
-        counts: whole numbers, each with the least that it may be.
-        limits: what has to be above 0.
-        source: what the user called, for the message.
-    """
-    for name, (number, minimum) in counts.items():
-        valid = isinstance(number, int) and not isinstance(number, bool) and number >= minimum
-        if not (valid or number is None):
-            raise ConfigurationError(
-                f"{source}: {name}={number!r:.40}: a whole number from {minimum} up is needed"
-            )
-    for name, limit in limits.items():
-        if limit is not None and not limit > 0:
-            raise ConfigurationError(f"{source}: {name}={limit!r:.40}: it has to be above 0")
-
-
-def _listed(
-    tasks: Any, data: Any, source: str, network: Reached, permissions: Permissions
-) -> Iterable[Task]:
+def _listed(tasks: Any, data: str | None, source: str, permissions: Permissions) -> Iterable[Task]:
     """Return the tasks that can be run; all at once, where they are given at once."""
     if _is_name(tasks):
-        return runnable(tasks_called(os.fspath(tasks), data, source, permissions), network)
+        return runnable(tasks_called(os.fspath(tasks), data, source, permissions), permissions)
     if not isinstance(tasks, Iterable):
         raise ConfigurationError(
             f"{source}: tasks are a name, a path or tasks, not {type(tasks).__name__}"
         )
     if isinstance(tasks, Sequence):
-        return runnable([_checked(task, source) for task in tasks], network)
-    return runnable_of_endless((_checked(task, source) for task in tasks), network)
+        return runnable([_checked(task, source) for task in tasks], permissions)
+    return runnable_of_endless((_checked(task, source) for task in tasks), permissions)
 
 
 def _checked(task: object, source: str) -> Task:
@@ -472,7 +458,7 @@ def _check_tokens(tokens: object, agent: object, on_nodes: bool, source: str) ->
 
 def _load(
     agent: str | Callable[..., object],
-    arguments: Mapping[str, str] | None,
+    arguments: Mapping[str, str],
     parameters: Collection[str],
     tokens: TokenServer | None,
     source: str,

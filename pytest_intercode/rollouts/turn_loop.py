@@ -201,7 +201,9 @@ def _watch(
     with cancellation.reaching(run.cancel):
         try:
             thread.start()
-            return not run.done.wait(timeout)
+            # Longer than 292 years (49 days on Windows) a lock cannot be waited for.
+            longest = threading.TIMEOUT_MAX
+            return not run.done.wait(None if timeout is None else min(timeout, longest))
         except BaseException:
             run.cancel("interrupted")
             raise

@@ -6,17 +6,21 @@ import atexit
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import get_args
 
-from pytest_intercode.core.hosts import parse_host
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.registry import environment_class, environment_names
+from pytest_intercode.environments.registry import (
+    PROFILES,
+    environment_class,
+    environment_names,
+)
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.arguments import ArgumentChecks
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
     data_folder,
@@ -30,19 +34,7 @@ from pytest_intercode.suites.catalogue import (
 )
 from pytest_intercode.suites.formats import find_format
 
-__all__ = [
-    "Reached",
-    "make",
-    "permissions_of",
-    "reached_hosts",
-    "runnable",
-    "runnable_of_endless",
-    "shared_provider",
-    "tasks_called",
-]
-
-Reached: TypeAlias = "bool | tuple[str, ...]"
-"""What of the network sandboxes reach: all, nothing, or these hosts."""
+__all__ = ["make", "runnable", "runnable_of_endless", "shared_provider", "tasks_called"]
 
 _MAX_REFUSED_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
 
@@ -92,26 +84,32 @@ def make(
         provider: where sandboxes come from; by default one for the process, ended with it.
 
     Raises:
-        ConfigurationError: there is no such environment, profile, suite or dataset.
+        ConfigurationError: there is no such environment, profile, suite or dataset, or another
+            argument is wrong.
     """
-    cls = environment_class(env, profile)
+    checks = ArgumentChecks(f"make({env!r})")
+    cls = environment_class(env, checks.choice("profile", profile, PROFILES) or "strict")
+    suite, dataset, data = (
+        checks.path(name, value)
+        for name, value in (("suite", suite), ("dataset", dataset), ("data", data))
+    )
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
-    reached = reached_hosts(network, f"make({env!r})")
-    permissions = permissions_of(reached, allow_path, pass_env)
+    permissions = checks.permissions(network, allow_path, pass_env)
+    checks.instance("provider", provider, SandboxProvider)
+    environment = cls(
+        provider or shared_provider(),
+        feedback=checks.choice("feedback", feedback, get_args(Feedback)) or "observation",
+        max_turns=checks.whole("max_turns", max_turns),
+        action_timeout=checks.amount("action_timeout", action_timeout),
+    )
 
     def listed() -> list[Task]:
-        return runnable(_tasks(env, suite, dataset, data, permissions), reached)
+        return runnable(_tasks(env, suite, dataset, data, permissions), permissions)
 
     order = TaskOrder(listed, env)
     if suite is not None or dataset is not None:
         _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
-    environment = cls(
-        provider or shared_provider(),
-        feedback=feedback,
-        max_turns=max_turns,
-        action_timeout=action_timeout,
-    )
     environment.tasks = order
     return environment
 
@@ -181,50 +179,21 @@ def tasks_called(
     return named_tasks(name, folder, request, folder=Path(), env=None, permissions=permissions)
 
 
-def permissions_of(
-    network: Reached, paths: Iterable[str | os.PathLike[str]], variables: Iterable[str]
-) -> Permissions:
-    """Return what arguments of :func:`make` let suites use of this machine."""
-    return Permissions(
-        paths=tuple(Path(path).expanduser() for path in paths),
-        variables=tuple(variables),
-        network=network is True,
-        hosts=network if isinstance(network, tuple) else (),
-        prefix="",
-    )
-
-
-def reached_hosts(network: bool | Sequence[str], request: str) -> Reached:
-    """Return what sandboxes reach, checked.
-
-    Args:
-        network: as for :func:`make`.
-        request: how the user asked for it, for the message.
-
-    Raises:
-        ConfigurationError: a text does not name a host.
-    """
-    if isinstance(network, bool):
-        return network
-    try:
-        return tuple(str(parse_host(host)) for host in network)
-    except ValueError as error:
-        raise ConfigurationError(f"{request}: network: {error}") from None
-
-
-def runnable(tasks: Sequence[Task], network: Reached) -> list[Task]:
+def runnable(tasks: Sequence[Task], permissions: Permissions) -> list[Task]:
     """Return the tasks that can be run here, with the network that they are to have.
 
     Raises:
         ConfigurationError: there is none.
     """
-    connected = [_connected(task, network) for task in tasks if not _obstacle(task, network)]
+    connected = [
+        _connected(task, permissions) for task in tasks if not _obstacle(task, permissions)
+    ]
     if not connected:
-        raise _none_of(tasks, network)
+        raise _none_of(tasks, permissions)
     return connected
 
 
-def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Task]:
+def runnable_of_endless(tasks: Iterable[Task], permissions: Permissions) -> Iterator[Task]:
     """Return the tasks that can be run here as they come, of a list that may have no end.
 
     Raises:
@@ -232,30 +201,31 @@ def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Tas
     """
     refused: list[Task] = []
     for task in tasks:
-        if not _obstacle(task, network):
+        if not _obstacle(task, permissions):
             refused.clear()
-            yield _connected(task, network)
+            yield _connected(task, permissions)
             continue
         refused.append(task)
         if len(refused) == _MAX_REFUSED_IN_A_ROW:
-            raise _none_of(refused, network)
+            raise _none_of(refused, permissions)
 
 
-def _obstacle(task: Task, network: Reached) -> str:
-    offline = task.needs_network and not (network or task.limits.hosts)
+def _obstacle(task: Task, permissions: Permissions) -> str:
+    reachable = permissions.network or permissions.hosts or task.limits.hosts
+    offline = task.needs_network and not reachable
     return task.skip or ("it needs the network: give network=True" if offline else "")
 
 
-def _connected(task: Task, network: Reached) -> Task:
-    if isinstance(network, tuple):
-        return with_allowed_hosts(task, network) if network else task
-    return with_network(task) if network else task
+def _connected(task: Task, permissions: Permissions) -> Task:
+    if permissions.network:
+        return with_network(task)
+    return with_allowed_hosts(task, permissions.hosts) if permissions.hosts else task
 
 
-def _none_of(tasks: Sequence[Task], network: Reached) -> ConfigurationError:
+def _none_of(tasks: Sequence[Task], permissions: Permissions) -> ConfigurationError:
     if not tasks:
         return ConfigurationError("there are no tasks to run")
     return ConfigurationError(
         f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: "
-        f"{_obstacle(tasks[0], network)}"
+        f"{_obstacle(tasks[0], permissions)}"
     )

@@ -181,13 +181,27 @@ def test_reset_takes_a_task_by_name(suite: Path) -> None:
             {"task": Task("s", "q", ("g",), "sql", "s", "s")},
             "the task 's' is for the environment sql, not for bash",
         ),
+        (["task"], """reset(): options=['task']: a dictionary is needed, such as {"task": "ID"}"""),
     ],
 )
-def test_a_wrong_task(suite: Path, options: dict[str, Any], message: str) -> None:
+def test_a_wrong_task(suite: Path, options: Any, message: str) -> None:
     env = pytest_intercode.make("bash", suite=suite)
     with pytest.raises(ConfigurationError) as error:
         env.reset(options=options)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"seed={seed!r}: a whole number is needed"):
+        TaskOrder(tasks(2)).seed(seed)
+
+
+def test_nothing_is_done_before_the_first_reset() -> None:
+    env = Pretend(SandboxProvider())
+    for act in (env.submit, env.step):
+        with pytest.raises(ConfigurationError, match=r"there is no episode: call reset\(\) first"):
+            act("ls")
 
 
 def test_an_environment_without_a_list() -> None:
@@ -199,7 +213,12 @@ def test_an_environment_without_a_list() -> None:
     ("options", "message"),
     [
         ({"env": "bsah"}, "the environment 'bsah' cannot be run .* Did you mean 'bash'?"),
-        ({"profile": "papr"}, "cannot be run with the profile 'papr'"),
+        ({"profile": "papr"}, r"make\('bash'\): profile='papr': allowed: strict, paper"),
+        ({"feedback": "rewards"}, r"feedback='rewards': allowed: .*Did you mean 'reward'\?"),
+        ({"max_turns": 0}, "max_turns=0: a whole number from 1 up is needed"),
+        ({"action_timeout": "3"}, "action_timeout='3': a finite number above 0 is needed"),
+        ({"suite": 5}, "suite=5: a text or a path is needed"),
+        ({"provider": "docker"}, "provider='docker': a pytest_intercode.SandboxProvider is needed"),
         ({"suite": "s.yaml", "dataset": "nl2bash"}, "either suite or dataset, not both"),
         ({"suite": "nowhere.yaml"}, "there is no such file in the working directory"),
         ({"dataset": "nl2bahs"}, r"dataset='nl2bahs'\): known are .*Did you mean 'nl2bash'?"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -478,14 +480,57 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
         ({"n": 0}, "n=0: a whole number from 1 up"),
         ({"concurrency": True}, "concurrency=True: a whole number from 1 up"),
         ({"buffer": -1}, "buffer=-1: a whole number from 0 up"),
-        ({"timeout": 0}, "timeout=0: it has to be above 0"),
-        ({"profile": "papr"}, "cannot be run with the profile 'papr'"),
+        ({"timeout": 0}, "timeout=0: a finite number above 0"),
+        ({"timeout": "5"}, "timeout='5': a finite number above 0"),
+        ({"timeout": math.inf}, "timeout=inf: a finite number above 0"),
+        ({"max_turns": 1.5}, "max_turns=1.5: a whole number from 1 up"),
+        ({"max_tokens": "9"}, "max_tokens='9': a whole number from 1 up"),
+        ({"max_cost": True}, "max_cost=True: a finite number above 0"),
+        ({"profile": "papr"}, "profile='papr': allowed: strict, paper. Did you mean 'paper'?"),
+        ({"feedback": "rewards"}, r"feedback='rewards': allowed: .*Did you mean 'reward'\?"),
+        ({"network": "pypi.org"}, "network='pypi.org': True, False or a list of texts is needed"),
+        ({"allow_path": "/data"}, "allow_path='/data': a list of texts is needed"),
+        ({"pass_env": [5]}, r"pass_env=\[5\]: a list of texts is needed, such as \['TOKEN'\]"),
+        ({"data": 5}, "data=5: a text or a path is needed"),
+        ({"provider": "bubblewrap"}, "provider='bubblewrap': a pytest_intercode.SandboxProvider"),
+        ({"cluster": 5}, "cluster=5: a pytest_intercode.Cluster is needed"),
+        ({"parameters": ["w"]}, r"parameters=\['w'\]: a dictionary is needed"),
+        ({"agent_arguments": {"a": 5}}, "agent_arguments: a=5: a text is needed"),
         ({"agent_arguments": {"a": "b"}}, "agent_arguments are for an agent that is named"),
     ],
 )
-def test_numbers_that_make_no_sense(options: Any, message: str) -> None:
+def test_arguments_that_make_no_sense(options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         run_rollouts([*numbered(1)], solve, **options)
+
+
+def test_numbers_of_other_classes_become_pythons_own() -> None:
+    class Two:  # as numpy's int64
+        def __index__(self) -> int:
+            return 2
+
+    options: Any = {"n": Two(), "max_turns": Two(), "timeout": Fraction(10**30)}
+    [record, _] = list(run_rollouts(numbered(1), solve, **options))
+    assert (record.solved, type(record.max_turns)) == (True, int)
+
+
+def yielding(task: TaskView, env: AgentEnvironment) -> Iterator[None]:
+    solve(task, env)
+    yield
+
+
+async def yielding_later(task: TaskView, env: AgentEnvironment) -> AsyncIterator[None]:
+    solve(task, env)
+    yield
+
+
+@pytest.mark.parametrize("policy", [yielding, yielding_later])
+def test_a_generator_would_never_run(policy: Any) -> None:
+    [record] = list(run_rollouts(numbered(1), policy))
+    reason = (
+        f"{policy.__name__}() is a generator, whose code nothing runs: write it without `yield`"
+    )
+    assert (record.outcome, record.reason) == ("agent-error", reason)
 
 
 def test_a_bundled_suite_by_its_name() -> None:
