@@ -158,6 +158,7 @@ class Service:
         files: its files, as pairs of a path and what stands there.
         limits: what it may use; it has no network but the episode's.
         restarts: it is started again when its command ends: never, after a failure, or always.
+        read_only: the paths of volumes that it cannot write to.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Service:
     files: tuple[tuple[str, FileSpec], ...] = ()
     limits: Limits = Limits()
     restarts: Literal["never", "on-failure", "always"] = "never"
+    read_only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ class Services:
         networks: the networks that it is in.
         volumes: folders that it has in common with them, as pairs of a name and a path.
         depends_on: what it waits for besides that they are healthy.
+        read_only: the paths of volumes that it cannot write to.
     """
 
     machines: tuple[Service, ...] = ()
@@ -196,6 +199,7 @@ class Services:
     networks: tuple[str, ...] = (DEFAULT_NETWORK,)
     volumes: tuple[tuple[str, str], ...] = ()
     depends_on: tuple[tuple[str, ServiceCondition], ...] = ()
+    read_only: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there are any."""

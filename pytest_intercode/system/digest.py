@@ -51,6 +51,7 @@ _LATER_DEFAULTS: dict[str, Any] = {"verification": None, "user": "", "overall": 
 _LATER_DEFAULTS |= {"variables": (), "steps": (), "judge": None, "conversation": None}
 _LATER_DEFAULTS |= {"mounts": (), "services": Services()}
 _LATER_FIELDS = {"hosts", "lenient", "offline", "fetches", "carried", "evidence", "service"}
+_LATER_FIELDS |= {"read_only"}
 # Every task had these once.
 _FIRST_FIELDS: dict[str, Any] = {"database": None, "tests": [], "test_setup": "", "entry": ""}
 _FILE_PARTS = ("archive", "mounts", "services", "image", "verification", "steps", "files")

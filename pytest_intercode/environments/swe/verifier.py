@@ -68,6 +68,7 @@ def _first_services(services: Services, task: Task) -> Services:
     verification = task.verification
     if verification is not None and verification.image is not None:
         return Services()
+    services = replace(services, read_only=())  # to get there what services have left
     return services if task.setup or services.volumes else replace(services, machines=())
 
 

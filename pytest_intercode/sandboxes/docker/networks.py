@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.machine import Services
@@ -70,7 +70,7 @@ class SharedParts:
     def own_settings(self) -> dict[str, Any]:
         """Return the settings of the sandbox's own container."""
         services = self._services
-        binds = self.binds(services.volumes)
+        binds = self.binds(services.volumes, services.read_only)
         return {**self.host_settings(services.networks), "Binds": binds}
 
     def endpoints(self, network_names: Iterable[str], names: Iterable[str]) -> dict[str, Any]:
@@ -97,9 +97,10 @@ class SharedParts:
         """Have the sandbox's own container in the others of its networks."""
         self.connect(container_id, self._services.networks, self._services.names)
 
-    def binds(self, volumes: Iterable[tuple[str, str]]) -> list[str]:
-        """Return volumes that several have, as the API takes them."""
-        return [f"{self._volumes[name]}:{path}" for name, path in volumes]
+    def binds(self, volumes: Iterable[tuple[str, str]], read_only: Sequence[str]) -> list[str]:
+        """Return volumes that several have, as the API takes them; some paths are only read."""
+        endings = dict.fromkeys(read_only, ":ro")
+        return [f"{self._volumes[name]}:{path}{endings.get(path, '')}" for name, path in volumes]
 
     def empty_volume(self) -> str:
         """Return the name of a further volume, which no volume of a task has."""

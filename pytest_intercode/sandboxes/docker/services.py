@@ -126,7 +126,7 @@ class ServiceGroup:
         host["AutoRemove"] = False  # what it leaves may be asked for, whatever ends it
         host["RestartPolicy"] = {"Name": _RESTARTS[service.restarts]}
         host["CapAdd"] = [*host["CapAdd"], *_SERVER_CAPABILITIES]
-        host["Binds"] = [*self.parts.binds(service.volumes), *folders]
+        host["Binds"] = [*self.parts.binds(service.volumes, service.read_only), *folders]
         config = api.create_container_config(
             self._image_id(service.image.image),
             command=None if service.command is None else list(service.command),  # type: ignore[arg-type]

@@ -22,12 +22,15 @@ from pytest_intercode.suites.harbor.compose_reader import (
     ComposeReader,
     Secrets,
     Unsupported,
-    expand,
     list_of,
-    words_of,
+)
+from pytest_intercode.suites.harbor.compose_variables import (
+    RequiredVariable,
+    expand,
+    parse_env_file,
 )
 from pytest_intercode.suites.harbor.dockerfiles import read_image
-from pytest_intercode.suites.harbor.parts import make_limits
+from pytest_intercode.suites.harbor.parts import MissingVariable, make_limits, read_text
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -53,6 +56,7 @@ class AgentMachine:
         variables: environment variables.
         workdir: the directory of its commands; empty for the image's.
         entrypoint: the words of its entry point; None for the image's.
+        command: the words of its command; None where it only waits.
         user: who runs its commands; empty for the image's user.
         memory: bytes, or None for no limit.
         cpus: processors, or None for no limit.
@@ -72,6 +76,7 @@ class AgentMachine:
     variables: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
     entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
     user: str = ""
     memory: int | None = None
     cpus: float | None = None
@@ -115,7 +120,14 @@ def read_compose(
     services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
-    services = expand(services, variables)
+    variables = {**_own_variables(path.parent / ".env", variables), **variables}
+    try:
+        services = expand(services, variables)
+    except RequiredVariable as error:
+        remedy = path.permissions.remedy("pass-env", error.name)
+        raise MissingVariable(f"{path}: {error}; {remedy} passes that of this machine on") from None
+    except ValueError as error:
+        raise SuiteError(f"{path}: services: {error}") from None
     if not merged and name not in services:
         matches = [n for n in services if services[n].get("container_name") == name]
         candidates = matches or list(services)
@@ -129,12 +141,25 @@ def read_compose(
     other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP_KEYS
     if other_keys:
         raise Unsupported(f"{path.name} uses {', '.join(sorted(other_keys))}")
+    if not all(isinstance(raw.get(key) or {}, dict) for key in ("volumes", "networks")):
+        raise SuiteError(f"{path}: volumes and networks are mappings")
     reader = ComposeReader(path, raw, logs, secrets, variables)
     try:
         agent = _agent(reader, name, services.get(name, {}))
         return replace(agent, services=_services(reader, names, services, agent.services))
     except (AttributeError, LookupError, TypeError, ValueError):  # a list where a mapping is needed
         raise SuiteError(f"{path}: services: not services of a compose file") from None
+
+
+def _own_variables(path: SuitePath, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the ``.env`` next to a compose file, which its texts may name."""
+    if not path.is_file():
+        return {}
+    try:
+        pairs = parse_env_file(read_text(path, "a file of variables"), variables)
+    except ValueError as error:
+        raise SuiteError(f"{path}: {error}") from None
+    return {name: value for name, value in pairs.items() if value is not None}
 
 
 def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:
@@ -148,13 +173,15 @@ def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> Agen
     folders += [(path, "755") for _, path in shared.named]
     networks, offline = reader.networks(name, service)
     names = tuple(dict.fromkeys((name, *_names(service, networks))))
+    user = str(service.get("user") or "").split(":")[0]
     return AgentMachine(
         dockerfile,
         "" if dockerfile is not None else str(service.get("image") or ""),
-        tuple(reader.environment(service).items()),
+        tuple(reader.environment(name, service).items()),
         str(service.get("working_dir") or ""),
-        words_of(service.get("entrypoint")),
-        str(service.get("user") or "").split(":")[0],
+        reader.words(name, service, "entrypoint"),
+        reader.words(name, service, "command"),
+        "" if user in ("root", "0") else user,
         memory,
         cpus,
         reader.platform(service.get("platform")),
@@ -165,7 +192,9 @@ def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> Agen
         tuple(shared.tests),
         shared.test_files,
         reader.health(name, service.get("healthcheck")),
-        Services((), names, tuple(networks), tuple(shared.named)),
+        Services(
+            *((), names, tuple(networks), tuple(shared.named)), read_only=tuple(shared.read_only)
+        ),
     )
 
 
@@ -180,28 +209,32 @@ def _services(
         services: all services of the file.
         own: what the agent's machine has in common with others: its names come first.
     """
-    if not names:
-        return Services()
     main = own.names[0]
-    machines = {name: _service(reader, main, name, services[name]) for name in names}
+    machines = {name: _service(reader, main, name, services[name], names) for name in names}
     for service in services.values():
         for name, _, alias in (str(link).partition(":") for link in service.get("links") or ()):
             if alias and name in machines:
                 machine = machines[name]
                 machines[name] = replace(machine, aliases=(*machine.aliases, alias))
-    depends_on = tuple(_dependencies(reader, main, main, services.get(main, {}).get("depends_on")))
+    depends_on = tuple(
+        _dependencies(reader, main, main, services.get(main, {}).get("depends_on"), names)
+    )
     try:
         ordered = in_order(machines.values())
     except ValueError as error:
         raise SuiteError(f"{reader.path}: services: {error}") from None
     if missing_names := sorted({name for name, _ in depends_on} - set(names)):
         raise SuiteError(f"{reader.path}: services: there is no {missing_names[0]}")
+    if not names:
+        return Services()
     shared = {volume for machine in machines.values() for volume, _ in machine.volumes}
     volumes = tuple((volume, path) for volume, path in own.volumes if volume in shared)
     return replace(own, machines=ordered, volumes=volumes, depends_on=depends_on)
 
 
-def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, Any]) -> Service:
+def _service(
+    reader: ComposeReader, main: str, name: str, service: Mapping[str, Any], names: Sequence[str]
+) -> Service:
     reader.check_keys(name, service)
     dockerfile = reader.dockerfile(service.get("build"))
     if dockerfile is None and not service.get("image"):
@@ -216,14 +249,14 @@ def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, 
     return Service(
         name,
         replace(source, platform=reader.platform(service.get("platform"))),
-        words_of(service.get("entrypoint")),
-        words_of(service.get("command")),
-        tuple(reader.environment(service).items()),
+        reader.words(name, service, "entrypoint"),
+        reader.words(name, service, "command"),
+        tuple(reader.environment(name, service).items()),
         str(service.get("working_dir") or ""),
         str(service.get("user") or ""),
         tuple(dict.fromkeys(_names(service, networks))),
         tuple(networks),
-        tuple(_dependencies(reader, main, name, service.get("depends_on"))),
+        tuple(_dependencies(reader, main, name, service.get("depends_on"), names)),
         # Without a word of it, that of the image holds.
         reader.health(name, service["healthcheck"]) if "healthcheck" in service else HealthCheck(),
         tuple((volume, path) for volume, path in shared.named if volume),
@@ -232,6 +265,7 @@ def _service(reader: ComposeReader, main: str, name: str, service: Mapping[str, 
         tuple(shared.files.items()),
         make_limits(cpus, memory),
         _RESTARTS.get(restart, "never"),  # type: ignore[arg-type]
+        tuple(shared.read_only),
     )
 
 
@@ -245,12 +279,18 @@ def _names(service: Mapping[str, Any], networks: Mapping[str, list[str]]) -> Ite
 
 
 def _dependencies(
-    reader: ComposeReader, main: str, name: str, depends_on: Any
+    reader: ComposeReader, main: str, name: str, depends_on: Any, names: Sequence[str]
 ) -> Iterator[tuple[str, ServiceCondition]]:
     """Yield the services that a service waits for; the agent's machine is there."""
     details = dict.fromkeys(list_of(depends_on)) if not isinstance(depends_on, dict) else depends_on
     for other_name, setting in details.items():
+        if not isinstance(setting or {}, dict):
+            reader.fail(
+                name, f"depends_on: {other_name}: a mapping is needed, found {setting!r:.40}"
+            )
         condition = (setting or {}).get("condition", "service_started")
+        if (setting or {}).get("required") is False and other_name not in names:
+            continue
         if other_name == main and condition == "service_started":
             continue
         if other_name == main or condition not in _CONDITIONS:

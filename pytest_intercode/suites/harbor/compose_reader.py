@@ -7,11 +7,13 @@ and the reason names it.
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_intercode.core.machine import (
@@ -23,6 +25,7 @@ from pytest_intercode.core.machine import (
 from pytest_intercode.core.platforms import Platform, parse_platform
 from pytest_intercode.core.values import size
 from pytest_intercode.errors import IntercodeError, SuiteError
+from pytest_intercode.suites.harbor.compose_variables import parse_env_file
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -31,12 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("ComposeReader", "Secrets", "SharedFolders", "Unsupported"),
-    *("expand", "list_of", "mapping_of", "words_of"),
+    *("list_of", "mapping_of", "words_of"),
 ]
 
-_REFERENCE = re.compile(r"\$\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\d+us)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_MAX_NAME = 63  # characters of a service's name, which is its machine's
+_MIN_MEMORY, _MAX_MEMORY = 6 * 1024**2, 2**50  # bytes that engines take
+_KERNEL_FOLDERS = re.compile(r"/(?:proc|sys|dev)(?:/(?!shm(?:/|$)).*)?")
 _MAX_FILE_BYTES = 16 * 1024**2  # bytes of a file that is shared by itself
 # What makes no difference: names on the host, the terminal, ports that only the host would use, and
 # logs, which are not kept.
@@ -52,6 +57,28 @@ _READ = frozenset(
         *("env_file", "working_dir", "user", "volumes", "tmpfs", "depends_on", "healthcheck"),
         *("networks", "network_mode", "links", "platform", "deploy", "mem_limit", "cpus"),
         "restart",
+    }
+)
+_SCALAR = (str, int, float)
+# What a key may have; others may have anything that is said once.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("build",), (str, dict)),
+    **dict.fromkeys(("command", "entrypoint", "tmpfs"), (str, list)),
+    **dict.fromkeys(("environment", "depends_on", "networks"), (list, dict)),
+    **dict.fromkeys(("volumes", "links"), (list,)),
+    **dict.fromkeys(("healthcheck", "deploy"), (dict,)),
+    "env_file": (str, list, dict),
+}
+_KIND_NAMES = {str: "a text", list: "a list", dict: "a mapping"}
+_RESTARTS = ("no", "always", "unless-stopped", "on-failure")
+_HEALTH_KEYS = frozenset(
+    {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
+)
+# Of a deployment, limits are read; the others make no difference for one machine.
+_DEPLOY_KEYS = frozenset(
+    {
+        *("replicas", "resources", "labels", "restart_policy", "update_config"),
+        *("rollback_config", "placement", "endpoint_mode"),
     }
 )
 
@@ -90,19 +117,51 @@ class ComposeReader:
         self._tests = {one.place(): one for one in secrets.tests}
         self._secret = {*self._tests, *(one.place() for one in secrets.solution)}
         self._networks = mapping_of(raw.get("networks"))
+        self._volumes = mapping_of(raw.get("volumes"))
 
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Refuse a service; the problem follows its name."""
         raise Unsupported(f"{self.path.name}: {name} {problem}")
 
+    def fail(self, name: str, problem: str) -> NoReturn:
+        """Refuse what is wrong in a service, whatever machines may be."""
+        raise SuiteError(f"{self.path}: services: {name}: {problem}")
+
     def check_keys(self, name: str, service: Mapping[str, Any]) -> None:
-        """Refuse a service that uses what a machine here does not have."""
+        """Refuse a service that uses what a machine here does not have, or says it wrongly."""
+        if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
+            raise SuiteError(
+                f"{self.path}: services: {name!r:.80} is not a name: letters, digits, '_', '.' and "
+                f"'-' are allowed, {_MAX_NAME} at most"
+            )
         unknown = sorted(
             key for key in service.keys() - _IGNORED - _READ if not str(key).startswith("x-")
         )
         # What is turned off is not used.
         if unknown := [key for key in unknown if service[key] not in (None, False, [], {})]:
             self.refuse(name, f"uses {', '.join(unknown)}")
+        for key in _READ & service.keys():
+            kinds = _KINDS.get(key, _SCALAR)
+            if service[key] is not None and not isinstance(service[key], kinds):
+                names = " or ".join(_KIND_NAMES[kind] for kind in kinds if kind in _KIND_NAMES)
+                self.fail(name, f"{key}: {names} is needed, found {service[key]!r:.60}")
+        for key in ("command", "entrypoint", "tmpfs", "links"):
+            for item in service.get(key) or () if isinstance(service.get(key), list) else ():
+                if not isinstance(item, _SCALAR):
+                    self.fail(name, f"{key}: a list of texts is needed, found {item!r:.60}")
+        restart = service.get("restart") or "no"
+        if str(restart).partition(":")[0] not in _RESTARTS:
+            self.fail(name, f"restart: {restart!r:.40} is not one of {', '.join(_RESTARTS)}")
+        workdir = service.get("working_dir")
+        if workdir and not str(workdir).startswith("/"):
+            self.fail(name, f"working_dir: an absolute path is needed, found {workdir!r:.60}")
+
+    def words(self, name: str, service: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+        """Return the words of a command of a service."""
+        try:
+            return words_of(service.get(key))
+        except ValueError as error:
+            self.fail(name, f"{key}: {str(error).lower()}: {service[key]!r:.60}")
 
     def dockerfile(self, build: Any) -> SuitePath | None:
         """Return what is built; None for nothing."""
@@ -118,31 +177,71 @@ class ComposeReader:
             raise Unsupported(
                 f"{self.path.name}: build: context {context!r} with dockerfile {name!r}"
             )
-        return self.path.parent / context / name.removeprefix("./")
+        file = self.path.parent / context / name.removeprefix("./")
+        if self.is_secret(file.place()):
+            raise Unsupported(
+                f"{self.path.name}: build: {context!r} is of the solution or the tests"
+            )
+        return file
 
-    def environment(self, service: Mapping[str, Any]) -> dict[str, str]:
+    def environment(self, name: str, service: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables of a service, those of its files first."""
         pairs: dict[str, str | None] = {}
-        for name in list_of(service.get("env_file")):
-            details = name if isinstance(name, dict) else {"path": name}
-            file = self.path.parent / str(details["path"])
-            if details.get("required", True) or file.is_file():
-                lines = map(str.strip, read_text(file, "a file of variables").splitlines())
-                pairs |= _pairs([line for line in lines if line and not line.startswith("#")])
-        pairs |= _pairs(service.get("environment"))
+        for item in list_of(service.get("env_file")):
+            pairs |= self._variables_of(name, item if isinstance(item, dict) else {"path": item})
+        settings = service.get("environment") or {}
+        if isinstance(settings, list):
+            lines = [str(line).partition("=") for line in settings if line is not None]
+            settings = {key: value if sign else None for key, sign, value in lines}
+        for key, value in settings.items():
+            if not key or "=" in key or "\0" in f"{key}{value}":
+                self.fail(name, f"environment: {key!r:.60} is not a variable with a value")
+            if value is not None and not isinstance(value, (*_SCALAR, date)):
+                self.fail(name, f"environment: {key}: a text is needed, found {value!r:.60}")
+            pairs[key] = None if value is None else _text(value)
         # One without a value is that of who runs it, if it is passed on.
         pairs = {n: self.variables.get(n) if v is None else v for n, v in pairs.items()}
-        return {name: value for name, value in pairs.items() if value is not None}
+        return {key: value for key, value in pairs.items() if value is not None}
+
+    def _variables_of(self, name: str, details: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return what one of the files of variables of a service has."""
+        if details.keys() - {"path", "required", "format"} or not details.get("path"):
+            self.fail(
+                name, f"env_file: a path is needed, with required and format: {details!r:.60}"
+            )
+        file = self.path.parent / str(details["path"])
+        if self.is_secret(file.place()):
+            self.refuse(name, f"takes variables of {details['path']}, of the solution or the tests")
+        if not details.get("required", True) and not file.is_file():
+            return {}
+        text = read_text(file, "a file of variables")
+        if details.get("format") == "raw":
+            lines = [line.partition("=") for line in text.splitlines() if line[:1] not in ("", "#")]
+            return {key: value if sign else None for key, sign, value in lines}
+        try:
+            return parse_env_file(text, self.variables)
+        except ValueError as error:
+            raise SuiteError(f"{file}: {error}") from None
 
     def limits(self, name: str, service: Mapping[str, Any]) -> tuple[float | None, int | None]:
         """Return the processors and the bytes of memory that a service may use."""
         deploy = mapping_of(service.get("deploy"))
         if deploy.get("replicas", 1) != 1:
-            self.refuse(name, "uses several replicas")
-        limits = mapping_of(mapping_of(deploy.get("resources")).get("limits"))
+            self.refuse(name, f"uses {deploy['replicas']!r:.20} replicas")
+        resources = mapping_of(deploy.get("resources"))
+        limits = mapping_of(resources.get("limits"))
+        is_usual = deploy.get("mode", "replicated") == "replicated"
+        unknown = {
+            *(deploy.keys() - _DEPLOY_KEYS - {"mode" if is_usual else ""}),
+            *(resources.keys() - {"limits", "reservations"}),
+            *(limits.keys() - {"cpus", "memory", "pids"}),
+            *(mapping_of(resources.get("reservations")).keys() - {"cpus", "memory"}),
+        }
+        if unknown:
+            self.refuse(name, f"uses {', '.join(sorted(unknown))} of deploy")
         return (
-            self._cpus(service.get("cpus", limits.get("cpus"))),
-            self._memory(service.get("mem_limit", limits.get("memory"))),
+            self._cpus(name, service.get("cpus", limits.get("cpus"))),
+            self._memory(name, service.get("mem_limit", limits.get("memory"))),
         )
 
     def networks(self, name: str, service: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
@@ -155,6 +254,8 @@ class ComposeReader:
         settings: dict[str, Any] = dict.fromkeys(memberships) if is_plain else memberships
         internal = []
         for network, endpoint in settings.items():
+            if network not in self._networks and network != DEFAULT_NETWORK:
+                self.fail(name, f"networks: there is no network {network!r:.60}")
             general = mapping_of(self._networks.get(network))
             internal.append(bool(general.get("internal")))
             unknown = (mapping_of(endpoint).keys() - {"aliases", "priority"}) | (
@@ -165,11 +266,18 @@ class ComposeReader:
         aliases = {n: list_of(mapping_of(point).get("aliases")) for n, point in settings.items()}
         return aliases, mode == "none" or (bool(internal) and all(internal))
 
+    def check_volume(self, name: str, volume: str) -> None:
+        """Refuse a volume that has another driver, or is not the task's own."""
+        settings = mapping_of(self._volumes.get(volume))
+        unknown = settings.keys() - {"driver", "name", "labels"}
+        if unknown or settings.get("driver", "local") != "local":
+            self.refuse(name, f"uses the volume {volume} with settings of its own")
+
     def volumes(self, name: str, service: Mapping[str, Any]) -> SharedFolders:
         """Return what a service shares with the host and with other services."""
         shared = SharedFolders(self, name)
         for target in list_of(service.get("tmpfs")):
-            shared.tmpfs.append(str(target).partition(":")[0])
+            shared.add({"type": "tmpfs", "target": str(target).partition(":")[0]})
         for volume in service.get("volumes") or ():
             shared.add(volume)
         return shared
@@ -178,8 +286,10 @@ class ComposeReader:
         """Return how a service is known to be ready."""
         if check is None or check.get("disable") or check.get("test") in (["NONE"], "NONE"):
             return None
+        if unknown := sorted(check.keys() - _HEALTH_KEYS):
+            self.fail(name, f"healthcheck: there is no {unknown[0]!r:.40}")
         test = check.get("test")
-        if isinstance(test, list) and test[:1] in (["CMD"], ["CMD-SHELL"]):
+        if isinstance(test, list) and len(test) > 1 and test[0] in ("CMD", "CMD-SHELL"):
             shell = test[0] == "CMD-SHELL"
             command = ("/bin/sh", "-c", str(test[1])) if shell else tuple(map(str, test[1:]))
         elif test is None:
@@ -188,13 +298,16 @@ class ComposeReader:
             command = ("/bin/sh", "-c", test)
         else:
             self.refuse(name, f"has the health check {test!r:.60}")
-        default = HealthCheck(interval=30.0, retries=3)  # those of compose
+        default = HealthCheck(interval=30.0, retries=3)  # those of compose, also for 0
+        retries = str(check.get("retries") or default.retries)
+        if not re.fullmatch("[0-9]{1,6}", retries):
+            self.fail(name, f"healthcheck: retries: {retries!r:.40} is not a whole number")
         return HealthCheck(
             command,
-            self._seconds(check.get("interval"), default.interval),
-            self._seconds(check.get("timeout"), default.timeout),
-            int(check.get("retries") or default.retries),
-            self._seconds(check.get("start_period"), default.start_period),
+            self._seconds(name, check.get("interval")) or default.interval,
+            self._seconds(name, check.get("timeout")) or default.timeout,
+            int(retries) or default.retries,
+            self._seconds(name, check.get("start_period")),
         )
 
     def platform(self, name: Any) -> Platform | None:
@@ -222,30 +335,34 @@ class ComposeReader:
             if place == test or place in test.parents:
                 yield test.relative_to(place).as_posix(), path
 
-    def _memory(self, memory: Any) -> int | None:
+    def _memory(self, name: str, memory: Any) -> int | None:
         if memory in (None, ""):
             return None
         try:
-            return size(str(memory))
-        except ValueError:
-            raise SuiteError(
-                f"{self.path}: {memory!r:.40} is not a memory size (use 2g or 512m)"
-            ) from None
+            number = size(str(memory))
+        except (ValueError, OverflowError):
+            number = -1
+        if number and not _MIN_MEMORY <= number <= _MAX_MEMORY:
+            self.fail(name, f"{memory!r:.40} is not a memory size (use 2g or 512m; 6m at least)")
+        return number
 
-    def _cpus(self, count: Any) -> float | None:
+    def _cpus(self, name: str, count: Any) -> float | None:
         if count in (None, ""):
             return None
         try:
-            return float(count)
+            number = float(count)
         except (TypeError, ValueError):
-            raise SuiteError(f"{self.path}: cpus: {count!r:.40} is not a number") from None
+            number = math.nan
+        if not 0 <= number < math.inf:
+            self.fail(name, f"cpus: {count!r:.40} is not a number of processors")
+        return number
 
-    def _seconds(self, time: Any, default: float) -> float:
+    def _seconds(self, name: str, time: Any) -> float:
         if time in (None, ""):
-            return default
+            return 0.0
         match = _TIME.fullmatch(str(time).strip())
         if match is None:
-            raise SuiteError(f"{self.path}: {time!r:.40} is not a time (use 30s or 1m30s)")
+            self.fail(name, f"healthcheck: {time!r:.40} is not a time (use 30s or 1m30s)")
         hours, minutes, seconds, thousandths = (float(part or 0) for part in match.groups())
         return hours * 3600 + minutes * 60 + seconds + thousandths / 1000
 
@@ -257,6 +374,7 @@ class SharedFolders:
         self._reader = reader
         self._name = name
         self.named: list[tuple[str, str]] = []
+        self.read_only: list[str] = []  # paths of those
         self.tmpfs: list[str] = []
         self.folders: list[tuple[str, str]] = []
         self.mounts: list[Archive] = []
@@ -266,24 +384,32 @@ class SharedFolders:
 
     def add(self, volume: Any) -> None:
         """Add one of ``volumes``, in either form."""
+        options: list[str] = []
         if isinstance(volume, dict):
             kind = volume.get("type", "volume")
             source, target = str(volume.get("source") or ""), str(volume.get("target") or "")
+            options = ["ro"] if volume.get("read_only") else []
+            if mapping_of(volume.get("volume")).get("subpath"):
+                self._reader.refuse(self._name, f"shares a subpath of the volume {source}")
         else:
             source, sign, remainder = str(volume).partition(":")
             if not sign:
                 source, remainder = "", source
-            target = remainder.partition(":")[0]
+            target, _, modes = remainder.partition(":")
+            options = modes.split(",")
             kind = "bind" if sign and not _NAME.fullmatch(source) else "volume"
+        target = posixpath.normpath(target)
         if target in self._reader.logs:
             return
-        target = posixpath.normpath(target)
-        if not target.startswith("/") or target == "/":
+        if not target.startswith("/") or target == "/" or _KERNEL_FOLDERS.fullmatch(target):
             self._reader.refuse(self._name, f"shares the volume {volume!r:.80}")
         if kind == "tmpfs":
             self.tmpfs.append(target)
         elif kind == "volume":
+            self._reader.check_volume(self._name, source)
             self.named.append((source, target))
+            if "ro" in options:
+                self.read_only.append(target)
         elif kind == "bind" and source.startswith("."):
             self._copy(self._reader.path.parent / source, target)
         else:
@@ -314,22 +440,6 @@ class SharedFolders:
         return FileSpec("file", content, mode=path.stat().st_mode & 0o777)
 
 
-def expand(value: Any, variables: Mapping[str, str]) -> Any:
-    """Replace ``${NAME}`` and ``${NAME:-default}``; a name that is not known is empty."""
-    if isinstance(value, str):
-        return _REFERENCE.sub(
-            lambda match: (
-                "$" if match[0] == "$$" else variables.get(match[1] or match[2], match[3] or "")
-            ),
-            value,
-        )
-    if isinstance(value, dict):
-        return {str(key): expand(part, variables) for key, part in value.items()}
-    if isinstance(value, list):
-        return [expand(part, variables) for part in value]
-    return value
-
-
 def mapping_of(value: Any) -> dict[str, Any]:
     """Return a mapping, which may be left out."""
     return dict(value or {})
@@ -338,13 +448,6 @@ def mapping_of(value: Any) -> dict[str, Any]:
 def list_of(value: Any) -> list[Any]:
     """Return what may be one thing or a list of them."""
     return value if isinstance(value, list) else [] if value in (None, "") else [value]
-
-
-def _pairs(settings: Any) -> dict[str, str | None]:
-    if isinstance(settings, dict):
-        return {key: None if value is None else _text(value) for key, value in settings.items()}
-    pairs = (str(pair).partition("=") for pair in settings or ())
-    return {name: value if sign else None for name, sign, value in pairs}
 
 
 def _text(value: Any) -> str:

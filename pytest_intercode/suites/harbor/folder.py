@@ -67,7 +67,8 @@ CONFIG = "task.toml"
 _SCRIPT = "test.sh"
 _MEGABYTE = 1024**2
 _COMPOSE = "docker-compose.yaml"
-_SECRETS = ("tests", "steps", "solution")  # folders; the verifier gets its tests from them alone
+# The verifier gets its tests from these alone; the description has the solution's variables.
+_SECRETS = ("tests", "steps", "solution", CONFIG)
 _MAIN = "main"  # the service that the agent is in
 # What Harbor's own compose file gives to a task's; older ones named the folders of logs.
 _COMPOSE_VARIABLES = {

@@ -6,6 +6,7 @@ here starts with a first process of its own, so these are read from the text and
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -17,6 +18,12 @@ from pytest_intercode.suites.harbor.parts import healthcheck_setup
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["machine_setup", "read_machine_of"]
+
+# A command that does nothing but keep a container alive, as the sandbox's first process does.
+_WAITING = re.compile(
+    r"(?:(?:/bin/)?(?:ba)?sh(?: -l?c)? ?)?(?:exec )?"
+    r"(?:sleep (?:inf|infinity|\d+)|tail -f /dev/null)?"
+)
 
 
 def read_machine_of(
@@ -47,7 +54,7 @@ def read_machine_of(
 def machine_setup(machine: Machine, service: AgentMachine) -> tuple[str, ...]:
     """Return the commands that make a machine ready: its folders, its entry point, its check."""
     lines = [f"mkdir -p -m {mode} -- {shlex.quote(folder)}" for folder, mode in service.folders]
-    lines += _start_entrypoint(machine)
+    lines += _start_command(machine, service.command or ())
     if (check := service.health) is not None and check.command:
         config = HealthcheckConfig(
             command=shlex.join(check.command),
@@ -61,14 +68,16 @@ def machine_setup(machine: Machine, service: AgentMachine) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _start_entrypoint(machine: Machine) -> tuple[str, ...]:
+def _start_command(machine: Machine, own_command: tuple[str, ...]) -> tuple[str, ...]:
     """Return what starts an image's entry point, as the first process of a container would be.
 
-    It is given the command that both harnesses give it, one that waits.
+    It is given the command of the compose file, or else the one that both harnesses give it, which
+    waits.
     """
-    if not machine.entrypoint:
+    if not machine.entrypoint and _WAITING.fullmatch(" ".join(own_command)):
         return ()
-    command = shlex.join([*machine.entrypoint, "sh", "-c", "sleep infinity"])
+    words = own_command or ("sh", "-c", "sleep infinity")
+    command = shlex.join([*machine.entrypoint, *words])
     if machine.user:
         name = shlex.quote(machine.user)
         command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'

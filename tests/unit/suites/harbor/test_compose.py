@@ -15,6 +15,7 @@ from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor.datasets import folder_tasks
+from pytest_intercode.suites.harbor.parts import MissingVariable
 from pytest_intercode.system.archives import pack_files, unpack_files
 from pytest_intercode.system.digest import digest
 
@@ -55,6 +56,8 @@ def terminal_bench(folder: Path, client: str) -> Task:
         "services: {main: {}}",
         "volumes: {data: {}}\nnetworks: {inner: {internal: true}, default: {}}\nx-own: {a: 1}",
         "services: {main: {network_mode: '${NETWORK_MODE:-bridge}', privileged: false, tty: true}}",
+        "services: {main: {command: [sh, -c, sleep infinity], user: root, restart: no}}",
+        "services: {main: {depends_on: {none: {condition: service_started, required: false}}}}",
         "services: {main: {ports: ['80:80'], environment: [NOT_OF_THIS_MACHINE]}}",
         "services: {main: {deploy: {resources: {limits: {cpus: '${CPUS}', memory: '${MEMORY}'}}}}}",
         "services: {main: {volumes: ['${HOST_VERIFIER_LOGS_PATH}:${ENV_VERIFIER_LOGS_PATH}', "
@@ -105,6 +108,21 @@ def test_variables(copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch)
     assert task.variables == (("A", "1"), ("B", "2"), ("C", "true"), ("D", "$x"), ("E", "nothing"))
     passed = dict(harbor(folder, text, passed=("GIVEN",)).variables)
     assert (passed["E"], passed["GIVEN"]) == ("here", "here")
+
+
+def test_variables_of_the_file_next_to_it(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    (folder / "environment/.env").write_text("A='of it'\nTEST_DIR=/other\n")
+    task = harbor(folder, "services: {main: {environment: {A: $A, B: $TEST_DIR}}}")
+    assert task.variables == (("A", "of it"), ("B", "/tests"))
+
+
+def test_a_command_runs_beside_the_agent(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    text = "services: {main: {command: 'nginx -g \"daemon off;\"'}}"
+    assert "setsid -f nginx -g 'daemon off;'" in harbor(folder, text).setup[0]
+    text = "services: {main: {entrypoint: /begin, command: [serve]}}"
+    assert "setsid -f /begin serve" in harbor(folder, text).setup[0]
 
 
 def test_an_entry_point_is_split_as_a_shell_does(copy: Callable[[str], Path]) -> None:
@@ -208,7 +226,7 @@ services:
   main:
     depends_on: {seed: {condition: service_completed_successfully}}
     networks: [front]
-    volumes: ["shared:/shared", "own:/own"]
+    volumes: ["shared:/shared:ro", "own:/own"]
   db:
     image: postgres
     environment: {A: "${A:-1}"}
@@ -262,6 +280,7 @@ def test_the_agents_machine_has_its_share(several: Task) -> None:
     services = several.services
     assert (services.names, services.networks) == (("main",), ("front",))
     assert services.volumes == (("shared", "/shared"),)  # nobody else has the other one
+    assert services.read_only == ("/shared",)
     assert services.depends_on == (("seed", "completed"),)
     assert task_from_json(task_to_json(several)) == several
     assert digest(several) != digest(replace(several, services=Services()))
@@ -282,6 +301,12 @@ def test_the_agents_machine_has_its_share(several: Task) -> None:
         ("a: {image: x, volumes: ['/etc:/etc']}", "a shares the volume '/etc:/etc' with the host"),
         ("a: {image: x, depends_on: {main: {condition: service_healthy}}}", "a waits for main"),
         (", ".join(f"a{n}: {{image: x}}" for n in range(13)), "has more than 12 services"),
+        ("main: {depends_on: [a]}, a: {image: x, profiles: [b]}", "services: there is no a"),
+        ("a b: {image: x}", "'a b' is not a name: letters, digits"),
+        ("a: {image: x, tmpfs: [/proc]}", "a shares the volume"),
+        ("a: {image: x, tmpfs: [b]}", "a shares the volume"),
+        ("a: {image: x, volumes: [{source: b, target: /b, volume: {subpath: c}}]}", "a subpath"),
+        ("a: {image: x, networks: [b]}", "a: networks: there is no network 'b'"),
     ],
 )
 def test_wrong_services_are_one_line(
@@ -328,7 +353,13 @@ def test_no_service_gets_the_solution_or_the_tests(copy: Callable[[str], Path]) 
         ("volumes: ['../../../..:/x']", "a suite reads what is in its own folder"),
         ("build: {context: ../..}", "build: context '../..' with dockerfile 'Dockerfile'"),
         ("build: {context: ., args: {A: 1}}", "build uses args"),
-        ("deploy: {replicas: 2}", "main uses several replicas"),
+        ("deploy: {replicas: 2}", "main uses 2 replicas"),
+        (
+            "deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}",
+            "main uses devices of deploy",
+        ),
+        ("env_file: ../tests/test.sh", "takes variables of ../tests/test.sh, of the solution or"),
+        ("build: web", "build: 'web' is of the solution or the tests"),
         (
             "networks: {default: {ipv4_address: 10.0.0.2}}",
             "main uses the network default with settings of its own",
@@ -345,6 +376,7 @@ def test_what_a_machine_cannot_be_is_one_line(
     main: str, reason: str, copy: Callable[[str], Path]
 ) -> None:
     folder = copy("harbor/greeting").parent  # among others, so that it is skipped
+    (folder / "task/environment/web").symlink_to("../tests")
     (folder / "task/environment/docker-compose.yaml").write_text(f"services: {{main: {{{main}}}}}")
     (task,) = folder_tasks(folder)
     assert reason in (task.skip or "")
@@ -353,7 +385,23 @@ def test_what_a_machine_cannot_be_is_one_line(
 
 
 def test_other_keys_of_a_file_are_refused(copy: Callable[[str], Path]) -> None:
-    assert harbor(copy("harbor/greeting"), "secrets: {}").skip == "docker-compose.yaml uses secrets"
+    folder = copy("harbor/greeting")
+    assert harbor(folder, "secrets: {}").skip == "docker-compose.yaml uses secrets"
+    for settings in ("external: true", "driver_opts: {type: none, device: /etc, o: bind}"):
+        text = f"services: {{main: {{volumes: ['a:/b']}}}}\nvolumes: {{a: {{{settings}}}}}"
+        assert "main uses the volume a with settings of its own" in str(harbor(folder, text).skip)
+
+
+def test_no_variable_of_the_solution_is_shared(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    task = harbor(folder, "services: {main: {volumes: ['..:/a', '../task.toml:/b']}}")
+    assert [mount.exclude for mount in task.mounts] == [("solution", "steps", "task.toml", "tests")]
+    assert "/b" not in task.files
+
+
+def test_a_variable_that_is_needed_has_to_be_passed_on(copy: Callable[[str], Path]) -> None:
+    with pytest.raises(MissingVariable, match="KEY is needed: of the shop; --intercode-pass-env="):
+        harbor(copy("harbor/greeting"), "services: {main: {user: '${KEY:?of the shop}'}}")
 
 
 @pytest.mark.parametrize(
@@ -362,8 +410,22 @@ def test_other_keys_of_a_file_are_refused(copy: Callable[[str], Path]) -> None:
         ("mem_limit: lots", "'lots' is not a memory size"),
         ("cpus: lots", "cpus: 'lots' is not a number"),
         ("healthcheck: {test: a, interval: soon}", "'soon' is not a time"),
-        ("volumes: 3", "services: not services of a compose file"),
-        ("healthcheck: {test: [CMD-SHELL]}", "services: not services of a compose file"),
+        ("mem_limit: 1", "1 is not a memory size"),
+        ("cpus: .nan", "cpus: nan is not a number"),
+        ("cpus: -1", "cpus: -1 is not a number"),
+        ("volumes: 3", "client: volumes: a list is needed, found 3"),
+        ("environment: A=b", "client: environment: a list or a mapping is needed, found 'A=b'"),
+        ("environment: {A: [1]}", "client: environment: A: a text is needed"),
+        ("environment: ['=x']", "client: environment: '' is not a variable"),
+        ("entrypoint: {a: b}", "client: entrypoint: a text or a list is needed"),
+        ("command: [a, null]", "client: command: a list of texts is needed, found None"),
+        ('command: "a \'b"', "client: command: no closing quotation"),
+        ("working_dir: here", "client: working_dir: an absolute path is needed"),
+        ("restart: often", "client: restart: 'often' is not one of no, always"),
+        ("healthcheck: {test: a, retries: .inf}", "retries: 'inf' is not a whole number"),
+        ("healthcheck: {test: a, retreis: 3}", "healthcheck: there is no 'retreis'"),
+        ("depends_on: {a: b}", "client: depends_on: a: a mapping is needed"),
+        ("image: '${A:-'", "a brace is not closed"),
         ("env_file: none.env", "a file of variables is missing: there is no none.env"),
     ],
 )
@@ -373,6 +435,11 @@ def test_a_wrong_service_is_one_line(
     with pytest.raises(SuiteError, match=message) as caught:
         terminal_bench(copy("terminal-bench/hello-uv"), client)
     assert "\n" not in str(caught.value)
+
+
+def test_lists_instead_of_mappings_are_one_line(copy: Callable[[str], Path]) -> None:
+    with pytest.raises(SuiteError, match="volumes and networks are mappings"):
+        harbor(copy("harbor/greeting"), "services: {}\nnetworks: [a]")
 
 
 def test_the_service_of_terminal_bench_may_have_another_name(copy: Callable[[str], Path]) -> None:

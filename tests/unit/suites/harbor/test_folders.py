@@ -297,7 +297,7 @@ def test_what_a_sandbox_cannot_be_is_skipped(
         ("task.yaml", "instruction: a\ndifficulty: odd", "'odd' is not one of easy, medium, hard"),
         ("task.yaml", "a: [", r"task.yaml:2: not YAML"),
         ("docker-compose.yaml", "services: []", "services: a mapping of services is needed"),
-        ("docker-compose.yaml", "services: {client: {build: [a]}}", "not services of a compose"),
+        ("docker-compose.yaml", "services: {client: {build: [a]}}", "build: a text or a map"),
         ("docker-compose.yaml", "services: {client: {mem_limit: lots, build: .}}", "'lots' is no"),
         ("docker-compose.yaml", "services: {client: {}}", "client: build or image is needed"),
     ],
