@@ -38,6 +38,7 @@ _MAX_PROBLEM = 300  # characters of why spans were lost
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/.*)?")
 _MAX_QUEUE = 100_000  # spans that wait for a slow collector
 _BATCH = 512  # spans of one request
+_CLOSE_TIMEOUT = 5.0  # seconds that the end of a run waits for what was not sent yet
 _NANOSECONDS = 1_000_000_000
 _IDS = ("traceId", "spanId", "parentSpanId")
 
@@ -72,7 +73,8 @@ class SpanSender:
         logger.propagate = False
         has_name = "OTEL_SERVICE_NAME" in os.environ
         self._provider = TracerProvider(
-            resource=Resource.create({} if has_name else {"service.name": "pytest-intercode"})
+            shutdown_on_exit=False,  # it waits for as long as a collector likes
+            resource=Resource.create({} if has_name else {"service.name": "pytest-intercode"}),
         )
         self._provider.add_span_processor(
             BatchSpanProcessor(
@@ -80,7 +82,9 @@ class SpanSender:
             )
         )
         self._tracer = self._provider.get_tracer("pytest_intercode")
-        self._closed = False
+        self._end = threading.Thread(
+            target=self._provider.shutdown, name="intercode-spans", daemon=True
+        )
 
     def send(self, record: EpisodeRecord) -> None:
         """Send the spans of an episode; any thread may do so, and none waits for the collector."""
@@ -107,18 +111,22 @@ class SpanSender:
             self._span_count += live.get_span_context().trace_flags.sampled
 
     def close(self) -> str:
-        """Send what waits, and end; return what was lost in one line, or nothing."""
-        if not self._closed:
-            self._closed = True
-            self._provider.shutdown()
+        """Send what waits, for a few seconds; return what was lost in one line, or nothing."""
+        thread = self._end
+        if thread.ident is None:
+            thread.start()
+            thread.join(_CLOSE_TIMEOUT)
+        if not thread.is_alive():  # else what it logs would be printed
             logging.getLogger(_LOGGER).removeHandler(self._log)
         lost_count = self._span_count - self._exporter.span_count
         if not lost_count:
             return ""
         reason = (self._exporter.problem or self._log.text)[:_MAX_PROBLEM]
+        if thread.is_alive():
+            reason = f"not taken within {_CLOSE_TIMEOUT:g} s of the run's end; {reason}"
         spans = f"{lost_count} of {pluralize(self._span_count, 'span')}"
         text = f"{_OPTION}={self._target}: {spans} could not be sent: {reason}"
-        return one_line(text.removesuffix(": "))
+        return one_line(text.removesuffix(": ").removesuffix("; "))
 
 
 def _nanoseconds(seconds: float) -> int:

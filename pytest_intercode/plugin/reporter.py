@@ -346,11 +346,11 @@ class Reporter:
         reporter.write_line(one_line(f"intercode: to go on where it was: {command}"))
 
     def pytest_unconfigure(self) -> None:
-        """Close the file."""
+        """Close the files, and what sends spans where there was no summary."""
         self._print_command()
-        for file in (self._file, self._predictions):
-            if file is not None:
-                file.close()
+        for output in (self._file, self._predictions, self._spans):
+            if output is not None:
+                output.close()
         if self._spool is not None:
             self._spool.unlink(missing_ok=True)
 

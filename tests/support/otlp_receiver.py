@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
@@ -39,7 +40,7 @@ class OtlpReceiver(HttpServer):
     """The receiver; it runs between ``with`` and the end of the block.
 
     Args:
-        status: what it answers.
+        status: what it answers; 0 for nothing, until the end of the block.
 
     Attributes:
         url: its address, without a path.
@@ -50,6 +51,7 @@ class OtlpReceiver(HttpServer):
     def __init__(self, status: int = 200) -> None:
         self.spans: list[ReceivedSpan] = []
         self.headers: list[dict[str, str]] = []
+        self.over = threading.Event()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -61,6 +63,9 @@ class OtlpReceiver(HttpServer):
                 receiver.headers.append({"path": self.path, **headers})
                 if status == 200:
                     receiver.spans += spans_in(ExportTraceServiceRequest.FromString(data))
+                if not status:
+                    receiver.over.wait()
+                    return
                 self.send_response(status)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -70,6 +75,10 @@ class OtlpReceiver(HttpServer):
 
         super().__init__(Handler, "intercode-otlp")
         self.url = self.address
+
+    def __exit__(self, *error: Any) -> None:
+        self.over.set()
+        super().__exit__(*error)
 
 
 def spans_in(message: Any) -> Iterator[ReceivedSpan]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from pytest_intercode.plugin import otel
 from tests.conftest import results
 from tests.integration.gateway.conftest import KEY
 from tests.integration.gateway.test_programs import AGENT, COMMAND
+from tests.support import cell_records
 from tests.support.model_server import Command, ModelServer
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan
 
@@ -170,6 +174,18 @@ def test_a_collector_that_takes_nothing_costs_nothing_but_a_line(
     line = f"--intercode-otel={receiver.url}: * of * spans could not be sent: *400*Bad Request"
     done.stdout.fnmatch_lines([line])
     assert done.stderr.str() == ""
+
+
+def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel, "_CLOSE_TIMEOUT", 0.3)
+    with OtlpReceiver(status=0) as receiver:
+        sender = otel.SpanSender(receiver.url)
+        sender.send(cell_records.episode())
+        began = time.monotonic()
+        line = sender.close()
+        assert time.monotonic() - began < 3  # the SDK waits for 10 s, and for 30 in all
+    problem = "spans could not be sent: not taken within 0.3 s of the run's end"
+    assert re.fullmatch(rf"--intercode-otel={receiver.url}: (\d+) of \1 {problem}", line)
 
 
 @pytest.mark.parametrize(
