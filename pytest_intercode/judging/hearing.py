@@ -28,6 +28,7 @@ from pytest_intercode.judging.question import NOTHING_DONE, Material, make_messa
 __all__ = ["Hearing"]
 
 _MARK_SIZE = 16  # bytes of a mark: nobody guesses it
+_MAX_SERVER_FAILURES = 3  # on what an agent did, before they are for its texts
 _MAX_LINE = 300  # characters of what a server says
 
 
@@ -57,6 +58,8 @@ class Hearing:
         self._judge = task.judge
         self.usage = UNSPENT
         self.unusable: list[str] = []
+        self._faults: dict[Material, Verdict] = {}
+        self._server_has_failed = False  # at the last request
         self._lock = threading.Lock()
         self._session = gateway.open(
             f"{episode_key(task)}-{purpose}", spend=self._spend, recording=recording
@@ -114,22 +117,34 @@ class Hearing:
 
         Where an answer is not a verdict, it is asked once more, and then about an agent that did
         nothing. If that brings a verdict, it is this agent's texts that keep the judge from one,
-        and the vote is 0; else the judge is at fault.
+        and the vote is 0; else the judge is at fault. A server may fail for other reasons: it has
+        to fail on these texts three times, and each time to answer on as many harmless ones right
+        after it. Then further votes are 0, too.
 
         Raises:
             JudgeError: the model cannot be reached, or gives no verdict whatever it is shown.
         """
-        for _ in range(2):
-            if (verdict := self._ask(material)) is not None:
-                return verdict
-        if self._ask(NOTHING_DONE) is None:
-            raise JudgeError(
-                f"judge: the model {self._judge.model!r:.60} gives no verdict, also on an agent "
-                f"that did nothing: {self.unusable[-1]}"
+        if material in self._faults:
+            return self._faults[material]
+        for _ in range(_MAX_SERVER_FAILURES):
+            for _ in range(2):
+                if (answer := self._ask(material)) is not None:
+                    return answer
+                if has_failed := self._server_has_failed:
+                    break
+            problem = self.unusable[-1]
+            if self._ask(material.harmless() if has_failed else NOTHING_DONE) is None:
+                raise JudgeError(
+                    f"judge: the model {self._judge.model!r:.60} gives no verdict, also on an "
+                    f"agent that did nothing: {self.unusable[-1]}"
+                )
+            verdict = Verdict(
+                0.0, f"the judge gives a verdict on others, and none on this: {problem}"
             )
-        return Verdict(
-            0.0, f"the judge gives a verdict on others, and none on this: {self.unusable[-1]}"
-        )
+            if not has_failed:
+                return verdict
+        self._faults[material] = verdict
+        return verdict
 
     def stop(self, reason: str = "") -> None:
         """End a request that runs, from any thread, and begin no other."""
@@ -143,6 +158,7 @@ class Hearing:
 
     def _ask(self, material: Material) -> Verdict | None:
         """Ask once; return None for an answer that is not a verdict, and keep a line about it."""
+        self._server_has_failed = False
         mark = secrets.token_hex(_MARK_SIZE)
         request: Mapping[str, Any] = {"messages": make_messages(self._task, material, mark)}
         try:
@@ -160,15 +176,18 @@ class Hearing:
         """See that it was the model that has refused, and for what it was shown.
 
         Raises:
-            JudgeError: no model was reached, the server failed, or the recording lacks the request.
+            JudgeError: no model was reached, the key or a limit is why, or the recording lacks the
+                request.
         """
         session = self._session
         if session.failure:
             raise JudgeError(f"judge: {session.failure}")
         if outage := session.outage():
             raise JudgeError(f"judge: no model could be reached: {outage}")
-        if isinstance(error, RequestRefused) and not error.may_be_for_content:
-            raise JudgeError(f"judge: {one_line(str(error))[:_MAX_LINE]}")
+        if isinstance(error, RequestRefused):
+            self._server_has_failed = error.status >= 500
+            if not (error.may_be_for_content or self._server_has_failed):
+                raise JudgeError(f"judge: {one_line(str(error))[:_MAX_LINE]}")
 
     def _spend(self, **usage: Any) -> None:
         with self._lock:

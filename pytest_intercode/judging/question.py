@@ -88,6 +88,11 @@ class Material:
         """16 hexadecimal digits of SHA-256, which name it."""
         return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()[:16]
 
+    def harmless(self) -> Material:
+        """Return as much text on an agent that did nothing."""
+        lines = len(self.text) // len(NOTHING_DONE.text) + 1
+        return Material("\n".join([NOTHING_DONE.text] * lines))
+
     def with_text(self, text: str) -> Material:
         """Return it with a text behind it, as if the agent had said it at its end."""
         return Material(f"{self.text}\n{indented(text)}", self.omitted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -192,6 +193,32 @@ def test_an_agent_that_keeps_the_judge_from_a_verdict_gains_nothing(answer: str 
     assert record.judge.scores == (0.0, 0.0, 0.0)
     assert len(record.judge.unusable) == 6
     assert "a verdict on others, and none on this" in record.reason
+
+
+_FAILURE = Step(status=500, text="Internal error", headers={"x-should-retry": "false"})
+
+
+def test_a_server_that_fails_on_the_agents_texts_alone_counts_against_it() -> None:
+    def answers(request: Request) -> str | Step:
+        return _FAILURE if "the agent does" in evidence_of(request) else verdict(1)
+
+    with judging(answers) as (judges, server):
+        record = play(rollout(judges, "5", "submit"))
+    evidence, harmless = map(evidence_of, server.requests[:2])
+    assert len(evidence) <= len(harmless) < len(evidence) + 30
+    assert len(server.requests) == 6
+    assert record.reward == pytest.approx(0.6)
+    assert record.judge is not None
+    assert record.judge.scores == (0.0, 0.0, 0.0)
+    assert re.search("and none on this: .* answered 500.*: Internal error", record.reason)
+
+
+def test_a_server_that_fails_now_and_then_is_asked_again() -> None:
+    answers = iter([_FAILURE, verdict(0), _FAILURE, verdict(0)])
+    with judging(lambda _: next(answers, verdict(1))) as (judges, _):
+        record = play(rollout(judges, "5", "submit"))
+    assert record.judge is not None
+    assert record.judge.scores == (1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
