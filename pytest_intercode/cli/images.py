@@ -25,7 +25,7 @@ from pytest_intercode.cli.arguments import (
 )
 from pytest_intercode.cli.printing import note, say, show_count
 from pytest_intercode.core.text import first_names, format_columns, pluralize
-from pytest_intercode.errors import ConfigurationError, ImageError
+from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
 from pytest_intercode.options.table import Options
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.cli.needed_images import count_facts, count_sources
 
     try:
-        tasks = [
+        all_tasks = [
             task
             for name in options.suites
             for task in tasks_of(name, options.data, permissions_of(options), "images")
-            if not task.skip
         ]
+        tasks = [task for task in all_tasks if not task.skip]
         sources = count_sources(tasks)
         with sandboxes_of(options) as provider:
             problems = _provide(provider, list(sources), options)
@@ -90,6 +90,8 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
+    if skipped := len(all_tasks) - len(tasks):
+        note(f"{pluralize(skipped, 'task')} left out, skipped: `pytest-intercode lint` says why")
     return _show(rows, problems)
 
 
@@ -109,6 +111,8 @@ def _provide(
                 provider.pull_image(source)
         except ImageError as error:
             return error
+        except SuiteError as error:  # of what is next to a Dockerfile
+            return ImageError(str(error), source.name)
         return None
 
     report = partial(show_count, "images", len(sources))
@@ -162,6 +166,8 @@ def _make_row(images: DescribedImages, counted: tuple[ImageFact, int]) -> _Row:
 
 def _show(rows: Sequence[_Row], problems: Problems) -> int:
     """Print the table, what is wrong, and how it can be had; return the exit status."""
+    from pytest_intercode.cli.needed_images import describe_name
+
     rows = sorted(rows, key=lambda row: (_STATES.index(row.state), -row.tasks, row.fact.name))
     table = [
         [
@@ -179,7 +185,7 @@ def _show(rows: Sequence[_Row], problems: Problems) -> int:
     if not problems:
         for row in rows:
             if row.problem is not None:
-                _add_problem(problems, row.problem, row.fact.name)
+                _add_problem(problems, row.problem, describe_name(row.fact))
         _advise(rows)
     all_problems = list(problems.values())
     for text, names in all_problems[:_MAX_PROBLEMS]:

@@ -32,7 +32,7 @@ def count_facts(
         images: knows what is here.
         built: also of what is built, which takes reading all that it is built of.
     """
-    from pytest_intercode.errors import ImageError
+    from pytest_intercode.errors import ImageError, SuiteError
     from pytest_intercode.sandboxes.images import ImageFact
 
     counts: Counter[ImageFact] = Counter()
@@ -40,8 +40,8 @@ def count_facts(
         try:
             for fact in images.describe(source, built=built):
                 counts[fact] += number
-        except ImageError as error:
-            problem, cause = str(error), error.cause
+        except (ImageError, SuiteError) as error:
+            problem, cause = str(error), getattr(error, "cause", "")
             fact = ImageFact(source.name, "build", present=False, problem=problem, cause=cause)
             counts[fact] += number
     return counts.most_common()

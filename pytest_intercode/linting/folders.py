@@ -108,33 +108,42 @@ class _Folder:
                     add(f"solution/{name}", path)
         return files
 
-    def secret_of(self, name: str, path: Path) -> str | None:
+    def secret_of(self, path: Path) -> str | None:
         """Return which file of tests or solution a file of the image's context is, if it is one.
 
         Args:
-            name: its name there, which is that in the task where Terminal-Bench 1 builds.
             path: where it is.
         """
-        if not self.is_harbor and _HIDDEN_NAMES.fullmatch(name):
-            return name
+        if not self.is_harbor:
+            name = path.relative_to(self.path.place()).as_posix()
+            if _HIDDEN_NAMES.fullmatch(name):
+                return name
         if not _MIN_BYTES <= path.stat().st_size <= _MAX_BYTES:
             return None
         return self.secrets.get(path.read_bytes())
 
 
-def check_folder(path: SuitePath, task: str) -> Iterator[Finding]:
-    """Yield what rules find in the files of a task folder."""
+def check_folder(path: SuitePath, task: str, dockerfile: Path | None) -> Iterator[Finding]:
+    """Yield what rules find in the files of a task folder.
+
+    Args:
+        path: the folder.
+        task: the task's id.
+        dockerfile: what the agent's image is made of; None where that is not known.
+    """
     folder = _Folder(path, task)
-    yield from _check_image(folder)
+    yield from _check_image(folder, dockerfile)
     yield from _check_instruction(folder)
     yield from _check_scripts(folder)
     if folder.is_harbor:
         yield from _check_description(folder)
 
 
-def _check_image(folder: _Folder) -> Iterator[Finding]:
+def _check_image(folder: _Folder, place: Path | None) -> Iterator[Finding]:
     """Look for the answer in what the agent's image copies."""
     dockerfile = folder.path / ("environment/Dockerfile" if folder.is_harbor else "Dockerfile")
+    if place is not None and place.is_relative_to(folder.path.place()):
+        dockerfile = folder.path / place.relative_to(folder.path.place()).as_posix()
     if not dockerfile.is_file():
         return
     text = _read(dockerfile)
@@ -146,7 +155,7 @@ def _check_image(folder: _Folder) -> Iterator[Finding]:
     names = _without_ignored(list(files), _read(ignored) if ignored.is_file() else "")
     by_line: dict[int, list[str]] = {}
     for name, line in copied_names(text, names):
-        secret = folder.secret_of(name, files[name])
+        secret = folder.secret_of(files[name])
         if secret is not None and secret not in by_line.setdefault(line, []):
             by_line[line].append(secret)
     for line, secrets in by_line.items():

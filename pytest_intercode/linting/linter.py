@@ -11,7 +11,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.linting.folders import check_folder
 from pytest_intercode.linting.rules import RULES, Finding
-from pytest_intercode.linting.tasks import check_task
+from pytest_intercode.linting.tasks import check_task, split_place
 from pytest_intercode.suites.harbor.datasets import read_task_folder, task_folders
 from pytest_intercode.suites.harbor.parts import MissingVariable
 from pytest_intercode.system.suite_folder import SuiteFolder, SuitePath
@@ -46,18 +46,28 @@ def lint_folder(
 
 def _lint_one(folder: SuitePath) -> Iterator[Finding]:
     name = folder.name
+    dockerfile: Path | None = None
     try:
         task = read_task_folder(folder, name)
     except SuiteError as error:
         rule = "cannot-run" if isinstance(error, MissingVariable) else "cannot-load"
-        text = str(error).removeprefix(f"{folder}/").removeprefix(f"{folder}: ")
-        yield Finding(rule, name, str(folder), 0, text)
+        yield _describe_error(rule, folder, error)
     else:
+        dockerfile = task.image.dockerfile if task.image else None
         yield from check_task(replace(task, id=name), folder.written)
     try:
-        yield from check_folder(folder, name)
+        yield from check_folder(folder, name, dockerfile)
     except (SuiteError, OSError) as error:
-        yield Finding("cannot-load", name, str(folder), 0, str(error))
+        yield _describe_error("cannot-load", folder, error)
+
+
+def _describe_error(rule: str, folder: SuitePath, error: Exception) -> Finding:
+    """Return a finding about an error, at the file of the folder that it begins with, if any."""
+    place, _, message = str(error).partition(": ")
+    path, line = split_place(place)
+    if message and path.startswith(f"{folder}/"):
+        return Finding(rule, folder.name, path, line, message)
+    return Finding(rule, folder.name, str(folder), 0, str(error).removeprefix(f"{folder}: "))
 
 
 def _sort(findings: Iterable[Finding], rules: Iterable[str]) -> list[Finding]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_intercode.core.dockerfile import reads_context
 from pytest_intercode.core.task import ImageSource
+from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.docker.platforms import (
     ImageNames,
     image_info,
@@ -65,12 +66,16 @@ def describe_images(
 def _describe(
     api: APIClient, name: str, original: str, *, built: bool = False, optional: bool = False
 ) -> ImageFact:
-    info = image_info(api, name)
+    step: Literal["build", "pull"] = "build" if built else "pull"
+    try:
+        info = image_info(api, name)
+    except ImageError as error:
+        return ImageFact(original, step, present=False, optional=optional, problem=str(error))
     replacement = "" if built else without_platform(name)
     is_own = replacement in ("", without_platform(original))
     return ImageFact(
         original,
-        "build" if built else "pull",
+        step,
         present=bool(info),
         size=int(info.get("Size") or 0),
         platform=str(image_platform(info) or platform_of_name(name) or ""),

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.platforms import Platform, parse_platform, platform_of_machine
 from pytest_intercode.core.task import ImageSource
+from pytest_intercode.errors import ImageError
+from pytest_intercode.sandboxes.docker.errors import plain
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -64,13 +67,21 @@ def image_platform(image: Mapping[str, Any]) -> Platform | None:
 
 
 def image_info(api: APIClient, name: str) -> Mapping[str, Any]:
-    """Return what an engine says of an image; nothing for no image."""
-    from docker.errors import ImageNotFound
+    """Return what an engine says of an image; nothing for no image.
+
+    Raises:
+        ImageError: no image can have this name.
+    """
+    from docker.errors import APIError, ImageNotFound
 
     try:
         info: Mapping[str, Any] = api.inspect_image(name) if name else {}  # type: ignore[no-untyped-call]
     except ImageNotFound:
         return {}
+    except APIError as error:
+        if error.status_code != HTTPStatus.BAD_REQUEST:
+            raise
+        raise ImageError(f"{name!r} cannot be the name of an image: {plain(error)}", name) from None
     return info
 
 

@@ -123,6 +123,27 @@ def test_what_cannot_be_pulled_or_built(capsys: pytest.CaptureFixture[str]) -> N
     assert "c/environment/Dockerfile does not build" in problems
 
 
+@pytest.mark.usefixtures("needs_docker")
+def test_one_that_is_wrong_does_not_hide_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    write_task("a", "FROM Upper/Case:1")
+    write_task("b", f"FROM {BASE}", toml='[environment]\ndocker_image = "a b"\n')
+    write_task("c", f"FROM {BASE}", "COPY . /app")
+    Path("set/c/environment/link").symlink_to("/etc")
+    write_task("d", f"FROM {BASE}", toml="[")
+    assert main(["images", "set", "--base-image", f"{BASE}={GONE}:1"]) == 1
+    lines, problems = printed(capsys)
+    assert lines[-1].startswith("6 images: 5 missing, 1 to build")
+    assert "missing image 1 task - - a b, else its Dockerfile is built" in lines
+    wrong_names = "Upper/Case:1, set/a/environment/Dockerfile"
+    assert f"{wrong_names}: 'Upper/Case:1' cannot be the name of an image: " in problems
+    assert "set/c/environment/Dockerfile: " in problems
+    assert "link: is a link that leads out of " in problems
+    assert f"{BASE} ({GONE}:1): " in problems
+    assert "1 task left out, skipped: `pytest-intercode lint` says why" in problems
+    assert main(["images", "set/c", "--build"]) == 1
+    assert "link: is a link that leads out of " in printed(capsys)[1]
+
+
 @pytest.mark.usefixtures("bubblewrap")
 def test_bubblewrap_has_systems(capsys: pytest.CaptureFixture[str]) -> None:
     write_task("a", f"FROM {GONE}:1")

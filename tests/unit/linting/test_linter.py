@@ -116,7 +116,11 @@ _HARBOR = {
         ("set/a/solution/solve.sh", 1),
     ),
     "cannot-run": ({"toml": f"{_SEPARATE}[environment]\ngpus = 1\n"}, {}, ("set/a/task.toml", 0)),
-    "cannot-load": ({"toml": f"{_SEPARATE}[environment]\ncpus = 'x'\n"}, {}, ("set/a", 0)),
+    "cannot-load": (
+        {"toml": f"{_SEPARATE}[environment]\ncpus = 'x'\n"},
+        {},
+        ("set/a/task.toml", 0),
+    ),
 }
 
 
@@ -152,6 +156,35 @@ def test_what_is_copied_where_terminal_bench_builds(capsys: pytest.CaptureFixtur
         "# what agents are not given\nrun-tests.sh\nsolution.*\n"
     )
     assert found(capsys) == []
+
+
+def test_the_image_that_a_compose_file_names_is_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = {
+        "docker-compose.yaml": "services: {client: {build: {dockerfile: Other}}}\n",
+        "Other": f"FROM {BASE}\nCOPY solution.sh /app/\n",
+    }
+    write_terminal_bench(Path("set/a"), tests="true", solution="true", files=files)
+    web = "services: {main: {build: web}}\n"
+    inner = {"environment/docker-compose.yaml": web, "solution/solve.sh": _LONG}
+    inner |= {"environment/web/Dockerfile": f"FROM {BASE}\nCOPY a /\n", "environment/web/a": _LONG}
+    write_clean("b", inner)
+    assert found(capsys) == [
+        ("answer-in-image", "set/a/Other", 2),
+        ("answer-in-image", "set/b/environment/web/Dockerfile", 2),
+    ]
+
+
+def test_what_keeps_a_task_from_being_read_is_at_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_clean("a", {"environment/docker-compose.yaml": "services:\n  [\n"})
+    write_clean("b", {"environment/docker-compose.yaml": "networks: [a]\n"})
+    assert found(capsys) == [
+        ("cannot-load", "set/a/environment/docker-compose.yaml", 3),
+        ("cannot-load", "set/b/environment/docker-compose.yaml", 0),
+    ]
 
 
 def test_data_that_tests_and_image_have_alike(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,8 +253,7 @@ def test_folders_cannot_lead_out(
     write_clean("a")
     Path("set/a/instruction.md").unlink()
     Path("set/a/instruction.md").symlink_to("../../outside.md")
-    rules = found(capsys)
-    assert [rule for rule, _, _ in rules] == ["cannot-load"] * len(rules)
+    assert found(capsys) == [("cannot-load", "set/a/instruction.md", 0)]
 
 
 @pytest.mark.parametrize(
