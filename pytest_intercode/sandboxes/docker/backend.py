@@ -20,6 +20,7 @@ from pytest_intercode.system.platform import IS_LINUX
 if TYPE_CHECKING:
     from docker import APIClient
 
+    from pytest_intercode.sandboxes.docker.link import Link
     from pytest_intercode.sandboxes.images import DescribedImages
 
 __all__ = ["DockerBackend", "DockerHostsBackend", "make_docker", "open_images"]
@@ -57,14 +58,18 @@ class DockerBackend(EngineBackend):
     @cached_property
     def has_services(self) -> bool:
         """Whether its engine closes networks: from those of Podman, its machine is reached."""
-        from pytest_intercode.sandboxes.docker.engine import connect
         from pytest_intercode.sandboxes.docker.podman import is_podman
 
         try:
-            with contextlib.closing(connect()) as link, link.explained_failures():
+            with contextlib.closing(self._connect()) as link, link.explained_failures():
                 return not is_podman(link.probe.info())
         except EngineUnavailable:  # that is what the first sandbox meets
             return True
+
+    def _connect(self) -> Link:
+        from pytest_intercode.sandboxes.docker.engine import connect
+
+        return connect()
 
     def __str__(self) -> str:
         label = self._label()
@@ -160,12 +165,17 @@ class DockerBackend(EngineBackend):
 
 
 class DockerHostsBackend(DockerBackend):
-    """The Docker engines of several hosts as one.
+    """The Docker engines of several hosts as one."""
 
-    A verifier may be on another host than the agent's services, which it has to reach.
-    """
+    @cached_property
+    def has_services(self) -> bool:
+        """Whether there is one host: else a verifier may be on another one than the services."""
+        return len(self.settings.hosts) == 1 and super().has_services
 
-    has_services = False
+    def _connect(self) -> Link:
+        from pytest_intercode.sandboxes.docker.link import Link
+
+        return Link(find_address(self.settings.hosts[0].name))
 
     def _label(self) -> str:
         return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"

@@ -23,6 +23,7 @@ import docker
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.core.machine import Services
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.errors import ConfigurationError, SandboxError
@@ -37,6 +38,7 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings, parse_host
 from tests.conftest import PIDS, pids_of, results
+from tests.support import servers
 from tests.support.backends import SOURCE
 from tests.support.image_registry import ImageRegistry
 from tests.support.second_engine import SecondEngine
@@ -322,6 +324,20 @@ def test_a_host_whose_disk_is_full_is_left_out(
     [line] = [line for line in lines if "is left out" in line]
     assert f"{second.url}: 3 starts failed that other hosts made" in line
     assert "no space left" in line
+
+
+def test_one_host_has_the_services_of_tasks(
+    second: SecondEngine, provide: Callable[..., SandboxProvider]
+) -> None:
+    second.load(servers.IMAGE)
+    provider = provide(second.tcp)
+    image = provider.image(ImageSource(image=servers.IMAGE))
+    services = Services((servers.server(),), ("main",))
+    agents = provider.acquire(SandboxSpec(image, services=services))
+    verifier = provider.acquire(SandboxSpec(image, joins=True, services=services))
+    verifier.join(agents)
+    agents.run(servers.ask("put colour blue"), 10)
+    assert verifier.run(servers.ask("get colour"), 10).output == b"blue\n"
 
 
 def test_podman_as_a_host(

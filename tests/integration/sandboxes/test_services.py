@@ -307,7 +307,8 @@ def test_who_has_no_services_says_so(
 
 
 def test_services_are_not_for_a_limited_network() -> None:
-    docker = SandboxProvider(SandboxSettings("docker"))
+    docker = SandboxProvider(SandboxSettings(docker_hosts=["default"]))
+    assert not docker.services_problem(Services((server(),)), Limits())
     limits = Limits(hosts=("example.org",))
     with pytest.raises(ConfigurationError, match="an agent that may reach some hosts"):
         docker.order(SandboxSpec(IMAGE, limits, services=Services((server(),))))
