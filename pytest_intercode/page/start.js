@@ -66,6 +66,7 @@ async function start() {
     return;
   }
   const index = await readIndex();
+  await new Promise((resolve) => setTimeout(resolve)); // a task of the browser's own for each part
   readAddress();
   startTable(index);
   startTrajectory();

@@ -14,7 +14,8 @@ const tasks = {
   to: -1,
 };
 
-const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+const WORDS = new Intl.Collator("en", { numeric: true }); // five times as fast as localeCompare
+const compare = (a, b) => (typeof a === "string" ? WORDS.compare(a, b) : a - b);
 
 // The suites, unless each env has but one: then they say no more than the envs do.
 const ownSuites = (index) => (index.suites.length > index.envs.length ? index.suites : []);
@@ -166,10 +167,9 @@ function filter() {
     makeHead();
   }
   searchTrajectories();
+  at("scroller").scrollTop = 0; // before rows are made: after that, it would have them laid out at once
+  tasks.active = -1; // so that it is the first
   showMatching();
-  tasks.active = 0;
-  at("scroller").scrollTop = 0;
-  showRows(true);
 }
 
 // Show the tasks that are chosen, where the table is.
