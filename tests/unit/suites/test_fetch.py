@@ -126,8 +126,8 @@ def test_tries_again(server: Server, folder: Path, fault: Callable[[Handler, byt
         (busy, 3, "the server says 503 Service Unavailable"),
         (lambda handler, _: handler.send_error(404), 1, "the server says 404 Not Found"),
         (other, 1, "this is not the file that is known (it has more than 10 bytes)"),
-        (changed, 1, "this is not the file that is known (its SHA-256 is not "),
-        (shorter, 1, "this is not the file that is known (its SHA-256 is not "),
+        (changed, 1, "this is not the file that is known (its hash is not "),
+        (shorter, 1, "this is not the file that is known (its hash is not "),
         (endless, 1, "this is not the file that is known (it has more than 10 bytes)"),
         (bomb, 1, "this is not the file that is known (it has more than 10 bytes)"),
         (turning, 3, "cannot be reached: Exceeded 30 redirects"),
@@ -289,6 +289,23 @@ def test_progress_on_a_terminal(
     assert shown.endswith(" \r")  # the line is cleared
 
 
+@pytest.mark.parametrize(
+    ("content", "is_right"), [(b"large\n", True), (b"other\n", False), (b"large\n" * 99, False)]
+)
+def test_a_large_file_is_the_one_that_git_names(
+    content: bytes, is_right: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What git hash-object says of the first.
+    file = RemoteFile("test/large", "f60ccf3732fd547d393fe12095261c4d49cc94be", None)
+    monkeypatch.setattr(upstream, "_table", lambda: (file,))
+    with serving({file.path: content}) as server:
+        assert (fetch(server, folder, "nyu-ctf") == 0) is is_right
+        assert (folder / "nyu-ctf/test/large").is_file() is is_right
+        server.asked.clear()
+        assert (fetch(server, folder, "nyu-ctf") == 0) is is_right
+        assert server.asked == ([] if is_right else ["/test/large"])
+
+
 def test_each_dataset_comes_from_its_repository(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -368,8 +385,8 @@ def test_the_table() -> None:
     files = files_of("")
     assert len({file.path for file in files}) == len(files) > 100
     for file in files:
-        assert len(bytes.fromhex(file.sha256)) == 32
-        assert (file.size == 0) == (file.sha256 == hashlib.sha256().hexdigest())
+        assert len(bytes.fromhex(file.digest)) == (20 if file.size is None else 32)
+        assert (file.size == 0) == (file.digest == hashlib.sha256().hexdigest())
         assert file.mode in (0o644, 0o755)
         assert not file.target.is_absolute()
         assert ".." not in file.target.parts
