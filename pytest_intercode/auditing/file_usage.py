@@ -35,7 +35,7 @@ _SETTLE_TIMEOUT = 2.0  # seconds for background jobs of gold
 def unused_files(
     provider: SandboxProvider, task: Task, environment: type[ShellEnvironment]
 ) -> set[str]:
-    """Return the paths of the files that gold does not use and nothing names.
+    """Return the paths of the files that gold does not use, tests do not have and nothing names.
 
     Args:
         provider: where the sandbox comes from.
@@ -46,10 +46,13 @@ def unused_files(
         TaskError: setup failed.
         InfrastructureError: there is no sandbox.
     """
+    verification = task.verification
+    tests = {_absolute(task, path) for path in verification.files} if verification else set()
     candidates = {
         path
         for path, spec in task.files.items()
         if spec.kind != "directory"
+        and _absolute(task, path) not in tests  # such as a build file
         and not any(fnmatch.fnmatch(path, pattern) for pattern in task.decoys)
         and not _is_named(path, task)
     }

@@ -8,24 +8,30 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from pytest_intercode.auditing.duplicates import find_duplicates
+from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, acknowledge
 from pytest_intercode.auditing.mutations import MAX_ANSWERS, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
-from pytest_intercode.core.task import Database, FileSpec, Task
+from pytest_intercode.core.task import Database, FileSpec, Task, Verification
 from pytest_intercode.environments.fields import CodeTest
 from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.python.mutations import constants
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.sql.fields import SqlFields
+from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.schema import AUDIT_CHECKS
 from pytest_intercode.system.files import bundled_folder
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.provider import SandboxProvider
 
 BASH = Task(id="a", query="q", gold=("wc -l < a.txt",), env="bash", suite="s", dataset="s")
 PYTHON = replace(
@@ -43,6 +49,19 @@ def changed(task: Task) -> dict[str, str]:
     """Return the changed golds of a task by what they are; the last action of each."""
     answers = kind_of(task.env).wrong_answers(task)
     return {answer.description: answer.actions[-1] for answer in answers if not answer.certain}
+
+
+def test_files_that_tests_have_too_are_used() -> None:
+    file = FileSpec("file")
+    task = replace(
+        BASH,
+        env="swe",
+        workdir="/w",
+        files=dict.fromkeys(("go.mod", "/w/suite.h", "unused"), file),
+        verification=Verification("go test", files={"/w/go.mod": file, "suite.h": file}),
+    )
+    no_sandbox = cast("SandboxProvider", None)  # a file that nothing names needs none
+    assert unused_files(no_sandbox, task, SweEnvironment) == {"unused"}
 
 
 @pytest.mark.parametrize(
