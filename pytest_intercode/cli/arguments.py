@@ -209,6 +209,7 @@ def map_concurrently(
     arguments: Iterable[Argument],
     concurrency: int,
     report: Callable[[int], None] = lambda number: None,
+    stop: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Return what a function returns for each argument; an interrupt cancels what has not begun.
 
@@ -217,6 +218,7 @@ def map_concurrently(
         arguments: in the order of what is returned.
         concurrency: how many calls run at a time.
         report: takes how many calls are over.
+        stop: ends what the calls under way wait for, where nothing is returned.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -226,6 +228,10 @@ def map_concurrently(
         for number, result in enumerate(threads.map(function, arguments), 1):
             results.append(result)
             report(number)
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        stop()
+        raise
     finally:
         threads.shutdown(wait=True, cancel_futures=True)
     return results

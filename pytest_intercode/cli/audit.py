@@ -138,6 +138,7 @@ def _audit(
                 selection,
                 options.concurrency,
                 partial(show_count, "tasks audited", len(selection)),
+                stop=provider.close,
             )
             findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)

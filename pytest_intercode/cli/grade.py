@@ -80,7 +80,10 @@ def run(options: argparse.Namespace) -> int:
         pairs = _pairs(options)
         with sandboxes_of(options) as provider:
             graded = map_concurrently(
-                lambda pair: grade(provider, *pair), pairs, options.concurrency
+                lambda pair: grade(provider, *pair),
+                pairs,
+                options.concurrency,
+                stop=provider.close,
             )
     except ConfigurationError as error:
         note(str(error))

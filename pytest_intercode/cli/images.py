@@ -116,7 +116,8 @@ def _provide(
         return None
 
     report = partial(show_count, "images", len(sources))
-    for error in map_concurrently(provide, sources, options.concurrency, report):
+    errors = map_concurrently(provide, sources, options.concurrency, report, stop=provider.close)
+    for error in errors:
         if error is not None:
             _add_problem(problems, error, error.image)
     return problems

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -20,11 +22,14 @@ __all__ = [
     "Service",
     "ServiceCondition",
     "Services",
+    "can_mount_at",
     "in_order",
 ]
 
 DEFAULT_NETWORK = "default"
 """The network of machines that name none."""
+
+_KERNEL_FOLDERS = re.compile(r"/(?:proc|sys|dev)(?:/(?!shm(?:/|$)).*)?")
 
 ServiceCondition: TypeAlias = Literal["started", "healthy", "completed"]
 """What a machine waits for in another one: that it runs, that its health check succeeds, or that
@@ -204,6 +209,13 @@ class Services:
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.machines)
+
+
+def can_mount_at(path: str) -> bool:
+    """Whether a machine can have a volume, or a folder in memory, at a path."""
+    normal = posixpath.normpath(path)
+    is_usual = normal.startswith("/") and normal.strip("/") != "" and ":" not in path
+    return is_usual and not _KERNEL_FOLDERS.fullmatch(normal)
 
 
 def in_order(machines: Iterable[Service]) -> tuple[Service, ...]:

@@ -59,6 +59,7 @@ def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Memory = Annotated[Size, Field(ge=6 * 1024**2, le=2**50)]  # bytes that engines take
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
 Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
 Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -67,7 +68,7 @@ Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 class LimitsModel(SuiteForm):
     """``limits``: what the sandbox may use."""
 
-    memory: Size | None = None
+    memory: Memory | None = None
     cpus: float | None = Field(None, gt=0, le=64)
     pids: int | None = Field(None, ge=8, le=65536)
     file_size: Size | None = None

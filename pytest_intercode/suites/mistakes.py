@@ -89,7 +89,7 @@ def _is_branch(part: object) -> bool:
     return isinstance(part, str) and (
         part in {"str", "constrained-str", "int", "bool", "RowSource", "ProgramTest", "CallTest"}
         or part.endswith("Model")
-        or part.startswith(("list[", "tuple[", "literal[", "function-"))
+        or part.startswith(("list[", "tuple[", "dict[", "literal[", "function-"))
     )
 
 

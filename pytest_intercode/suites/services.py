@@ -16,6 +16,7 @@ from pytest_intercode.core.machine import (
     Service,
     ServiceCondition,
     Services,
+    can_mount_at,
     in_order,
 )
 from pytest_intercode.core.platforms import parse_platform
@@ -39,6 +40,15 @@ __all__ = [
 _MAIN = "main"  # the name by which services reach the agent's machine
 
 ServiceName = Annotated[StrictStr, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+
+
+def _mount_path(path: str) -> str:
+    if not can_mount_at(path):
+        raise ValueError("not / is needed, nor a path in /proc, /sys or /dev, nor one with ':'")
+    return path
+
+
+MountPath = Annotated[AbsolutePath, AfterValidator(_mount_path)]
 
 
 def _shell_words(command: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -98,15 +108,15 @@ class ServiceModel(FileForm):
         tuple[ServiceName, ...] | dict[ServiceName, ServiceCondition], AfterValidator(_conditions)
     ] = ()
     health: Annotated[StrictStr | HealthModel, AfterValidator(_check)] | None = None
-    volumes: dict[ServiceName, AbsolutePath] = Field({})
-    tmpfs: tuple[AbsolutePath, ...] = ()
+    volumes: dict[ServiceName, MountPath] = Field({})
+    tmpfs: tuple[MountPath, ...] = ()
     files: Files = Field({})
     limits: LimitsModel = Field(default_factory=LimitsModel)
     restart: Literal["never", "on-failure", "always"] = "never"
 
     @model_validator(mode="after")
     def _fits(self) -> ServiceModel:
-        if self.image is None and self.dockerfile is None:
+        if not self.image and self.dockerfile is None:
             raise ValueError("image or dockerfile is needed")
         if self.limits.network is not None or self.limits.output is not None:
             raise ValueError("limits: of services, network and output are those of the task")

@@ -11,7 +11,8 @@ import io
 import posixpath
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.machine import HealthCheck, Service
@@ -83,9 +84,8 @@ class ServiceGroup:
         """Start the services, each after those that it depends on are ready for it.
 
         Raises:
-            TaskError: one of them does not become ready.
-            docker.errors.DockerException: the engine refuses.
-            requests.exceptions.RequestException: it does not answer.
+            TaskError: one of them is not what an engine can start, or does not become ready.
+            SandboxError: the engine refuses, or does not answer.
         """
         services = {service.name: service for service in self._spec.services.machines}
         for service in services.values():
@@ -94,7 +94,8 @@ class ServiceGroup:
                     self._wait_for_end(services[name])
                 elif condition == "healthy":
                     self._wait_for_health(services[name])
-            self._start(service)
+            with _start_errors(service):
+                self._start(service)
 
     def wait(self) -> None:
         """Wait until all services are ready.
@@ -294,6 +295,19 @@ class ServiceGroup:
                 remove_container(self._api, container)
         self._containers, self._outputs = {}, {}
         self.parts.remove()
+
+
+@contextlib.contextmanager
+def _start_errors(service: Service) -> Iterator[None]:
+    """Tell what a task asks for and no engine can do from what is wrong with this engine."""
+    try:
+        yield
+    except client_errors() as error:
+        reason = plain(error)
+        is_wrong = getattr(error, "status_code", 0) == HTTPStatus.BAD_REQUEST
+        if "unable to find user" in reason or (is_wrong and "CPUs" not in reason):
+            raise TaskError(f"the service {service.name} cannot be started: {reason}") from None
+        raise SandboxError(f"the service {service.name}: {reason}") from None
 
 
 def _last(output: bytes) -> str:

@@ -21,6 +21,7 @@ from pytest_intercode.core.machine import (
     Archive,
     FileSpec,
     HealthCheck,
+    can_mount_at,
 )
 from pytest_intercode.core.platforms import Platform, parse_platform
 from pytest_intercode.core.values import size
@@ -41,7 +42,6 @@ _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?(?:\
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAX_NAME = 63  # characters of a service's name, which is its machine's
 _MIN_MEMORY, _MAX_MEMORY = 6 * 1024**2, 2**50  # bytes that engines take
-_KERNEL_FOLDERS = re.compile(r"/(?:proc|sys|dev)(?:/(?!shm(?:/|$)).*)?")
 _MAX_FILE_BYTES = 16 * 1024**2  # bytes of a file that is shared by itself
 # What makes no difference: names on the host, the terminal, ports that only the host would use, and
 # logs, which are not kept.
@@ -401,7 +401,7 @@ class SharedFolders:
         target = posixpath.normpath(target)
         if target in self._reader.logs:
             return
-        if not target.startswith("/") or target == "/" or _KERNEL_FOLDERS.fullmatch(target):
+        if not can_mount_at(target):
             self._reader.refuse(self._name, f"shares the volume {volume!r:.80}")
         if kind == "tmpfs":
             self.tmpfs.append(target)

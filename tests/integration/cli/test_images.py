@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import docker
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support.image_registry import ImageRegistry
 from tests.support.task_folders import BASE, write_harbor
 
@@ -142,6 +146,29 @@ def test_one_that_is_wrong_does_not_hide_the_others(capsys: pytest.CaptureFixtur
     assert "1 task left out, skipped: `pytest-intercode lint` says why" in problems
     assert main(["images", "set/c", "--build"]) == 1
     assert "link: is a link that leads out of " in printed(capsys)[1]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_interrupt_ends_builds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, closed = threading.Event(), threading.Event()
+
+    def build(provider: SandboxProvider, source: ImageSource) -> None:
+        if source.name.endswith("a/environment/Dockerfile"):
+            assert begun.wait(30)
+            raise KeyboardInterrupt
+        begun.set()
+        assert closed.wait(30)
+
+    monkeypatch.setattr(SandboxProvider, "image", build)
+    monkeypatch.setattr(SandboxProvider, "close", lambda provider: closed.set())
+    for name in ("a", "b"):
+        write_task(name, f"FROM {BASE}", f"ENV N={name}")
+    began = time.monotonic()
+    assert main(["images", "set", "--build", "--sandbox", "bubblewrap"]) == 130
+    assert time.monotonic() - began < 15
+    assert "interrupted" in printed(capsys)[1]
 
 
 @pytest.mark.usefixtures("bubblewrap")

@@ -77,8 +77,15 @@ def test_services_are_reached_by_their_names(launch: Launch, tmp_path: Path) -> 
         volumes=(("mount1", "/shared"),),  # is of the task, whatever a mount is kept in
         limits=Limits(memory=128 * 1024**2, pids=50),
     )
-    cache = server("cache", depends_on=(("db", "healthy"),), volumes=(("mount1", "/data"),))
-    container = launch(db, cache)
+    cache = server(
+        "cache",
+        depends_on=(("db", "healthy"),),
+        volumes=(("mount1", "/data"),),
+        read_only=("/data",),
+    )
+    services = Services((db, cache), ("main",), volumes=(("mount1", "/own"),))
+    container = launch(services=replace(services, read_only=("/own",)))
+    assert "Read-only" in said(container, "touch /own/note 2>&1 || true")
     assert container.command_service("cache", "ls -A /data", "", SOON) == (0, b"")
     said(container, ask("put colour blue"))
     assert said(container, ask("get colour", "database")) == "blue\n"
@@ -91,6 +98,8 @@ def test_services_are_reached_by_their_names(launch: Launch, tmp_path: Path) -> 
     container.command_service("db", "echo from db >/shared/note", "", SOON)
     status, output = container.command_service("cache", "cat /data/note; exit 3", "", SOON)
     assert (status, output) == (3, b"from db\n")
+    assert said(container, "cat /own/note") == "from db\n"
+    assert container.command_service("cache", "touch /data/note", "", SOON)[0] == 1
     assert container.command_service("db", "sleep 100", "", 0.2)[0] == 124
     _, output = container.command_service("db", "bash -c ': </dev/tcp/main/22' 2>&1", "", SOON)
     assert b"refused" in output  # it is reached, and nothing listens there
@@ -187,8 +196,21 @@ def test_a_service_that_is_never_ready_is_the_tasks_fault(
     with pytest.raises(TaskError, match=reason) as caught:
         launch(server(**fields))
     assert "\n" not in str(caught.value)
-    with pytest.raises(SandboxError, match=r"the services of debian:bookworm-slim: .*nothing-here"):
-        launch(server(command=("nothing-here",)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"command": ("nothing-here",)}, ".*nothing-here"),
+        ({"user": "nobody-here"}, ".*nobody-here"),
+        ({"tmpfs": ("/",)}, ".*destination can't be"),
+    ],
+)
+def test_a_service_that_no_engine_can_start_is_the_tasks_fault(
+    fields: dict[str, Any], reason: str, launch: Launch
+) -> None:
+    with pytest.raises(TaskError, match=f"the service db cannot be started: {reason}"):
+        launch(server(**fields))
 
 
 @pytest.mark.slow

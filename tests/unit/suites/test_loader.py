@@ -266,8 +266,8 @@ def test_forms_of_files(load: Load) -> None:
     ],
 )
 def test_sizes(load: Load, written: str, size: int) -> None:
-    (task,) = load(f"{_TASK}    limits: {{memory: {written}}}\n").tasks
-    assert task.limits.memory == size
+    (task,) = load(f"{_TASK}    limits: {{file_size: {written}}}\n").tasks
+    assert task.limits.file_size == size
 
 
 @pytest.mark.parametrize("limits", ["{}", "{memory: null}"])

@@ -83,6 +83,12 @@ def test_services_of_a_task_are_added_to_those_of_all(tmp_path: Path) -> None:
         ("/srv/a:", "srv/a:", "files: an absolute path is needed, found 'srv/a'"),
         ("service: db, user", "service: cache, user", "there is no cache, which the verification"),
         ("restart: always", "privileged: true", "there is no such field"),
+        ("tmpfs: [/fast]", "tmpfs: ['/fast:size=1g']", "web.tmpfs.0: not / is needed, nor a path"),
+        ("{shared: /shared}", "{shared: /proc/a}", "web.volumes.shared: not / is needed, nor"),
+        ("memory: 64m", "memory: 1", "memory: input should be greater than or equal to 6291456"),
+        ("memory: 64m", "memory: 9999999999g", "memory: input should be less than or equal to"),
+        ("image: postgres", "image: ''", "db: image or dockerfile is needed"),
+        ("{db: started}", "{db: ready}", "web.depends_on.db: 'ready' is not one of started"),
         ("env: swe", "env: sql", "services: is for tasks with a shell, and not for the env sql"),
     ],
 )
