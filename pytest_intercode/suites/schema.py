@@ -293,7 +293,7 @@ class LayerModel(SuiteForm):
     files: Files | None = None
     archive: Annotated[StrictStr | ArchiveModel, AfterValidator(_archive)] | None = None
     setup: tuple[StrictStr, ...] | None = None
-    image: StrictStr | None = None
+    image: Annotated[StrictStr, Field(min_length=1)] | None = None
     dockerfile: StrictStr | None = None
     platform: Annotated[StrictStr, AfterValidator(parse_platform)] | None = None
     workdir: AbsolutePath | None = None

@@ -27,10 +27,9 @@ from pytest_intercode.suites.harbor.compose_reader import (
 from pytest_intercode.suites.harbor.compose_variables import (
     RequiredVariable,
     expand,
-    parse_env_file,
 )
 from pytest_intercode.suites.harbor.dockerfiles import read_image
-from pytest_intercode.suites.harbor.parts import MissingVariable, make_limits, read_text
+from pytest_intercode.suites.harbor.parts import MissingVariable, make_limits
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -120,9 +119,11 @@ def read_compose(
     services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
-    variables = {**_own_variables(path.parent / ".env", variables), **variables}
+    if not all(isinstance(raw.get(key) or {}, dict) for key in ("volumes", "networks")):
+        raise SuiteError(f"{path}: volumes and networks are mappings")
+    reader = ComposeReader(path, raw, logs, secrets, variables)
     try:
-        services = expand(services, variables)
+        services = expand(services, reader.variables)
     except RequiredVariable as error:
         remedy = path.permissions.remedy("pass-env", error.name)
         raise MissingVariable(f"{path}: {error}; {remedy} passes that of this machine on") from None
@@ -141,25 +142,11 @@ def read_compose(
     other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP_KEYS
     if other_keys:
         raise Unsupported(f"{path.name} uses {', '.join(sorted(other_keys))}")
-    if not all(isinstance(raw.get(key) or {}, dict) for key in ("volumes", "networks")):
-        raise SuiteError(f"{path}: volumes and networks are mappings")
-    reader = ComposeReader(path, raw, logs, secrets, variables)
     try:
         agent = _agent(reader, name, services.get(name, {}))
         return replace(agent, services=_services(reader, names, services, agent.services))
     except (AttributeError, LookupError, TypeError, ValueError):  # a list where a mapping is needed
         raise SuiteError(f"{path}: services: not services of a compose file") from None
-
-
-def _own_variables(path: SuitePath, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the ``.env`` next to a compose file, which its texts may name."""
-    if not path.is_file():
-        return {}
-    try:
-        pairs = parse_env_file(read_text(path, "a file of variables"), variables)
-    except ValueError as error:
-        raise SuiteError(f"{path}: {error}") from None
-    return {name: value for name, value in pairs.items() if value is not None}
 
 
 def _agent(reader: ComposeReader, name: str, service: Mapping[str, Any]) -> AgentMachine:

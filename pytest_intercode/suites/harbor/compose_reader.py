@@ -101,7 +101,11 @@ class Secrets:
 
 
 class ComposeReader:
-    """Reads the services of a file."""
+    """Reads the services of a file.
+
+    Attributes:
+        variables: what references in texts mean, with those of the ``.env`` next to the file.
+    """
 
     def __init__(
         self,
@@ -113,11 +117,16 @@ class ComposeReader:
     ) -> None:
         self.path = path
         self.logs = logs
-        self.variables = variables
         self._tests = {one.place(): one for one in secrets.tests}
         self._secret = {*self._tests, *(one.place() for one in secrets.solution)}
         self._networks = mapping_of(raw.get("networks"))
         self._volumes = mapping_of(raw.get("volumes"))
+        self.variables = variables
+        own_file = path.parent / ".env"
+        if own_file.is_file():
+            own_variables = self._read_variables(own_file, {})
+            pairs = {name: value for name, value in own_variables.items() if value is not None}
+            self.variables = {**pairs, **variables}
 
     def refuse(self, name: str, problem: str) -> NoReturn:
         """Refuse a service; the problem follows its name."""
@@ -210,10 +219,14 @@ class ComposeReader:
                 name, f"env_file: a path is needed, with required and format: {details!r:.60}"
             )
         file = self.path.parent / str(details["path"])
-        if self.is_secret(file.place()):
-            self.refuse(name, f"takes variables of {details['path']}, of the solution or the tests")
         if not details.get("required", True) and not file.is_file():
             return {}
+        return self._read_variables(file, details)
+
+    def _read_variables(self, file: SuitePath, details: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return what a file of variables has."""
+        if self.is_secret(file.place()):
+            raise Unsupported(f"{self.path.name}: {file.name} is of the solution or the tests")
         text = read_text(file, "a file of variables")
         if details.get("format") == "raw":
             lines = [line.partition("=") for line in text.splitlines() if line[:1] not in ("", "#")]

@@ -148,6 +148,12 @@ def _plain(value: Any) -> Any:
 def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     environment = config.environment
     _check_support(environment)
+    context = (folder / "environment").place()
+    for secret in [(folder / name).place() for name in _SECRETS]:
+        if secret in (context, *context.parents) or context in secret.parents:
+            raise SuiteError(
+                f"{folder}/environment: leads to {secret.name}, which no agent may have"
+            )
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
     setup = [*machine_setup(box.machine, box.service)]

@@ -270,6 +270,11 @@ def test_sizes(load: Load, written: str, size: int) -> None:
     assert task.limits.file_size == size
 
 
+def test_an_image_has_a_name(load: Load) -> None:
+    with pytest.raises(SuiteError, match="image: string should have at least 1 character"):
+        load(f"{_TASK}    image: ''\n")
+
+
 @pytest.mark.parametrize("limits", ["{}", "{memory: null}"])
 def test_limits_that_say_nothing_are_the_usual_ones(load: Load, limits: str) -> None:
     (task,) = load(f"{_TASK}    limits: {limits}\n").tasks

@@ -358,7 +358,7 @@ def test_no_service_gets_the_solution_or_the_tests(copy: Callable[[str], Path]) 
             "deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}",
             "main uses devices of deploy",
         ),
-        ("env_file: ../tests/test.sh", "takes variables of ../tests/test.sh, of the solution or"),
+        ("env_file: ../tests/test.sh", "test.sh is of the solution or the tests"),
         ("build: web", "build: 'web' is of the solution or the tests"),
         (
             "networks: {default: {ipv4_address: 10.0.0.2}}",
@@ -394,9 +394,25 @@ def test_other_keys_of_a_file_are_refused(copy: Callable[[str], Path]) -> None:
 
 def test_no_variable_of_the_solution_is_shared(copy: Callable[[str], Path]) -> None:
     folder = copy("harbor/greeting")
+    (folder / "environment/.env").symlink_to("../solution/solve.sh")
+    assert harbor(folder, "services: {}").skip == (
+        "docker-compose.yaml: .env is of the solution or the tests"
+    )
+    (folder / "environment/.env").unlink()
     task = harbor(folder, "services: {main: {volumes: ['..:/a', '../task.toml:/b']}}")
     assert [mount.exclude for mount in task.mounts] == [("solution", "steps", "task.toml", "tests")]
     assert "/b" not in task.files
+
+
+@pytest.mark.parametrize("target", ["solution", "."])
+def test_no_agent_is_in_the_folder_of_the_solution(
+    target: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("harbor/greeting")
+    shutil.rmtree(folder / "environment")
+    (folder / "environment").symlink_to(target)
+    with pytest.raises(SuiteError, match=r"environment: leads to .*, which no agent may have"):
+        folder_tasks(folder)
 
 
 def test_a_variable_that_is_needed_has_to_be_passed_on(copy: Callable[[str], Path]) -> None:
