@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable
 
-__all__ = ["amount", "choice", "size", "text", "whole"]
+__all__ = ["amount", "choice", "cluster", "size", "text", "whole"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
 _BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -81,3 +81,13 @@ def choice(*allowed: str) -> Callable[[str], str]:
         return value
 
     return parse
+
+
+def cluster(value: str) -> str:
+    """Return where a cluster is: ``auto``, ``HOST:PORT`` or ``local:N``."""
+    head, _, nodes = value.partition(":")
+    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
+        raise ValueError("local:N is needed, with N from 1 to 64")
+    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
+        raise ValueError("auto, HOST:PORT or local:N is needed")
+    return value

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "parse_agent",
     "parse_backend",
-    "parse_cluster",
     "parse_count",
     "parse_docker_host",
     "parse_environment",
@@ -73,16 +72,6 @@ def parse_environment(value: str) -> str:
         return value
     names = [*environment_names(), "all"]
     raise ValueError(f"allowed are {', '.join(names)}.{environment_suggestion(value)}")
-
-
-def parse_cluster(value: str) -> str:
-    """Return where a cluster is: ``auto``, ``HOST:PORT`` or ``local:N``."""
-    head, _, nodes = value.partition(":")
-    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
-        raise ValueError("local:N is needed, with N from 1 to 64")
-    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
-        raise ValueError("auto, HOST:PORT or local:N is needed")
-    return value
 
 
 def parse_host(value: str) -> str:

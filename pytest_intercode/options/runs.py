@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_intercode.core.values import amount
+from pytest_intercode.core.values import amount, cluster
 from pytest_intercode.options.option import (
     Option,
     Values,
@@ -19,7 +19,6 @@ from pytest_intercode.options.option import (
     switch,
 )
 from pytest_intercode.options.parsers import (
-    parse_cluster,
     parse_count,
     parse_fail_under,
     parse_rate,
@@ -85,7 +84,7 @@ class ClusterOptions(Values):
         "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this machine, "
         "the one at this address, or one of N nodes that is started here (docs/cluster.md); extra "
         "`ray`",
-        parse_cluster,
+        cluster,
         starts=True,
     )
     cluster_env = listed(

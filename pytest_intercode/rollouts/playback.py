@@ -40,6 +40,7 @@ __all__ = ["Playback"]
 
 _CLOSE_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _TASK_TIMEOUT = 1.0  # seconds for the iterable of tasks to return
+_OTHER_TIMEOUT = 60.0  # seconds for another thread to close what is being closed
 
 
 class Playback(Observer):
@@ -82,6 +83,8 @@ class Playback(Observer):
         self._feeder: threading.Thread | None = None
         self._numbers = itertools.count()
         self._exhausted = False
+        self._closing = 0  # the thread that closes it
+        self._closed = threading.Event()
         self._printed: deque[list[Any]] = deque()
 
     def begin(self, tries: Tries, profile: Profile, concurrency: int, buffer: int) -> None:
@@ -148,9 +151,18 @@ class Playback(Observer):
         if not self._process.is_this:
             return
         with self.records.changed:
-            if self.records.closed:
-                return
+            closing, self._closing = self._closing, self._closing or threading.get_ident()
             self.records.close()
+        if closing:
+            if closing != threading.get_ident():  # a signal may come while this one closes it
+                self._closed.wait(_OTHER_TIMEOUT)
+            return
+        try:
+            self._close()
+        finally:
+            self._closed.set()
+
+    def _close(self) -> None:
         try:
             self._cancel("the stream of rollouts was closed")
             if self._executor is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.core.values import cluster as parse_address
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, Connection
@@ -26,6 +27,7 @@ from pytest_intercode.rollouts.executor import Observer
 from pytest_intercode.rollouts.rollout import default_environment
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.suites.arguments import ArgumentChecks
 from pytest_intercode.system.forks import MakingProcess
 
 __all__ = [
@@ -85,7 +87,7 @@ class Cluster:
             work.
 
     Raises:
-        ConfigurationError: there is no such variable.
+        ConfigurationError: there is no such variable, or ``wait`` is not a number of seconds.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class Cluster:
                     f"Cluster({address!r}): variables: there is no variable {name} here"
                 )
         self.address = address
-        self._wait = wait
+        self._wait = ArgumentChecks(f"Cluster({address!r})").amount("wait", wait) or 300.0
         self._insecure = insecure
         self._sandbox = SandboxSettings(
             sandbox, None if rootfs is None else Path(rootfs), dict(base_images or {}), runtime
@@ -185,11 +187,19 @@ class Cluster:
         return Connection(machines, settings, files, budget, self._report, timeout=self._wait)
 
     def machines(self) -> Machines:
-        """Connect this process to the nodes, and return them."""
+        """Connect this process to the nodes, and return them.
+
+        Raises:
+            ConfigurationError: there are no such nodes, or they cannot be used.
+        """
+        try:
+            address = parse_address(str(self.address))
+        except ValueError as error:
+            raise ConfigurationError(f"cluster={self.address}: {error}") from None
         # Imports Ray.
         from pytest_intercode.rollouts.cluster.ray_nodes import RayNodes
 
-        return RayNodes(self.address, insecure=self._insecure)
+        return RayNodes(address, insecure=self._insecure)
 
     def _report(self, line: str) -> None:
         with contextlib.suppress(Exception):  # it is the user's own

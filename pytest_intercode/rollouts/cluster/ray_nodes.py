@@ -153,6 +153,7 @@ class RayNodes:
         source = f"{_OPTION}={address}"
         if self._local is not None:
             target = self._local.address
+            _read_variables()
         else:
             target = _resolve(address, source)
             if os.environ.get("RAY_AUTH_MODE") != "token" and not insecure:
@@ -293,6 +294,15 @@ def _resolve(address: str, source: str) -> str:
         f"{source}: no Ray cluster runs on this machine, and RAY_ADDRESS is not set; ray start "
         "makes one, or give its address, or local:N"
     )
+
+
+def _read_variables() -> None:
+    """Have Ray read its variables again, where a trainer has imported it before they were set."""
+    with contextlib.suppress(Exception):  # Ray's own, which another version may not have
+        from ray._raylet import AuthenticationTokenLoader, Config
+
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _probe(address: str, source: str) -> None:

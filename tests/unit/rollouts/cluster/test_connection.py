@@ -297,8 +297,15 @@ def test_an_environment_whose_files_are_not_sent_is_refused(start: Start) -> Non
 
 def test_mistakes_of_the_cluster_are_said_in_pythons_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr(connection, "_shared", {})
     with pytest.raises(ConfigurationError, match=r"variables: there is no variable NOT_THERE here"):
         Cluster("auto", variables=["NOT_THERE"])
+
+    with pytest.raises(ConfigurationError, match=r"Cluster\('auto'\): wait='9': a finite number"):
+        Cluster("auto", wait="9")  # type: ignore[arg-type]
+    for address in ("local:0", "local:x"):  # before Ray is imported, which cannot be undone
+        with pytest.raises(ConfigurationError, match=f"cluster={address}: local:N is needed, with"):
+            run_rollouts([TASK], "policy.py:Policy", cluster=address)
 
     def refuse(self: Cluster) -> Machines:
         raise ConfigurationError(
@@ -306,7 +313,6 @@ def test_mistakes_of_the_cluster_are_said_in_pythons_words(monkeypatch: pytest.M
         )
 
     monkeypatch.setattr(Cluster, "machines", refuse)
-    monkeypatch.setattr(connection, "_shared", {})
     with pytest.raises(ConfigurationError) as raised:
         run_rollouts([TASK], "policy.py:Policy", cluster="host:1")
     assert str(raised.value) == (
