@@ -42,9 +42,9 @@ from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = [
-    "EpisodeLine",
     "from_line",
     "from_row",
+    "line_model",
     "shown_arguments",
     "to_line",
     "to_row",
@@ -243,8 +243,13 @@ _RECORD = _columns(EpisodeRecord, "task", "turns", "extra", "format_version")
 _OF_ITEM = [column for column in _RECORD if column.name in ("item", "run_name", "shard")]
 
 
-def _make_model() -> type[BaseModel]:
-    """Return the model of a line. InterCode's lines have few of the keys."""
+@cache
+def line_model() -> type[BaseModel]:
+    """Return the model of a line, which pydantic checks what is read by.
+
+    InterCode's lines have few of the keys. It is made when it is used: a run that reads no results
+    does without the time that it takes.
+    """
     shapes: dict[str, tuple[Any, Any]] = {
         column.key: (column.type, column.default) for column in (*_TASK, *_RECORD)
     }
@@ -270,10 +275,6 @@ def _make_model() -> type[BaseModel]:
     line |= {"turn_history": (history, ...), "summary": (summary, summary.model_construct())}
     line["task_id"] = (StrictStr | _Whole, ...)
     return create_model("EpisodeLine", __base__=_Lenient, **line)
-
-
-EpisodeLine = _make_model()
-"""The model of a line, which pydantic checks what is read by."""
 
 
 # -- writing
@@ -342,7 +343,7 @@ def from_row(row: object, where: str = "row") -> EpisodeRecord:
         ConfigurationError: it is not a recorded episode.
     """
     try:
-        line: Any = EpisodeLine.model_validate(row)
+        line: Any = line_model().model_validate(row)
     except ValidationError as error:
         problem = _problem(error)
     else:

@@ -21,7 +21,7 @@ from pytest_intercode.core.record import (
 )
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
-from pytest_intercode.results.format import EpisodeLine
+from pytest_intercode.results.format import line_model
 
 __all__ = ["json_schema"]
 
@@ -44,7 +44,7 @@ _DESCRIPTIONS = {  # of what InterCode's files have otherwise, or no record has
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a line."""
-    schema = EpisodeLine.model_json_schema()
+    schema = line_model().model_json_schema()
     objects = schema["$defs"]
     descriptions: dict[str, str] = {}
     records: tuple[type[Any], ...] = (Usage, ShardRecord, FirstScore)

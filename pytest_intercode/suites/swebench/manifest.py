@@ -104,7 +104,7 @@ class SwebenchModel(BaseModel):
         unread: columns that say how other rows are tested, and that these need not be read for.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     at: Annotated[str, Field(pattern="^/")] = "/testbed"
     commit: str = "{base_commit}"
