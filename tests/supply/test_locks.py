@@ -85,10 +85,10 @@ def test_what_is_installed_is_checked() -> None:
     for path in (ROOT / "scripts").iterdir():
         installs = [line for line in path.read_text().splitlines() if "pip install" in line]
         assert not installs or path.name == "_setup", path
-    found = re.findall(r"pip_install (.*)", (ROOT / "scripts" / "_setup").read_text())
+    found = re.findall(r"pip_install (-.*)", (ROOT / "scripts" / "_setup").read_text())
     # Our own sources are the only thing that has no hash.
     hashed, ours = "--require-hashes", "--no-build-isolation"
-    assert [line.split()[0] for line in found] == [hashed, ours, hashed]
+    assert [line.split()[0] for line in found] == [hashed, ours, hashed, hashed]
 
 
 @pytest.mark.slow
