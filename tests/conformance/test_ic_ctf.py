@@ -56,7 +56,7 @@ def run(folder: Path, data: Path, *options: str) -> tuple[dict[str, dict[str, An
         *("--rootdir", str(folder), "-p", "no:cacheprovider"),
         "--intercode-dataset=ic-ctf",
         f"--intercode-data={data}",
-        f"--intercode-results={results}",
+        f"--intercode-results={results}", "--intercode-sandbox=bubblewrap",
         *options,
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
