@@ -23,7 +23,7 @@ from pytest_intercode.system.beneath import OutsideError, Root, relative_path
 
 __all__ = [
     *("Budget", "add_entry", "build_archive", "context_files", "filter_archive"),
-    *("pack_files", "unpack_archive", "unpack_files"),
+    *("pack_files", "unpack_archive", "unpack_files", "unpack_own"),
 ]
 
 _MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
@@ -304,6 +304,15 @@ def unpack_archive(path: Path, folder: Path) -> None:
         except FileExistsError as error:
             name = Path(str(error.filename2 or error.filename)).name
             raise SuiteError(f"{path}: {name!r:.80} is there twice") from None
+
+
+def unpack_own(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack an archive that this package has packed, with its modes.
+
+    Python 3.11.2, which is Debian 12's, has no filters yet: it does without the second look.
+    """
+    archive.extraction_filter = getattr(tarfile, "tar_filter", lambda member, _: member)
+    archive.extractall(folder)
 
 
 def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: float) -> None:

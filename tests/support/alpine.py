@@ -62,7 +62,11 @@ def unpack_image(api: docker.APIClient, image: str, folder: Path) -> Path:
     container = api.create_container(image, "true")
     try:
         with tarfile.open(fileobj=_Stream(api.export(container)), mode="r|") as tree:
-            tree.extractall(folder, filter="fully_trusted", numeric_owner=True)
+            # the filters are younger than Debian 12's Python
+            tree.extraction_filter = getattr(
+                tarfile, "fully_trusted_filter", lambda member, _: member
+            )
+            tree.extractall(folder, numeric_owner=True)
     finally:
         api.remove_container(container)
     return folder

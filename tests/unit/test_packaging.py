@@ -12,6 +12,7 @@ import pytest
 
 import pytest_intercode
 from pytest_intercode.sandboxes import lister
+from pytest_intercode.system.archives import unpack_own
 from pytest_intercode.system.files import bundled_folder
 from tests.support.wheel import build, clean_environment, install, run
 
@@ -146,7 +147,7 @@ def test_built_twice(dist: Path, tmp_path: Path) -> None:
     """The sdist, in a folder of another name, with other times and modes, builds the same bytes."""
     (path,) = dist.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        archive.extractall(tmp_path / "of another name", filter="data")
+        unpack_own(archive, tmp_path / "of another name")
     (copy,) = (tmp_path / "of another name").iterdir()
     files = sorted(each for each in copy.rglob("*") if each.is_file())
     for number, each in enumerate(files):

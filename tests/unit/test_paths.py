@@ -43,7 +43,7 @@ _ALLOWED = {
     "system.archives": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
-        **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
+        **dict.fromkeys(("pack_files", "unpack_files", "unpack_own"), "an archive in memory"),
         "_copy_archive": "an archive that is being read",
         "unpack_archive": "a name that relative_path let pass, in a folder without links",
     },

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple, TypeVar
 
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
-from pytest_intercode.system.archives import context_files
+from pytest_intercode.system.archives import context_files, unpack_own
 from pytest_intercode.system.beneath import Root
 from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import bundled_folder, cache_folder
@@ -290,7 +290,7 @@ class FileCache:
                 shutil.copyfileobj(file, copy)
         else:
             with tarfile.open(fileobj=file) as archive:
-                archive.extractall(folder, filter="tar")
+                unpack_own(archive, folder)
         try:
             folder.rename(self.folder / ref.digest)
         except OSError:  # another process was quicker, or it is there by another name

@@ -21,7 +21,7 @@ from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.dockerfiles import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.suites.services import find_missing_services
-from pytest_intercode.system.archives import build_archive, context_files, pack_files
+from pytest_intercode.system.archives import build_archive, context_files, pack_files, unpack_own
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -208,9 +208,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     tests = target / "tests"
     packed = pack_files(verification.files, task.workdir, 0.0)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        # Python 3.11.2, which is Debian 12's, has no filters yet.
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-        archive.extractall(tests / "files")
+        unpack_own(archive, tests / "files")
     brought = f"cp -a {shlex.quote('/tests/files/.')} /\n"
     if verification.patch:
         _write(tests / "tests.patch", verification.patch)

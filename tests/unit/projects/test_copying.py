@@ -12,6 +12,7 @@ import pytest
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.projects import copying
 from pytest_intercode.projects.copying import ProjectCopy, copy_folder, copy_project
+from pytest_intercode.system.archives import unpack_own
 from tests.support.git import git
 
 
@@ -45,7 +46,7 @@ def unpack(tmp_path: Path) -> Callable[[ProjectCopy], Path]:
     def unpack_copy(copy: ProjectCopy) -> Path:
         folder = tmp_path / f"unpacked-{copy.digest}"
         with tarfile.open(copy.layer) as packed:
-            packed.extractall(folder, filter="tar")
+            unpack_own(packed, folder)
         return folder / "project"
 
     return unpack_copy
