@@ -177,7 +177,7 @@ class Finder:
 """
 
 
-@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.usefixtures("needs_sandboxes")
 @pytest.mark.parametrize(
     ("agent", "expected", "reason"),
     [
