@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.fields import SweFields
+from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import DataFolder, dataset_tasks, named_tasks
 from pytest_intercode.suites.upstream import DATASETS, files_of
 from tests.support.polyglot import write_sample
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.provider import SandboxProvider
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +57,13 @@ def test_an_agent_gets_neither_tests_nor_examples(data: Path) -> None:
         "python-transpose": ["transpose.py"],
         "rust-gigasecond": ["Cargo.toml", "src/lib.rs"],
     }
+
+
+def test_the_audit_takes_build_files_for_used(data: Path) -> None:
+    no_sandbox = cast("SandboxProvider", None)
+    for task in tasks(data).values():
+        advice = task.query.rpartition("\n\n")[2]  # the instructions may name them
+        assert unused_files(no_sandbox, replace(task, query=advice), SweEnvironment) == set()
 
 
 def test_tests_and_settings_are_the_data_s(data: Path) -> None:
