@@ -62,6 +62,7 @@ _ELSEWHERE = Path("/nonexistent")  # a path of the driver's that nothing here ha
 _BUDGET_TIMEOUT = 60.0  # seconds in which the actor next to the driver answers
 _DRIVER_TIMEOUT = 60.0  # seconds without a call of the driver, after which a node ends by itself
 _CHECK_INTERVAL = 2.0
+_REPORT_TIMEOUT = 5.0  # seconds for the driver to ask again, which it does when it has an answer
 _CANCEL_TIMEOUT = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _CLOSE_TIMEOUT = 8.0  # seconds for all sandboxes to close; they end with this process in any case
 
@@ -152,6 +153,9 @@ class Node(Observer):
         self._cache = cache
         self._changed = threading.Condition()  # guards what follows
         self._turns: dict[int, int] = {}  # since the driver has asked, by attempt
+        self._sent: dict[int, int] | None = (
+            None  # of its last call, which may get lost; None before
+        )
         self._lines: list[str] = []  # likewise
         self._attempts: dict[int, _Attempt] = {}
         self._attempt_of: dict[Handle, _Attempt] = {}
@@ -266,9 +270,11 @@ class Node(Observer):
 
     def _take_news(self, timeout: float) -> bytes:
         with self._changed:
+            self._sent = {}  # who asks again has what there was
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._turns or self._lines, timeout)
             news = {"turns": list(self._turns.items()), "lines": self._lines}
-            self._turns, self._lines = {}, []
+            self._sent, self._turns, self._lines = self._turns, {}, []
         return encode(news)
 
     def _close(self) -> None:
@@ -372,6 +378,18 @@ class Node(Observer):
                 attempt.turns = self._turns[attempt.number] = (attempt.turns or 0) + turns
                 self._changed.notify_all()
 
+    def _wait_until_known(self, number: int) -> None:
+        """Wait until the driver knows of an attempt that its agent begins.
+
+        An agent that ends this process at once would take the report along, and its loss would
+        count as the node's. A driver that is gone is :meth:`_watch`'s matter.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: number not in self._turns and number not in (self._sent or ()),
+                _REPORT_TIMEOUT if self._sent is not None else 0.0,
+            )
+
     def _report_line(self, line: str) -> None:
         with self._changed:
             self._lines.append(line)
@@ -397,6 +415,7 @@ class Node(Observer):
     def prepared(self, handle: Handle, environment: Environment) -> None:
         """Notify the driver, and have sandboxes started for a rollout like this one."""
         self._note_turns(0)
+        self._wait_until_known(self._attempt_of[handle].number)
         provider = self._provider
         if provider.provides_for(environment):
             upcoming = [(handle.spec.task, provider)]

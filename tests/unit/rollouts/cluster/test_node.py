@@ -62,12 +62,19 @@ class Played:
         self.index = FileIndex()
         self.node = Node(self.cache)
         self.needed: list[str] = []
-        self.turns: list[list[int]] = []
+        self.turns: dict[int, int] = {}  # by attempt
         self._loop = asyncio.new_event_loop()
 
     def call(self, method: str, *arguments: object) -> dict[str, Any]:
         answer = self._loop.run_until_complete(getattr(self.node, method)(*arguments))
         return {} if answer is None else decode(answer)
+
+    async def _play(self, data: bytes) -> dict[str, Any]:
+        """Have it play, and ask for news meanwhile, as the driver does."""
+        answer = asyncio.ensure_future(self.node.play(data))
+        while not answer.done():
+            self.turns |= decode(await self.node.news(0.02))["turns"]
+        return decode(answer.result())
 
     def set_up(self, **more: Any) -> dict[str, Any]:
         agents, sandbox = (AgentSource("oracle"),), SandboxSettings("bubblewrap")
@@ -77,7 +84,7 @@ class Played:
     def play(self, number: int, **more: Any) -> dict[str, Any]:
         """Have a rollout played; send what is needed."""
         data = self.message(number, **more)
-        answer = self.call("play", data)
+        answer = self._loop.run_until_complete(self._play(data))
         for digest, kind, name in answer.get("needs", ()):
             self.needed.append(digest)
             pieces = [Future[bytes]() for _ in self.index.pieces(digest)]
@@ -87,8 +94,8 @@ class Played:
             if sent:
                 return sent
         if "needs" in answer:
-            answer = self.call("play", data)
-        self.turns += self.call("news", 0.0)["turns"]
+            answer = self._loop.run_until_complete(self._play(data))
+        self.turns |= self.call("news", 0.0)["turns"]
         return answer
 
     def message(self, number: int, **more: Any) -> bytes:
@@ -126,7 +133,23 @@ def test_a_rollout_comes_as_bytes_and_leaves_as_a_line(node: Played) -> None:
     record = from_line(ended["line"])
     assert record.outcome == "solved"
     assert {"prepare", "run"} <= ended["phases"].keys()
-    assert node.turns == [[7, len(record.turns)]]
+    assert node.turns == {7: len(record.turns)}
+
+
+def test_an_agent_begins_when_the_driver_knows(node: Played) -> None:
+    """One that ends its process at once would take along what is not reported."""
+    node.set_up()
+    node.play(1)  # the files are there afterwards
+
+    async def play() -> None:
+        answer = asyncio.ensure_future(node.node.play(node.message(7)))
+        assert decode(await node.node.news(60.0))["turns"] == [[7, 0]]
+        await asyncio.sleep(0.5)
+        assert node.node._turns == {}, "it acts, and the news may have got lost"
+        await node.node.news(0.0)
+        assert "line" in decode(await answer)
+
+    node._loop.run_until_complete(play())
 
 
 def test_a_limited_run_takes_no_turn_that_it_was_not_given(
@@ -286,4 +309,4 @@ def test_what_is_cancelled_before_it_begins_does_not_begin(
     monkeypatch.setattr(node.node, "_make_spec", cancel_meanwhile)
     failed = node.play(1)
     assert (failed["error"]["kind"], failed["error"]["text"]) == ("RolloutCancelled", "enough")
-    assert [number for number, _ in node.turns] == [2]
+    assert node.turns.keys() == {2}
