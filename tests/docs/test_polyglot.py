@@ -36,7 +36,7 @@ def test_each_language_is_described() -> None:
 
 def test_the_files_are_counted() -> None:
     files = files_of(*DATASETS["polyglot"].paths)
-    megabytes = round(sum(file.size for file in files) / 1e6)
+    megabytes = round(sum(file.size or 0 for file in files) / 1e6)
     assert f"{len(files):,} files ({megabytes} MB)" in PAGE
 
 

@@ -204,7 +204,8 @@ class ApiServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for transport in self._transports:  # TLS would have each end wait for the other one
-            transport.abort()
+            with contextlib.suppress(AttributeError):  # of one that has ended, by Python 3.11.2
+                transport.abort()
         await self._runner.cleanup()
 
     # -- what happens to a cluster
