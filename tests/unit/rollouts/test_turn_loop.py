@@ -812,6 +812,8 @@ def test_interrupted_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
         if threading.current_thread() is threading.main_thread() and timeout == 1234:
+            while "hang" not in environment.ran:  # before, there is no action to interrupt
+                time.sleep(0.01)
             raise KeyboardInterrupt
         return wait(event, timeout)
 
