@@ -182,7 +182,7 @@ def test_who_never_speaks_to_the_server_is_an_error(pytester: pytest.Pytester) -
 @pytest.mark.usefixtures("pretend")
 def test_who_never_connects_before_its_time_is_up_is_an_error(pytester: pytest.Pytester) -> None:
     agent = mcp("-c", "import time; print('log in at example.org', flush=True); time.sleep(60)")
-    row = run(pytester, agent, "--intercode-timeout=0.5")
+    row = run(pytester, agent, "--intercode-timeout=2")
     assert row["outcome"] == "agent-error"
     assert row["reason"].startswith(
         "the program was stopped, as its time was up, without connecting to the MCP server: is "
