@@ -20,8 +20,8 @@ def test_the_table_knows_the_files(data: Path) -> None:
 def test_the_table_has_the_known_hashes(reference: Path) -> None:
     lines = (reference / "upstream-sha256.txt").read_text().splitlines()
     known = {path: sha256 for sha256, path in (line.split() for line in lines if line[0] != "#")}
-    ours = {file.path: file.digest for file in files_of("")}
+    digests = {file.path: file.digest for file in files_of("")}
     unused = {"docker/bash_scripts/setup_nl2b_fs_4.sh"}  # makes nothing
-    assert {path: ours.get(path) for path in known.keys() - unused} == {
+    assert {path: digests.get(path) for path in known.keys() - unused} == {
         path: sha256 for path, sha256 in known.items() if path not in unused
     }

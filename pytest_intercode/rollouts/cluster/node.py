@@ -153,9 +153,8 @@ class Node(Observer):
         self._cache = cache
         self._changed = threading.Condition()  # guards what follows
         self._turns: dict[int, int] = {}  # since the driver has asked, by attempt
-        self._sent: dict[int, int] | None = (
-            None  # of its last call, which may get lost; None before
-        )
+        # What its last call took, and may have got lost; None before the first one.
+        self._sent: dict[int, int] | None = None
         self._lines: list[str] = []  # likewise
         self._attempts: dict[int, _Attempt] = {}
         self._attempt_of: dict[Handle, _Attempt] = {}

@@ -152,13 +152,13 @@ def test_one_that_is_wrong_does_not_hide_the_others(capsys: pytest.CaptureFixtur
 def test_an_interrupt_ends_builds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begun, closed = threading.Event(), threading.Event()
+    build_start, closed = threading.Event(), threading.Event()
 
     def build(provider: SandboxProvider, source: ImageSource) -> None:
         if source.name.endswith("a/environment/Dockerfile"):
-            assert begun.wait(30)
+            assert build_start.wait(30)
             raise KeyboardInterrupt
-        begun.set()
+        build_start.set()
         assert closed.wait(30)
 
     monkeypatch.setattr(SandboxProvider, "image", build)

@@ -279,10 +279,10 @@ def test_a_worker_that_crashed_is_not_waited_for(start: Start, top: Top) -> None
         for child in children
         if b"stdin.readline" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
-    before = {episode["worker"] for status in top.statuses() for episode in status["episodes"]}
+    first_names = {episode["worker"] for status in top.statuses() for episode in status["episodes"]}
     os.kill(workers[0], signal.SIGKILL)
-    names = before
-    while names == before:  # it may have had the last task, and then nobody is in its place
+    names = first_names
+    while names == first_names:  # it may have had the last task, and then nobody is in its place
         (status,) = top.statuses()
         names = {episode["worker"] for episode in status["episodes"]}
     while status["silent"]:

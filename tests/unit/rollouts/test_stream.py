@@ -279,17 +279,17 @@ def test_another_thread_may_close_it() -> None:
 
 
 def test_closing_waits_for_another_thread_that_closes_it() -> None:
-    ended: list[str] = []
+    events: list[str] = []
     may_end = threading.Event()
     with run_rollouts(numbered(), solve, concurrency=2) as stream:
         next(stream)
         work = stream._playback
-        work.resources.callback(lambda: ended.append("closed"))
+        work.resources.callback(lambda: events.append("closed"))
         work.resources.callback(lambda: may_end.wait(PATIENCE))
         threading.Thread(target=stream.close).start()
         soon(lambda: work.records.closed)
         threading.Timer(0.1, may_end.set).start()
-    assert ended == ["closed"]
+    assert events == ["closed"]
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
