@@ -20,11 +20,13 @@ from pytest_intercode import (
     AttachedSandbox,
     BackendEvents,
     Chunk,
+    EngineUnavailable,
+    ImageError,
     ImageSource,
+    SandboxError,
     SandboxSettings,
     SandboxSpec,
 )
-from pytest_intercode.errors import EngineUnavailable, ImageError, SandboxError
 from pytest_intercode.sandboxes.attached import CAPABILITIES, GUARD, SHM_SIZE
 from pytest_intercode.sandboxes.build import build_context
 from pytest_intercode.sandboxes.pipes import PipeStreams

@@ -156,6 +156,8 @@ def run_rollouts(
     feedback = checks.choice("feedback", feedback, get_args(Feedback))
     agent_arguments = checks.texts("agent_arguments", agent_arguments)
     names = checks.names("parameters", parameters)
+    checks.flag("ordered", ordered)
+    checks.flag("raise_infrastructure_errors", raise_infrastructure_errors)
     permissions = checks.permissions(network, allow_path, pass_env)
     if cluster is not None:
         _check_for_cluster(agent, provider, cluster, checks)

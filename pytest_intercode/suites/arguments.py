@@ -107,6 +107,12 @@ class ArgumentChecks:
             self._refuse(name, value, f"a pytest_intercode.{wanted.__name__} is needed")
         return value
 
+    def flag(self, name: str, value: bool) -> bool:
+        """Return True or False; any other value would be taken for one of them."""
+        if not isinstance(value, bool):
+            self._refuse(name, value, "True or False is needed")
+        return value
+
     def _items(self, name: str, values: Any, example: str, other: str = "") -> tuple[Any, ...]:
         """Return the texts and paths of a list; one text alone is not a list of its characters."""
         is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import types
 from collections.abc import Iterator
 from typing import get_origin
@@ -13,6 +14,7 @@ from typing import get_origin
 import pytest
 
 import pytest_intercode
+from pytest_intercode import errors
 
 _ROOT = importlib.import_module("pytest_intercode")  # type checkers see its stub alone
 _NAMES: list[str] = _ROOT.__all__
@@ -107,9 +109,25 @@ def test_what_signatures_mention_is_public(name: str) -> None:
     assert not missing, f"{name} mentions {sorted(missing)}: export them in __init__.pyi"
 
 
+def _docstrings(value: object) -> Iterator[str]:
+    """Return the docstring of a value, and those of a class's public methods and properties."""
+    yield inspect.getdoc(value) or ""
+    if inspect.isclass(value):
+        members = {name for name in vars(value) if name[0] != "_"} | {"__next__", "__anext__"}
+        yield from (inspect.getdoc(getattr(value, name, None)) or "" for name in sorted(members))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_errors_that_docstrings_name_are_public(name: str) -> None:
+    text = "\n".join(_docstrings(getattr(pytest_intercode, name)))
+    missing = set(errors.__all__) & set(re.findall(r"\w+", text)) - set(_NAMES)
+    assert not missing, f"{name} names {sorted(missing)}: export them in __init__.pyi"
+
+
 def test_the_rule_sees_what_it_should() -> None:
     assert "SandboxProvider | None" in set(_annotations(pytest_intercode.make))
     assert "tuple[Turn, ...]" in set(_annotations(pytest_intercode.PendingEpisode))
+    assert any("ConfigurationError" in text for text in _docstrings(pytest_intercode.Cluster))
     assert {"Outcome", "TaskRecord"} <= set(_annotations(pytest_intercode.EpisodeRecord))
 
 

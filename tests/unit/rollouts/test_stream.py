@@ -494,6 +494,8 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
         ({"n": 0}, "n=0: a whole number from 1 up"),
         ({"concurrency": True}, "concurrency=True: a whole number from 1 up"),
         ({"buffer": -1}, "buffer=-1: a whole number from 0 up"),
+        ({"ordered": 1}, "ordered=1: True or False is needed"),
+        ({"raise_infrastructure_errors": "no"}, "raise_infrastructure_errors='no': True or False"),
         ({"timeout": 0}, "timeout=0: a finite number above 0"),
         ({"timeout": "5"}, "timeout='5': a finite number above 0"),
         ({"timeout": math.inf}, "timeout=inf: a finite number above 0"),
