@@ -191,8 +191,7 @@ class Bubblewrap:
             self._layers.clear()
             self._starter = self._start_starter()
             for name, descriptor in self._archives.items():
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                self._unpack(name, descriptor)
+                self._give("archive", name, descriptor)
 
     @property
     def owner(self) -> int | None:
@@ -361,8 +360,7 @@ class Bubblewrap:
                 with tempfile.TemporaryFile() as file:
                     file.write(skeleton(spec.limits.network))
                     file.flush()
-                    file.seek(0)
-                    self._unpack(name, file.fileno())
+                    self._give("skeleton", name, file.fileno())
             return [*layers, name]
 
     def _base(self, image: str) -> tuple[str, list[str]]:
@@ -390,12 +388,14 @@ class Bubblewrap:
             self._archives[name] = os.dup(archive.fileno())
             starter = self._starter
             with contextlib.suppress(StarterLost):
-                self._unpack(name, archive.fileno())
+                self._give("archive", name, archive.fileno())
                 return
         self._restart_starter(starter)
 
-    def _unpack(self, name: str, archive: int) -> None:
-        self._starter.ask({"do": "archive", "name": name}, [archive] * 3)
+    def _give(self, kind: str, name: str, descriptor: int) -> None:
+        """Give the starter a layer that it is to make of a file."""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        self._starter.ask({"do": kind, "name": name}, [descriptor] * 3)
         self._layers.add(name)
 
     def _new_group(self) -> ControlGroup | None:

@@ -6,14 +6,12 @@ the files on a list that everybody may read. Users and groups are those that eve
 
 from __future__ import annotations
 
-import io
+import contextlib
+import json
 import os
 import stat
-import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from pytest_intercode.system.archives import add_entry
 
 __all__ = ["shared", "skeleton"]
 
@@ -75,29 +73,77 @@ _SHADOW_GROUP = 42
 
 
 def skeleton(network: bool = False) -> bytes:
-    """Return all of the system but ``/usr`` as a tar archive, and name servers for a network."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, mode in _FOLDERS.items():
-            add_entry(archive, name, None, mode)
-        links = dict(_LINKS)
-        for name in _MERGED:
-            if Path("/", name).is_symlink():
-                links[name] = str(Path("/", name).readlink())
-            elif Path("/", name).is_dir():
-                add_entry(archive, name, None, 0o755)
-        for name, target in links.items():
-            add_entry(archive, name, target, 0o777)
-        for path in _readable(_ETC):
-            _copy(archive, path)
-        for name, text, mode, group in _accounts():
-            add_entry(archive, f"etc/{name}", text.encode(), mode, owner=(0, group))
-        add_entry(archive, "etc/hostname", b"")
-        add_entry(archive, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
-        resolver = Path("/etc/resolv.conf")
-        servers = resolver.read_bytes() if network and resolver.is_file() else b""
-        add_entry(archive, "etc/resolv.conf", servers)
-    return buffer.getvalue()
+    """Return all of the system but ``/usr``, and name servers for a network.
+
+    Returns:
+        A line of JSON: a list of ``[path, mode, group, content]``, folders before what is in them,
+        with None for the content of a folder, the target of a link, or the length of a file. Then
+        the bytes of the files, one after another. Each run waits for it, and a tar archive of a
+        thousand entries, most of them links, takes five times as long to write and to unpack.
+    """
+    tree = _Tree()
+    for name, mode in _FOLDERS.items():
+        tree.add(name, None, mode)
+    links = dict(_LINKS)
+    for name in _MERGED:
+        if Path("/", name).is_symlink():
+            links[name] = str(Path("/", name).readlink())
+        elif Path("/", name).is_dir():
+            tree.add(name, None, 0o755)
+    for name, target in links.items():
+        tree.add(name, target, 0o777)
+    for name in _ETC:
+        tree.copy(f"etc/{name}")
+    for name, text, mode, group in _accounts():
+        tree.add(f"etc/{name}", text.encode(), mode, group)
+    tree.add("etc/hostname", b"")
+    tree.add("etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
+    resolver = Path("/etc/resolv.conf")
+    servers = resolver.read_bytes() if network and resolver.is_file() else b""
+    tree.add("etc/resolv.conf", servers)
+    return b"".join([json.dumps(tree.entries).encode(), b"\n", *tree.contents])
+
+
+class _Tree:
+    """What a skeleton holds so far."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, int, int, str | int | None]] = []
+        self.contents: list[bytes] = []
+        self._folders: set[str] = set()
+
+    def add(
+        self, name: str, content: bytes | str | None, mode: int = 0o644, group: int = 0
+    ) -> None:
+        """Add a file with its bytes, a link with its target, or a folder (None)."""
+        if content is None:
+            self._folders.add(name)
+        if isinstance(content, bytes):
+            self.contents.append(content)
+            self.entries.append((name, mode, group, len(content)))
+        else:
+            self.entries.append((name, mode, group, content))
+
+    def copy(self, name: str) -> None:
+        """Add an entry of the host's, if there is one, and of a folder what everybody may read."""
+        path = f"/{name}"
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return
+        parent = os.path.dirname(name)
+        if parent not in self._folders:
+            self.add(parent, None, stat.S_IMODE(Path("/", parent).stat().st_mode))
+        mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode):
+            self.add(name, os.readlink(path), mode)  # noqa: PTH115 -- a third of the time
+        elif stat.S_ISDIR(status.st_mode):
+            self.add(name, None, mode)
+            with contextlib.suppress(PermissionError):
+                for entry in sorted(os.listdir(path)):  # noqa: PTH208 -- names alone
+                    self.copy(f"{name}/{entry}")
+        elif stat.S_ISREG(status.st_mode) and mode & 0o004 and status.st_size <= _MAX_FILE_SIZE:
+            self.add(name, Path(path).read_bytes(), mode)
 
 
 def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
@@ -110,39 +156,6 @@ def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
             if path.startswith(f"{folder}/") and Path(path).is_dir():
                 inside.append(path)
     return covered
-
-
-def _readable(names: Iterable[str]) -> Iterator[Path]:
-    """Yield what of ``/etc`` is on the list and may be read by everybody, folders first."""
-    for name in names:
-        top = Path("/etc", name)
-        if not os.path.lexists(top):
-            continue
-        yield from (parent for parent in reversed(top.parents) if parent.parent != parent)
-        if top.is_symlink() or not top.is_dir():
-            yield top
-            continue
-        for folder, inner, files in os.walk(top):
-            inner.sort()
-            yield Path(folder)
-            links = [entry for entry in inner if Path(folder, entry).is_symlink()]
-            yield from (Path(folder, entry) for entry in sorted([*files, *links]))
-
-
-def _copy(archive: tarfile.TarFile, path: Path) -> None:
-    name = str(path).lstrip("/")
-    if name in archive.getnames() if path.is_dir() else False:
-        return
-    status = path.lstat()
-    mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISLNK(status.st_mode):
-        add_entry(archive, name, str(path.readlink()), mode)
-    elif stat.S_ISDIR(status.st_mode):
-        add_entry(archive, name, None, mode)
-    elif (
-        stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _MAX_FILE_SIZE
-    ):
-        add_entry(archive, name, path.read_bytes(), mode)
 
 
 def _accounts() -> Iterator[tuple[str, str, int, int]]:

@@ -16,13 +16,13 @@ import contextlib
 import fnmatch
 import gc
 import glob
+import json
 import os
 import resource
 import select
 import signal
 import socket
 import sys
-import tarfile
 import time
 from collections import deque
 from pathlib import Path
@@ -176,13 +176,40 @@ class Starter:
         return {}, []
 
     def _archive(self, descriptors: list[int], name: str) -> Any:
-        """Unpack an archive as a layer, in memory."""
-        path = f"{self._base}/layer{len(self._layers)}"
-        Path(path).mkdir()
+        """Unpack a tar archive as a layer, in memory."""
+        import tarfile  # few starters are asked for it
+
+        path = self._make_layer()
         with os.fdopen(os.dup(descriptors[0]), "rb") as file, tarfile.open(fileobj=file) as archive:
             for member in archive:
-                _unpack(archive, member, path, self._all_ids)
+                if not self._all_ids:
+                    member.uid = member.gid = 0
+                    member.uname = member.gname = ""
+                archive.extract(member, path, numeric_owner=True)
         return self._folder([], name, path)
+
+    def _skeleton(self, descriptors: list[int], name: str) -> Any:
+        """Make a layer, in memory, of what ``hosttree.skeleton`` returned."""
+        layer = self._make_layer()
+        with os.fdopen(os.dup(descriptors[0]), "rb") as file:
+            for inner, mode, group, content in json.loads(file.readline()):
+                path = Path(layer, inner)
+                if isinstance(content, str):
+                    path.symlink_to(content)
+                elif content is None:
+                    path.mkdir()
+                else:
+                    path.write_bytes(file.read(content))
+                if not isinstance(content, str):
+                    os.chown(path, 0, group if self._all_ids else 0)
+                    path.chmod(mode)  # after chown, which takes set-group-ID away
+                os.utime(path, (0, 0), follow_symlinks=False)
+        return self._folder([], name, layer)
+
+    def _make_layer(self) -> str:
+        path = f"{self._base}/layer{len(self._layers)}"
+        Path(path).mkdir()
+        return path
 
     def _launch(
         self,
@@ -337,13 +364,6 @@ def _read_id_ranges(path: str) -> list[tuple[int, int]]:
     """Return the ranges of ids that we have and can give on; each is one of our parent's."""
     rows = [[int(word) for word in line.split()] for line in Path(path).read_text().splitlines()]
     return [(first, min(count, IDS - first)) for first, _, count in rows if first < IDS]
-
-
-def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, owners: bool) -> None:
-    if not owners:
-        member.uid = member.gid = 0
-        member.uname = member.gname = ""
-    archive.extract(member, folder, numeric_owner=True)
 
 
 def allow_descriptors() -> None:
