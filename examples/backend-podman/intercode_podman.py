@@ -38,9 +38,8 @@ _END_TIMEOUT = 10  # seconds for sandboxes to end when the run is over
 
 
 def podman(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Podman, and return what it said."""
-    command = ["podman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """Run Podman; return what it said."""
+    return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
 
 
 class PodmanStreams(PipeStreams):
@@ -206,15 +205,10 @@ class PodmanBackend:
         limits = spec.limits
         if self._settings.runtime:
             yield f"--runtime={self._settings.runtime}"
-        yield from (
-            "run",
-            "--interactive",
-            "--rm",
-            f"--name={name}",
-            f"--label={_LABEL}={self._run}",
-        )
-        yield from ("--pull=never", "--log-driver=none", "--no-healthcheck", "--user=0:0")
-        yield from ("--workdir=/", f"--hostname={spec.hostname or name}", "--init=false")
+        yield from ("run", "--interactive", "--rm", f"--name={name}", "--pull=never")
+        yield from (f"--label={_LABEL}={self._run}", "--log-driver=none", "--no-healthcheck")
+        yield from ("--user=0:0", "--workdir=/", "--init=false")
+        yield f"--hostname={spec.hostname or name}"
         yield from ("--cap-drop=ALL", *(f"--cap-add={capability}" for capability in CAPABILITIES))
         yield from ("--security-opt=no-new-privileges", "--security-opt=mask=/sys/fs/cgroup")
         yield from (f"--memory={limits.memory}", f"--memory-swap={limits.memory}")
