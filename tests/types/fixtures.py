@@ -9,7 +9,7 @@ from pytest_intercode import AgentLike, Environment, PendingEpisode, Task
 
 
 @pytest.mark.intercode(suite="notes.yaml")
-def test_mine(
+def is_solved(
     intercode_task: Task,
     intercode_environment: Environment,
     intercode_agent: AgentLike,
@@ -20,7 +20,7 @@ def test_mine(
     assert len(intercode_episode.turns) < intercode_environment.max_turns
 
 
-def test_without_pytest() -> None:
+def play_without_pytest() -> None:
     environment = pytest_intercode.make("bash", profile="paper", feedback="reward")
     observation, _info = environment.reset(seed=1)
     observation, reward, terminated, truncated, info = environment.step(observation)

@@ -25,6 +25,7 @@ _KINDS = {
     "portable",
     "supply",
     "support",
+    "types",
     "unit",
 }
 
