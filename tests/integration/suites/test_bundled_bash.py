@@ -30,12 +30,13 @@ def tasks_of(rows: dict[str, Any], backend: str, one_in: int = 1) -> set[str]:
 
 
 def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str) -> None:
-    rows, result = play(pytester, "bash", "oracle", suite_backend)
-    played = tasks_of(rows, suite_backend)
+    one_in = every(3)
+    rows, result = play(pytester, "bash", "oracle", suite_backend, *thinned(pytester.path, one_in))
+    played = tasks_of(rows, suite_backend, one_in)
     assert result.parseoutcomes()["passed"] == len(played)
     assert {row["reward"] for row in rows.values()} == {1.0}
     changing = [row for row in rows.values() if row["end_state"]["gold"]["touched"]]
-    assert len(rows) >= 40
+    assert len(SUITE.tasks) >= 40
     assert len(changing) >= len(rows) / 2
 
 

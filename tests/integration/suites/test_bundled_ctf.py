@@ -113,8 +113,10 @@ def test_every_puzzle_has_one_flag_a_solution_and_a_query_that_tells_neither() -
 
 @pytest.mark.usefixtures("bubblewrap")
 def test_oracle_solves_every_puzzle(pytester: pytest.Pytester) -> None:
-    _, result = play(pytester, "ctf", "oracle", "bubblewrap")
-    result.assert_outcomes(passed=len(SUITE.tasks))
+    one_in = every(2)
+    options = thinned(pytester.path, one_in)
+    _, result = play(pytester, "ctf", "oracle", "bubblewrap", *options)
+    result.assert_outcomes(passed=len(SUITE.tasks[::one_in]))
 
 
 @pytest.mark.usefixtures("bubblewrap")

@@ -954,8 +954,10 @@ class Agent:
 
 
 def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str) -> None:
-    _, result = play(pytester, "python", "oracle", suite_backend)
-    result.assert_outcomes(passed=len(SUITE.tasks))
+    one_in = every(3)
+    options = thinned(pytester.path, one_in)
+    _, result = play(pytester, "python", "oracle", suite_backend, *options)
+    result.assert_outcomes(passed=len(SUITE.tasks[::one_in]))
     assert len(SUITE.tasks) >= 46
 
 
