@@ -125,7 +125,10 @@ class _Tree:
             self.entries.append((name, mode, group, content))
 
     def copy(self, name: str) -> None:
-        """Add an entry of the host's, if there is one, and of a folder what everybody may read."""
+        """Add an entry of the host's, if there is one that everybody may read.
+
+        A folder comes with what is in it, and with those that it is in.
+        """
         path = f"/{name}"
         try:
             status = os.lstat(path)
@@ -139,11 +142,12 @@ class _Tree:
             self.add(name, os.readlink(path), mode)  # noqa: PTH115 -- a third of the time
         elif stat.S_ISDIR(status.st_mode):
             self.add(name, None, mode)
-            with contextlib.suppress(PermissionError):
+            with contextlib.suppress(OSError):  # we may not list it
                 for entry in sorted(os.listdir(path)):  # noqa: PTH208 -- names alone
                     self.copy(f"{name}/{entry}")
         elif stat.S_ISREG(status.st_mode) and mode & 0o004 and status.st_size <= _MAX_FILE_SIZE:
-            self.add(name, Path(path).read_bytes(), mode)
+            with contextlib.suppress(OSError):  # it is being replaced
+                self.add(name, Path(path).read_bytes(), mode)
 
 
 def shared(hidden: Iterable[str]) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import tarfile
 import time
 from collections import deque
 from pathlib import Path
@@ -177,8 +178,6 @@ class Starter:
 
     def _archive(self, descriptors: list[int], name: str) -> Any:
         """Unpack a tar archive as a layer, in memory."""
-        import tarfile  # few starters are asked for it
-
         path = self._make_layer()
         with os.fdopen(os.dup(descriptors[0]), "rb") as file, tarfile.open(fileobj=file) as archive:
             for member in archive:
