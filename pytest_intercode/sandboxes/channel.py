@@ -84,6 +84,7 @@ class Channel:
         self._cwd, self._line = workdir, 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted, self._lock = threading.Event(), threading.Lock()
+        self._user = user
         flags = {"lowered": lowered, "offline": offline, "python": self.python}
         self._keeper = Keeper(transport, output_limit, flags, user)
         if lowered:  # it lowers what the keeper starts
@@ -250,7 +251,9 @@ class Channel:
             state = b"fresh" if progress == "U" else state
             # Or a bomb that an earlier action left behind has taken the new shell's place.
             self._keeper.kill_all()
-        raise SandboxError("the sandbox starts no shell")
+        is_first = self._line == 0  # later it is what acted that is in the way
+        hint = f" as {self._user}; is it a user of the image?" if self._user and is_first else ""
+        raise SandboxError(f"the sandbox starts no shell{hint}")
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
         """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""

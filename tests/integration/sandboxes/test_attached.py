@@ -298,6 +298,11 @@ def test_a_user_may_be_a_number_without_a_name(launch: Launch) -> None:
     assert launch(user="54321", workdir="/tmp").run("id -u; id -g", SOON).output == b"54321\n0\n"
 
 
+def test_an_unknown_user_is_named(launch: Launch) -> None:
+    with pytest.raises(SandboxError, match="starts no shell as stranger; is it a user of the im"):
+        launch(user="stranger")
+
+
 def test_processes_look_alike_in_all_sandboxes(launch: Launch) -> None:
     """Gold's output is compared with the agent's, and some gold lists processes."""
     look = "for p in 1 $PPID $$; do cat /proc/$p/cmdline /proc/$p/comm; done; env | sort"
