@@ -80,11 +80,10 @@ class Channel:
         self._new_shell = True  # since the last action
         self._alone = False  # nothing but keeper and shell ran when the last action began
         self._defines = False  # there may be functions, aliases and traps
-        self._status, self._flags = 0, ""
+        self._status, self._flags, self._user = 0, "", user
         self._cwd, self._line = workdir, 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted, self._lock = threading.Event(), threading.Lock()
-        self._user = user
         flags = {"lowered": lowered, "offline": offline, "python": self.python}
         self._keeper = Keeper(transport, output_limit, flags, user)
         if lowered:  # it lowers what the keeper starts
@@ -251,9 +250,7 @@ class Channel:
             state = b"fresh" if progress == "U" else state
             # Or a bomb that an earlier action left behind has taken the new shell's place.
             self._keeper.kill_all()
-        is_first = self._line == 0  # later it is what acted that is in the way
-        hint = f" as {self._user}; is it a user of the image?" if self._user and is_first else ""
-        raise SandboxError(f"the sandbox starts no shell{hint}")
+        raise SandboxError(f"the sandbox starts no shell{_hint(self._user, self._line)}")
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
         """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""
@@ -362,3 +359,8 @@ class Channel:
         """Stream a tar archive to the keeper."""
         with self._lock:
             self._keeper.unpack(archive)
+
+
+def _hint(user: str, line: int) -> str:
+    """Return what may keep the first shell from starting; later it is what has acted."""
+    return f" as {user}; is it a user of the image?" if user and line == 0 else ""
