@@ -59,5 +59,5 @@ agents: list[AgentLike] = [stepper, later, looper, step, loop]
 async def collect() -> list[float]:
     with pytest_intercode.run_rollouts("bash", Later, n=2) as records:
         rewards = [record.reward for record in records]
-    async with pytest_intercode.run_rollouts("sql", loop, concurrency=4, buffer=0) as more:
-        return rewards + [record.reward async for record in more]
+    async with pytest_intercode.run_rollouts("sql", loop, concurrency=4, buffer=0) as sql_records:
+        return rewards + [record.reward async for record in sql_records]
