@@ -80,7 +80,7 @@ class Channel:
         self._new_shell = True  # since the last action
         self._alone = False  # nothing but keeper and shell ran when the last action began
         self._defines = False  # there may be functions, aliases and traps
-        self._status, self._flags, self._user = 0, "", user
+        self._status, self._flags = 0, ""
         self._cwd, self._line = workdir, 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted, self._lock = threading.Event(), threading.Lock()
@@ -250,7 +250,7 @@ class Channel:
             state = b"fresh" if progress == "U" else state
             # Or a bomb that an earlier action left behind has taken the new shell's place.
             self._keeper.kill_all()
-        raise SandboxError(f"the sandbox starts no shell{_hint(self._user, self._line)}")
+        raise SandboxError(f"the sandbox starts no shell{_hint(self._keeper.user, self._line)}")
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
         """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""

@@ -100,6 +100,7 @@ class Keeper:
 
     Attributes:
         transport: what carries bytes.
+        user: who runs the actions; empty for root.
         answers: what arrived as answers and was not yet read.
         noise: bytes among the answers that are none, since the action began.
         pending: output that arrived outside of any action.
@@ -109,6 +110,7 @@ class Keeper:
         self, transport: Transport, output_limit: int, flags: Mapping[str, bool], user: str
     ) -> None:
         self.transport = transport
+        self.user = user
         self.answers = bytearray()
         self.noise = 0
         self.pending = bytearray()
