@@ -69,6 +69,7 @@ class SandboxSpec:
             of our commands that is run then; also where they are needed only later.
         services: the machines next to it, which start and end with it; their images are ready.
         joins: it will :meth:`Sandbox.join` another one.
+        host: the one of several Docker hosts that it has to be on; empty for any.
     """
 
     image: str
@@ -85,11 +86,18 @@ class SandboxSpec:
     content: tuple[bytes, str] | None = None
     services: Services = field(default=Services())
     joins: bool = False
+    host: str = ""
 
     @property
     def is_connected(self) -> bool:
         """Whether it is in a network with other machines."""
         return bool(self.services) or self.joins
+
+    @property
+    def images(self) -> frozenset[str]:
+        """The names of its image and of its services' images."""
+        machines = self.services.machines
+        return frozenset([self.image, *(machine.image.image or "" for machine in machines)])
 
     def __hash__(self) -> int:  # the pool's books ask for it all the time; most specs differ here
         return hash((self.image, self.workdir, self.worker, self.user))

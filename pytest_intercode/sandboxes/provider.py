@@ -182,8 +182,8 @@ class SandboxProvider:
             _check(self.backend, self.settings, in_use)
 
     @property
-    def servers(self) -> int:
-        """How many servers like each other are of use: one on each host."""
+    def hosts(self) -> int:
+        """How many hosts its sandboxes are spread over."""
         return max(1, len(self.settings.docker_hosts))
 
     def image(self, source: ImageSource) -> str:
@@ -283,7 +283,7 @@ class SandboxProvider:
         if not services or getattr(self.backend, "has_services", False):
             return ""
         return (
-            f"services, and {self.backend} has none: take --intercode-sandbox=docker, with one "
+            f"services, and {self.backend} has none: take --intercode-sandbox=docker, with an "
             "engine of Docker's own (not Podman's)"
         )
 

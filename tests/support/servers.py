@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.machine import HealthCheck, ImageSource, Service
+from pytest_intercode.core.task import Task
+from pytest_intercode.suites.harbor.datasets import folder_tasks
 
-__all__ = ["IMAGE", "KEEPER", "READY", "ask", "server"]
+__all__ = ["IMAGE", "KEEPER", "READY", "ask", "server", "write_files", "write_task"]
 
 IMAGE = "debian:bookworm-slim"
 
@@ -42,3 +47,37 @@ def server(name: str = "db", **fields: Any) -> Service:
 def ask(line: str, host: str = "db", port: int = 7000) -> str:
     """Return a command of bash that says a line to a server, and prints the answer."""
     return f"exec 9<>/dev/tcp/{host}/{port} && echo '{line}' >&9 && cat <&9"
+
+
+def write_files(folder: Path, files: dict[str, str]) -> Task:
+    """Write a task folder, and return its task."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (task,) = folder_tasks(folder)
+    assert task.skip is None
+    return task
+
+
+def write_task(folder: Path, more: dict[str, str], toml: str = "") -> Task:
+    """Write a Harbor task whose machine has a server next to it."""
+    compose = {
+        "services": {
+            "main": {"depends_on": {"db": {"condition": "service_healthy"}}},
+            "db": {
+                "image": IMAGE,
+                "command": ["perl", "-e", KEEPER.replace("$", "$$")],
+                "expose": ["7000"],
+                "healthcheck": {"test": ["CMD-SHELL", shlex.join(READY.command)], "interval": "1s"},
+            },
+        }
+    }
+    files = {
+        "task.toml": toml,
+        "instruction.md": "Put blue under colour.\n",
+        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n",
+        "environment/docker-compose.yaml": json.dumps(compose),
+        "solution/solve.sh": f'bash -c "{ask("put colour blue")}"\n',
+    }
+    return write_files(folder, files | more)

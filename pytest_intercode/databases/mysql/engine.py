@@ -77,7 +77,7 @@ class MySqlEngine:
                 servers.remove(lost)
                 self._end(lost)
             idle = sorted(servers, key=lambda server: server.sessions)
-            if idle and (idle[0].sessions == 0 or len(servers) >= self._provider.servers):
+            if idle and (idle[0].sessions == 0 or len(servers) >= self._provider.hosts):
                 for server in idle:
                     account = server.lease()
                     if account:

@@ -87,10 +87,13 @@ class SweEnvironment(SubmittingEnvironment):
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the agent's sandbox, and the verifier's if it has one."""
-        agents_spec = cls.spec(task, provider)
-        fresh = task.verification is not None and _is_fresh(task)
-        return [agents_spec, verifier_spec(agents_spec, task, provider)] if fresh else [agents_spec]
+        """Return the agent's sandbox, and the verifier's if it has one that may be anywhere."""
+        specs = [cls.spec(task, provider)]
+        if task.verification is not None and _is_fresh(task):
+            spec = verifier_spec(specs[0], task, provider)
+            if not _follows(spec, provider):
+                specs.append(spec)
+        return specs
 
     # -- an episode
 
@@ -99,6 +102,8 @@ class SweEnvironment(SubmittingEnvironment):
         self._state = {}
         self._steps = Steps(task)
         super().start(task)
+        if self._gold is None:
+            self._gold = self._start_gold(task)
         self._steps.enter(self.sandbox)
         equip(self, SweFields.of(task))
 
@@ -108,14 +113,20 @@ class SweEnvironment(SubmittingEnvironment):
         sandbox.mark()
 
     def _start_gold(self, task: Task) -> GoldRun | None:
-        """Prepare the next verifier: the task's first state, and nothing of its tests."""
+        """Prepare the next verifier: the task's first state, and nothing of its tests.
+
+        One that has to be on the host of the agent's sandbox waits until there is that.
+        """
         if not _is_fresh(task):
             return None
-        play = partial(self._prepare_verifier, task=task)
-        return GoldRun(self.provider, self._verifier_spec(task), play, "start")
+        spec = self._verifier_spec(task, self._sandbox)
+        if self._sandbox is None and _follows(spec, self.provider):
+            return None
+        return GoldRun(self.provider, spec, partial(self._prepare_verifier, task=task), "start")
 
-    def _verifier_spec(self, task: Task) -> SandboxSpec:
-        return verifier_spec(self.spec(task, self.provider), task, self.provider)
+    def _verifier_spec(self, task: Task, agents: Sandbox | None) -> SandboxSpec:
+        host = agents.host if agents is not None else ""
+        return verifier_spec(self.spec(task, self.provider), task, self.provider, host)
 
     def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> PreparedVerifier:
         """Bring a verifier into the task's first state; one of another image has none."""
@@ -322,7 +333,7 @@ class SweEnvironment(SubmittingEnvironment):
             if not _is_fresh(task):
                 verifier = Verifier(sandbox, task, Carrying(task))
                 return self._run_tests(verifier, sandbox, task, last=True)
-            own_sandbox = self.provider.acquire(self._verifier_spec(task))
+            own_sandbox = self.provider.acquire(self._verifier_spec(task, sandbox))
             try:
                 prepared = self._prepare_verifier(own_sandbox, task)
                 paths = GoldPaths.of_changes(changes)
@@ -360,6 +371,11 @@ class SweEnvironment(SubmittingEnvironment):
 def _is_fresh(task: Task) -> bool:
     """Whether the tests run in a sandbox that the agent never had."""
     return task.verification is None or task.verification.place == "fresh"
+
+
+def _follows(spec: SandboxSpec, provider: SandboxProvider) -> bool:
+    """Whether a verifier has to be on the host of the agent's sandbox, which may be any."""
+    return spec.joins and provider.hosts > 1
 
 
 def _collect(sandbox: Sandbox, task: Task) -> None:

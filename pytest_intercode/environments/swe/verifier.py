@@ -33,13 +33,16 @@ _MAX_OUTPUT = 64 * 1024**2  # bytes that tests may print
 _MAX_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
 
 
-def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> SandboxSpec:
+def verifier_spec(
+    spec: SandboxSpec, task: Task, provider: SandboxProvider, host: str = ""
+) -> SandboxSpec:
     """Return a verifier's sandbox: like the agent's, or of an image of its own; root's.
 
     Args:
         spec: the agent's sandbox.
         task: the task, which has a verification.
         provider: where sandboxes come from.
+        host: the host that the agent's sandbox is on, as only there its services are reached.
     """
     verification = task.verification
     assert verification is not None
@@ -49,6 +52,7 @@ def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> S
             spec, image=provider.image(task.for_platform(verification.image)), workdir="/"
         )
     kit = mounts(task, verification)
+    joins = bool(spec.services) and verification.image is None
     return replace(
         spec,
         limits=limits,
@@ -56,7 +60,8 @@ def verifier_spec(spec: SandboxSpec, task: Task, provider: SandboxProvider) -> S
         readonly=kit,
         scratch=(),
         services=_first_services(spec.services, task),
-        joins=bool(spec.services) and verification.image is None,
+        joins=joins,
+        host=host if joins else "",
     )
 
 

@@ -167,11 +167,6 @@ class DockerBackend(EngineBackend):
 class DockerHostsBackend(DockerBackend):
     """The Docker engines of several hosts as one."""
 
-    @cached_property
-    def has_services(self) -> bool:
-        """Whether there is one host: else a verifier may be on another one than the services."""
-        return len(self.settings.hosts) == 1 and super().has_services
-
     def _connect(self) -> Link:
         from pytest_intercode.sandboxes.docker.link import Link
 

@@ -39,10 +39,21 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.system.forks import MakingProcess
 from pytest_intercode.system.platform import IS_LINUX, is_dead, owner_name
 
-__all__ = ["DockerEngine", "connect", "limits_problem", "max_starters", "runtime_problem"]
+__all__ = [
+    "NO_SERVICES",
+    "RUN_LABEL",
+    "DockerEngine",
+    "connect",
+    "limits_problem",
+    "max_starters",
+    "runtime_problem",
+]
 
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
+
+NO_SERVICES = "services of tasks need Docker's engine, and this one is Podman"
+"""Why a sandbox with services cannot be had."""
 
 _OTHER_BACKEND = (
     "; or install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and give "
@@ -197,6 +208,7 @@ class DockerEngine:
         is_local: the engine has this machine's kernel and files.
         facts: what the engine said of itself.
         platform: its own platform.
+        has_services: it starts the services of a sandbox.
 
     Raises:
         EngineUnavailable: no engine answers, it sets no limits, or it has no such runtime.
@@ -216,6 +228,7 @@ class DockerEngine:
         self.runtime = runtime
         try:
             self._podman = self._check_facts()
+            self.has_services = self._podman is None
         except BaseException:
             self.link.close()
             raise
@@ -299,8 +312,8 @@ class DockerEngine:
 
     def _services(self, spec: SandboxSpec) -> ServiceGroup:
         """Return what a sandbox has beside its container; nothing of it is there yet."""
-        if self._podman is not None:
-            raise SandboxError("services of tasks need Docker's engine, and this one is Podman")
+        if not self.has_services:
+            raise SandboxError(NO_SERVICES)
 
         def limit(spec: SandboxSpec) -> dict[str, Any]:
             return host_config(self.api, spec, self.runtime)

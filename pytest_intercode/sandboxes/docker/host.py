@@ -14,8 +14,13 @@ from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import Address, find_address
-from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine, max_starters
+from pytest_intercode.sandboxes.docker.container import NOT_HERE, Container
+from pytest_intercode.sandboxes.docker.engine import (
+    NO_SERVICES,
+    RUN_LABEL,
+    DockerEngine,
+    max_starters,
+)
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -229,11 +234,31 @@ class Host:
         similar = sum(server.image == spec.image for server in servers) if spec.mounts else 0
         return similar, (len(self._containers) + self.starting + 1) / self.slots, random.random()
 
-    def suits(self, spec: SandboxSpec) -> bool:
-        """Whether such a sandbox can be there: a limited network needs the engine's own machine."""
+    def unsuitable(self, spec: SandboxSpec) -> str:
+        """Return why such a sandbox cannot be there, or nothing."""
+        if spec.host not in ("", self.name):
+            return f"it has to be on {spec.host}"
         # Where it never answered, it is chosen for nothing: then it may be on this machine.
         is_local = self.address.is_socket if self.engine is None else self.engine.is_local
-        return is_local or not spec.limits.hosts
+        if spec.limits.hosts and not is_local:
+            return f"limited network on Docker: {NOT_HERE} (docs/sandbox.md)"
+        if spec.is_connected and self.engine is not None and not self.engine.has_services:
+            return NO_SERVICES
+        return ""
+
+    def has_images(self, spec: SandboxSpec) -> bool:
+        """Whether it has all images of a sandbox; what is missing is brought there.
+
+        It is called with the lock held.
+        """
+        for image in spec.images - self.ready_images:
+            self.request_image(image)
+        return spec.images <= self.ready_images
+
+    def refusal(self, spec: SandboxSpec) -> str:
+        """Return why it cannot have one of the images of a sandbox, or nothing."""
+        refused = (image for image in sorted(spec.images) if image in self.refused_images)
+        return next((f"{image}: {self.refused_images[image]}" for image in refused), "")
 
     # -- whether it answers
 

@@ -24,7 +24,6 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import find_address
-from pytest_intercode.sandboxes.docker.container import NOT_HERE
 from pytest_intercode.sandboxes.docker.engine import runtime_problem
 from pytest_intercode.sandboxes.docker.host import PROBE_INTERVAL, Host, HostGroup
 from pytest_intercode.sandboxes.docker.images import DockerImages, copy_image, layers_of
@@ -186,9 +185,10 @@ class DockerHosts(HostGroup):
         Raises:
             SandboxError: there is none for it.
         """
-        suited = [host for host in self.hosts if host.suits(spec)]
+        problems = [host.unsuitable(spec) for host in self.hosts]
+        suited = [host for host, problem in zip(self.hosts, problems, strict=True) if not problem]
         if not suited:
-            raise SandboxError(f"limited network on Docker: {NOT_HERE} (docs/sandbox.md)")
+            raise SandboxError(problems[0])
         with self.changed:
             while not self.closed.is_set():
                 candidates = [host for host in suited if host.up and host not in failures]
@@ -197,20 +197,18 @@ class DockerHosts(HostGroup):
                 fresh = [
                     host for host in candidates if host.cooldown_until <= current_time
                 ] or candidates
-                for host in fresh:
-                    host.request_image(spec.image)
-                ready = [host for host in fresh if spec.image in host.ready_images]
+                ready = [host for host in fresh if host.has_images(spec)]
                 if ready:
                     least_loaded = min(ready, key=lambda host: host.load(spec))
                     least_loaded.starting += 1
                     return least_loaded
                 if candidates:
                     # The image is on its way, unless none of them can have it.
-                    refusing = [host.refused_images.get(spec.image) for host in fresh]
-                    if all(refusing):
+                    refusals = [host.refusal(spec) for host in fresh]
+                    if all(refusals):
                         if failures:
                             return None
-                        raise SandboxError(f"{spec.image}: {refusing[0]}")
+                        raise SandboxError(refusals[0])
                     self.changed.wait(PROBE_INTERVAL)
                     continue
                 if failures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from pytest_intercode.suites.harbor.datasets import folder_tasks
-from tests.support.servers import IMAGE, KEEPER, ask
+from tests.support.servers import IMAGE, ask, write_files, write_task
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +25,6 @@ def provider() -> Iterator[SandboxProvider]:
     provider = SandboxProvider(SandboxSettings("docker", pool_size=4))
     yield provider
     provider.close()
-
-
-def write(folder: Path, files: dict[str, str]) -> Task:
-    """Write a task folder, and return its task."""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (task,) = folder_tasks(folder)
-    assert task.skip is None
-    return task
 
 
 def play(provider: SandboxProvider, task: Task, *actions: str) -> tuple[float, list[str]]:
@@ -56,7 +43,7 @@ def play(provider: SandboxProvider, task: Task, *actions: str) -> tuple[float, l
 def test_a_shared_folder_hides_the_images_and_brings_no_secrets(
     provider: SandboxProvider, tmp_path: Path
 ) -> None:
-    task = write(
+    task = write_files(
         tmp_path,
         {
             "task.yaml": "instruction: Sum data/numbers into /app/sum.\ndifficulty: easy\n",
@@ -76,39 +63,12 @@ def test_a_shared_folder_hides_the_images_and_brings_no_secrets(
     assert reward == 0.0
 
 
-_SERVER = ["perl", "-e", KEEPER]
-_PORT = "bash -c ': </dev/tcp/127.0.0.1/7000'"
-
-
-def with_service(folder: Path, more: dict[str, str], toml: str = "") -> Task:
-    """Write a Harbor task whose machine has a server next to it."""
-    compose = {
-        "services": {
-            "main": {"depends_on": {"db": {"condition": "service_healthy"}}},
-            "db": {
-                "image": IMAGE,
-                "command": [word.replace("$", "$$") for word in _SERVER],
-                "expose": ["7000"],
-                "healthcheck": {"test": ["CMD-SHELL", _PORT], "interval": "1s"},
-            },
-        }
-    }
-    files = {
-        "task.toml": toml,
-        "instruction.md": "Put blue under colour.\n",
-        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n",
-        "environment/docker-compose.yaml": json.dumps(compose),
-        "solution/solve.sh": f'bash -c "{ask("put colour blue")}"\n',
-    }
-    return write(folder, files | more)
-
-
 def test_tests_reach_the_services_as_the_agent_left_them(
     provider: SandboxProvider, tmp_path: Path
 ) -> None:
     check = f'[ "$(bash -c "{ask("get colour")}")" = blue ] && reward=1 || reward=0\n'
     save = "echo $reward >/logs/verifier/reward.txt\n"
-    task = with_service(tmp_path, {"tests/test.sh": "#!/bin/bash\n" + check + save})
+    task = write_task(tmp_path, {"tests/test.sh": "#!/bin/bash\n" + check + save})
     reward, outputs = play(provider, task, ask("put colour blue"), ask("get colour"), "ls /tests")
     assert (reward, outputs[1]) == (1.0, "blue\n")
     assert "No such file" in outputs[2]
@@ -137,7 +97,7 @@ def test_a_separate_verifier_gets_what_services_hold(
     )
     dockerfile = f"FROM {IMAGE}\nCOPY . /tests/\nRUN chmod +x /tests/test.sh\n"
     files = {"tests/Dockerfile": dockerfile, "tests/test.sh": test}
-    task = with_service(tmp_path, files, toml)
+    task = write_task(tmp_path, files, toml)
     assert play(provider, task, ask("put colour blue"))[0] == 1.0
     forged = "mkdir -p /var/log; echo put colour blue >/var/log/requests; echo 1 >/tmp/count"
     assert play(provider, task, forged)[0] == 0.0

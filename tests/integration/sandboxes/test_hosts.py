@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from pytest_intercode.cli import main
 from pytest_intercode.core.machine import Services
 from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
+from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.address import find_address
@@ -340,6 +342,34 @@ def test_one_host_has_the_services_of_tasks(
     assert verifier.run(servers.ask("get colour"), 10).output == b"blue\n"
 
 
+def test_tests_reach_the_services_of_each_try_on_its_own_host(
+    second: SecondEngine, provide: Callable[..., SandboxProvider], tmp_path: Path
+) -> None:
+    second.load(servers.IMAGE)
+    check = f'[ "$(bash -c "{servers.ask("get colour")}")" = "blue 2" ] && reward=1 || reward=0\n'
+    save = "echo $reward >/logs/verifier/reward.txt\n"
+    task = servers.write_task(tmp_path, {"tests/test.sh": "#!/bin/bash\n" + check + save})
+    provider = provide("default=2", f"{second.tcp}=2")
+    tries = [SweEnvironment(provider) for _ in range(4)]
+    rewards: dict[str, list[float]] = defaultdict(list)
+    try:
+        for environment in tries:
+            environment.reset(task=task)
+        # Neither a try nor a verifier is where the others' services are.
+        for number, environment in enumerate(tries):
+            environment.step(servers.ask(f"put colour blue {number}"))
+        for environment in tries:
+            environment.step("submit")
+            assert environment.final is not None
+            rewards[environment.host].append(environment.final.value)
+    finally:
+        for environment in tries:
+            environment.close()
+    assert sorted(rewards) == sorted(["default", second.tcp])
+    assert [len(of_host) for of_host in rewards.values()] == [2, 2]
+    assert sorted(reward for of_host in rewards.values() for reward in of_host) == [0, 0, 0, 1]
+
+
 def test_podman_as_a_host(
     provide: Callable[..., SandboxProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +393,11 @@ def test_podman_as_a_host(
                 assert not DockerBackend(SandboxSettings("docker")).has_services
             sandbox = provider.acquire(spec_on_all(provider))
             assert where(sandbox) == url
+            # It closes no network, so what has services is on the other one.
+            services = Services((servers.server(),), ("main",))
+            agents = provider.acquire(SandboxSpec(provider.image(SOURCE), services=services))
+            assert where(agents) == "default"
+            agents.close()
             sandbox.mark()
             assert sandbox.run("echo x | tee /root/file", 10).output == b"x\n"
             assert list(sandbox.changes().entries) == ["/root/file"]

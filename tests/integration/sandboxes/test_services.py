@@ -324,7 +324,7 @@ def test_who_has_no_services_says_so(
         provider.order(SandboxSpec(IMAGE, services=Services((server(),))))
     assert str(caught.value) == (
         f"the task has services, and {name} has none: take --intercode-sandbox=docker, "
-        "with one engine of Docker's own (not Podman's)"
+        "with an engine of Docker's own (not Podman's)"
     )
 
 
