@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -199,7 +199,7 @@ class SweEnvironment(SubmittingEnvironment):
                 reason = f"it broke the sandbox that tests it: {error}"
             carried = {"patch": verifier.patch, "left_out": verifier.left_out}
             self._state = {**carried, "tests": reason}
-            reward = self._explained(Reward(0.0, {}, reason))
+            reward = _explained(Reward(0.0, {}, reason), verifier.left_out)
         finally:
             if fresh:
                 verifier.close()
@@ -240,15 +240,7 @@ class SweEnvironment(SubmittingEnvironment):
             excused &= self._excused_after_gold(task)
             reward, facts = reward_of_run(task.verification, run, excused)
         self._state = {**state, **facts}
-        return self._explained(reward)
-
-    def _explained(self, reward: Reward) -> Reward:
-        """Name what was not tested, where the reward is not full."""
-        left_out = self._state["left_out"]
-        if not left_out or reward.value >= 1.0:
-            return reward
-        names = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-        return replace(reward, reason=f"{reward.reason} (not tested: {names})")
+        return _explained(reward, state["left_out"])
 
     def end_state(self) -> dict[str, Any]:
         """Return the patch, and how each test went; the reward can be worked out from it."""
@@ -371,6 +363,14 @@ class SweEnvironment(SubmittingEnvironment):
 def _is_fresh(task: Task) -> bool:
     """Whether the tests run in a sandbox that the agent never had."""
     return task.verification is None or task.verification.place == "fresh"
+
+
+def _explained(reward: Reward, left_out: Sequence[str]) -> Reward:
+    """Name what was not tested, where the reward is not full."""
+    if not left_out or reward.value >= 1.0:
+        return reward
+    names = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+    return replace(reward, reason=f"{reward.reason} (not tested: {names})")
 
 
 def _follows(spec: SandboxSpec, provider: SandboxProvider) -> bool:
