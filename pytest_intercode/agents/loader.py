@@ -18,6 +18,7 @@ from pytest_intercode.agents.candidates import suggest_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.errors import AgentError, AgentLoadError, ConfigurationError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.sandboxes.settings import SandboxSettings
@@ -192,7 +193,7 @@ def adapt(agent: AgentLike) -> Agent:
     }
     name = type(agent).__name__
     if act is not None:
-        return Agent("step", act=act, name=name, takes_servers=True, **methods)
+        return Agent("step", act=act, name=name, transports=TRANSPORTS, **methods)
     assert run is not None
     return _loop_agent(run, name, **methods)
 
@@ -238,11 +239,11 @@ def failing(error: AgentError) -> Agent:
     def fail(*_: object) -> None:
         raise error
 
-    return Agent("step", act=fail, is_scripted=True, takes_servers=True)  # it says why it cannot
+    return Agent("step", act=fail, is_scripted=True, transports=TRANSPORTS)  # it says why it cannot
 
 
 def _loop_agent(run: Callable[..., Any], name: str, **methods: Any) -> Agent:
-    return Agent("loop", run=run, name=name, continues=True, takes_servers=True, **methods)
+    return Agent("loop", run=run, name=name, continues=True, transports=TRANSPORTS, **methods)
 
 
 def _find_method(agent: object, name: str) -> Callable[..., Any] | None:
@@ -285,7 +286,7 @@ def _adapt_callable(label: str, target: Callable[..., Any]) -> Agent:
     """Return the agent of a callable, whose style its number of arguments says."""
     count = _count_arguments(label, target)
     if count == 1:
-        return Agent("step", act=target, name=_name_of(target), takes_servers=True)
+        return Agent("step", act=target, name=_name_of(target), transports=TRANSPORTS)
     if count == 2:
         return _loop_agent(target, _name_of(target))
     raise AgentLoadError(

@@ -94,7 +94,8 @@ class Agent:
         continues: it goes on with what a user replies: a text that ``run`` returns is its message,
             and ``run`` is called again, or it calls :meth:`AgentEnvironment.ask` itself.
         is_scripted: what it does is known beforehand (gold, a record), so that it has no user.
-        takes_servers: it gets to know the MCP servers of its task, and can start them.
+        transports: how it can speak to the MCP servers of its task, which it gets to know; empty
+            where it does not.
     """
 
     style: Literal["step", "loop"]
@@ -108,7 +109,7 @@ class Agent:
     judges_gold: bool = False
     continues: bool = False
     is_scripted: bool = False
-    takes_servers: bool = False
+    transports: frozenset[str] = frozenset()
 
 
 class NoRecording(Exception):

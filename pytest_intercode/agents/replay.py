@@ -14,6 +14,7 @@ from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.ledger import think
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.results.files import read_records
@@ -51,7 +52,7 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
             "loop",
             run=lambda _, environment: _play(record, environment),
             is_scripted=True,  # what came of replies and servers is in the record
-            takes_servers=True,
+            transports=TRANSPORTS,
         )
 
     return make

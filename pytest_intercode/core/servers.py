@@ -4,31 +4,70 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
-__all__ = ["check_servers"]
+__all__ = ["STDIO", "TRANSPORTS", "ServerAddress", "address_of", "check_servers", "transport_of"]
+
+STDIO = "stdio"
+"""The transport of a server that its agent starts."""
+
+TRANSPORTS = frozenset({STDIO, "http", "sse"})
+"""How servers are spoken to: by their streams, by MCP's streamable HTTP, or by its older events."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents make names of tools from it
+_IS_ADDRESS = re.compile(r"(?:sse\+)?https?://")
+_ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#@]+(?:[/?][!-\"$-~]*)?)")
+
+
+class ServerAddress(NamedTuple):
+    """Where a server is that runs already.
+
+    Attributes:
+        url: its address, as the agent's sandbox sees it.
+        transport: ``http`` or ``sse``.
+    """
+
+    url: str
+    transport: str
+
+
+def address_of(server: str) -> ServerAddress | None:
+    """Return the address of a server; None for the command line of one that is to be started."""
+    match = _ADDRESS.fullmatch(server)
+    return match and ServerAddress(match[2], "sse" if match[1] else "http")
+
+
+def transport_of(server: str) -> str:
+    """Return how a server is spoken to."""
+    address = address_of(server)
+    return STDIO if address is None else address.transport
 
 
 def check_servers(servers: object) -> dict[str, str]:
-    """Return MCP servers: the command line of each, by its name.
+    """Return MCP servers: the command line or the address of each, by its name.
 
     Raises:
         ValueError: they are not written so; the message says what is needed.
     """
     if not isinstance(servers, Mapping):
         raise ValueError(
-            f"mcp={servers!r:.60}: it is a mapping from a name to a command line, as in "
-            'mcp={"tickets": "python server.py"}'
+            f"mcp={servers!r:.60}: it is a mapping from a name to a command line or an address, as "
+            'in mcp={"tickets": "python server.py"}'
         )
-    for name, command in servers.items():
+    for name, server in servers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(
                 f"mcp={{{name!r:.60}: ...}}: a name has letters, digits, - and _, up to 32, and "
                 "begins with a letter or a digit"
             )
-        if not isinstance(command, str) or not command.strip() or "\0" in command:
+        if not isinstance(server, str) or not server.strip() or "\0" in server:
             raise ValueError(
-                f"mcp={{{name!r}: {command!r:.60}}}: a command line is needed, for the sandbox's sh"
+                f"mcp={{{name!r}: {server!r:.60}}}: a command line is needed, for the sandbox's "
+                "sh, or an address"
+            )
+        if _IS_ADDRESS.match(server) and address_of(server) is None:
+            raise ValueError(
+                f"mcp={{{name!r}: {server!r:.60}}}: an address is http://HOST[:PORT][/PATH] or "
+                "https://..., without a user or a fragment; sse+http://... for the older transport"
             )
     return dict(servers)

@@ -1,7 +1,8 @@
-"""MCP servers of a task: whether one starts, tried in the agent's sandbox.
+"""MCP servers of a task: whether one starts or is reached, tried in the agent's sandbox.
 
-The agent starts them itself. One that does not start would be the agent's trouble, and look like
-its failure; so each is started once before it, and has to answer the first request of the protocol.
+The agent starts them itself, or connects to them. One that does not answer would be the agent's
+trouble, and look like its failure; so each is tried once before it, and has to answer the first
+request of the protocol.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+from pytest_intercode.core.servers import ServerAddress, address_of
 from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Command
 from pytest_intercode.environments.shell import ShellEnvironment
@@ -74,29 +77,132 @@ tail -c 2000 "$errors" >&"$report"
 rm -f "$errors"
 """
 
+# For a server with an address; it prints the same. Bash connects by itself, as an image need not
+# have a program that does. A service may run and not listen yet, so a connection is tried until the
+# time is up. Of an answer it reads the status, the id of the session, and lines up to the message:
+# the body itself, or one of events (`data: {{...}}`), whose stream a server may keep open. By the
+# older transport the first event says where messages go, and that is answer enough. The session is
+# ended, as a server may have one at a time.
+_ADDRESS_SCRIPT = """\
+exec {{report}}>&1 >/dev/null 2>&1 </dev/null
+trap '' PIPE
+deadline=$((SECONDS + {timeout}))
+ending=timeout line= status= session=
+until exec {{server}}<>/dev/tcp/{host}/{port}; do
+  if [ $SECONDS -ge $deadline ]; then
+    printf 'unreached 0\n\n' >&"$report"
+    exit
+  fi
+  sleep 0.2
+done
+printf %s {request} >&"$server"
+while remaining=$((deadline - SECONDS)); [ $remaining -gt 0 ]; do
+  line=
+  IFS= read -r -n {max_bytes} -t "$remaining" line <&"$server"
+  code=$?
+  line=${{line%$'\r'}}
+  if [ $code -gt 128 ]; then break; fi
+  if [ $code -ne 0 ] && [ -z "$line" ]; then ending=end; break; fi
+  case $line in
+    '') if [ "$status" != 200 ]; then ending=end; break; fi ;;
+    HTTP/*) status=${{line#* }} status=${{status%% *}} ;;
+    [Mm][Cc][Pp]-[Ss][Ee][Ss][Ss][Ii][Oo][Nn]-[Ii][Dd]:*) session=${{line#*: }} ;;
+    '{{'* | data:*)
+      line=${{line#data:}}
+      ending=line
+      break ;;
+  esac
+done
+exec {{server}}>&-
+if [ "$session" ] && exec {{server}}<>/dev/tcp/{host}/{port}; then
+  printf '%s%s\\r\\n\\r\\n' {end} "$session" >&"$server"
+  read -r -t 1 <&"$server"
+fi
+printf '%s %s\n%s\n' "$ending" "$status" "$line" >&"$report"
+"""
+
 
 def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> None:
-    """Start each server once in the agent's sandbox, in the task's directory, and end it.
+    """Start or reach each server once in the agent's sandbox, in the task's directory; end that.
+
+    A server behind TLS is left to the agent: nothing that every image has speaks it.
 
     Args:
         environment: after its sandbox was prepared, before the agent acts.
-        servers: the command lines, by name.
+        servers: the command lines or addresses, by name.
 
     Raises:
         TaskError: one does not answer in 30 seconds, ends, or answers what is not MCP.
         InfrastructureError: the sandbox broke.
     """
-    for name, command in servers.items():
-        script = _SCRIPT.format(
-            command=shlex.quote(command),
-            request=shlex.quote(json.dumps(_REQUEST)),
-            timeout=_START_TIMEOUT,
-            max_bytes=_MAX_LINE_BYTES,
-        )
+    for name, server in servers.items():
+        address = address_of(server)
+        if address is not None and address.url.startswith("https:"):
+            continue
+        script = _start_script(server) if address is None else _address_script(address)
         request = Command(script, "", _START_TIMEOUT + 10.0, "", False)
         _, output = environment.run_command(request)
-        if problem := _find_problem(output):
-            raise TaskError(f"mcp: the server {name!r} ({one_line(command):.80}) {problem}")
+        problem = (
+            _find_problem(output)
+            if address is None
+            else _find_problem_of_address(output, address.transport)
+        )
+        if problem:
+            raise TaskError(f"mcp: the server {name!r} ({one_line(server):.80}) {problem}")
+
+
+def _start_script(command: str) -> str:
+    return _SCRIPT.format(
+        command=shlex.quote(command),
+        request=shlex.quote(json.dumps(_REQUEST)),
+        timeout=_START_TIMEOUT,
+        max_bytes=_MAX_LINE_BYTES,
+    )
+
+
+def _address_script(address: ServerAddress) -> str:
+    """Return the script that tries a server at an address of ``http:``."""
+    url = urlsplit(address.url)
+    target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+    headers = f"Host: {url.netloc}\r\nAccept: application/json, text/event-stream\r\n"
+    end = f"DELETE {target} HTTP/1.1\r\n{headers}Connection: close\r\nMcp-Session-Id: "
+    if address.transport == "sse":
+        request = f"GET {target} HTTP/1.1\r\n{headers}\r\n"
+    else:
+        body = json.dumps(_REQUEST)
+        headers += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        request = f"POST {target} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n{body}"
+    return _ADDRESS_SCRIPT.format(
+        timeout=_START_TIMEOUT,
+        host=shlex.quote(url.hostname or ""),
+        port=url.port or 80,
+        request=shlex.quote(request),
+        max_bytes=_MAX_LINE_BYTES,
+        end=shlex.quote(end),
+    )
+
+
+def _find_problem_of_address(output: str, transport: str) -> str:
+    """Return why a server at an address cannot be used; empty if it can.
+
+    Args:
+        output: what the script printed.
+        transport: the server's.
+    """
+    head, _, rest = output.partition("\n")
+    line = rest.partition("\n")[0].strip()
+    ending, _, status = head.partition(" ")
+    if ending == "unreached":
+        return f"cannot be reached from the agent's sandbox in {_START_TIMEOUT} s"
+    if status not in ("", "200"):
+        return f"answers with HTTP status {one_line(status):.20}"
+    if ending == "timeout":
+        return f"did not answer in {_START_TIMEOUT} s"
+    if ending == "end":
+        return "ended the connection before it answered"
+    if ending != "line":
+        return f"could not be tried in this sandbox: {one_line(output):.200}"
+    return "" if transport == "sse" else _problem_of_answer(line, "an answer is a message of MCP")
 
 
 def _find_problem(output: str) -> str:
@@ -112,15 +218,19 @@ def _find_problem(output: str) -> str:
         return f"ended with status {code} before it answered `initialize`{detail}"
     if ending != "line":
         return f"could not be tried in this sandbox: {one_line(output):.200}"
+    hint = f"its standard output is for messages of MCP alone{detail}"
+    return _problem_of_answer(line, hint)
+
+
+def _problem_of_answer(line: str, hint: str) -> str:
+    """Return why a line does not answer `initialize`; empty if it does."""
     try:
         answer: Any = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or answer.get("id") != 1:
-        return (
-            f"printed {one_line(line)[:_MAX_SHOWN]!r}, which is not an answer to `initialize`: its "
-            f"standard output is for messages of MCP alone{detail}"
-        )
+        excerpt = one_line(line)[:_MAX_SHOWN]
+        return f"printed {excerpt!r}, which is not an answer to `initialize`: {hint}"
     if "result" not in answer:
         return f"refused `initialize`: {one_line(json.dumps(answer.get('error'))):.200}"
     return ""

@@ -19,8 +19,10 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.users import Users, cannot_continue
 from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.servers import transport_of
 from pytest_intercode.core.status import EpisodeStatus
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.core.usage import UNSPENT, RunLimits
 from pytest_intercode.environments.base import Environment
@@ -396,12 +398,20 @@ def _check_abilities(agent: Agent, environment: Environment, name: str) -> None:
     has_user = environment.has_user or (task is not None and task.conversation is not None)
     if has_user and not (agent.continues or agent.is_scripted):
         raise ConfigurationError(cannot_continue(option))
-    has_servers = task is not None and task.view().mcp
-    if has_servers and not (agent.takes_servers or agent.is_scripted):
+    servers = task.view().mcp if task is not None and not agent.is_scripted else {}
+    if servers and not agent.transports:
         raise ConfigurationError(
             f"{option}: this agent cannot be given MCP servers; a class, a callable and `command:` "
             "get them as task.mcp, and installed agents whose recipe has `mcp:`"
         )
+    for server_name, server in servers.items():
+        transport = transport_of(server)
+        if transport not in agent.transports:
+            raise ConfigurationError(
+                f"{option}: this agent cannot be given the MCP server {server_name!r} "
+                f"({one_line(server):.80}); it speaks to servers by "
+                f"{' and '.join(sorted(agent.transports))}, not by {transport}"
+            )
 
 
 def expect_sandboxes(

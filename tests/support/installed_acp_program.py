@@ -80,7 +80,8 @@ for line in sys.stdin:
     method, parameters = request["method"], request.get("params")
     if method == "initialize":
         messages.append({"role": "system", "content": json.dumps(parameters)})
-        send(id=request["id"], result={"protocolVersion": 1})
+        capabilities = {"mcpCapabilities": {"http": True}}
+        send(id=request["id"], result={"protocolVersion": 1, "agentCapabilities": capabilities})
     elif method == "session/new":
         messages.append({"role": "system", "content": json.dumps(parameters)})
         send(id=request["id"], result={"sessionId": "s"})

@@ -11,6 +11,8 @@ from pytest_intercode.agents.acp.connection import AgentRefused, Connection, Han
 from pytest_intercode.agents.acp.updates import Updates
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.program.messages import JsonLines, replace_surrogates
+from pytest_intercode.core.servers import address_of
+from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError
 
 __all__ = ["PERMISSIONS", "Conversation", "SessionSettings"]
@@ -85,7 +87,8 @@ class Conversation:
 
         Args:
             folder: where the agent works.
-            servers: the command lines of MCP servers that it is to start, by name.
+            servers: the command lines of MCP servers that it is to start, or the addresses of
+                others, by name.
 
         Raises:
             AgentError: it refuses, or does not keep to the protocol.
@@ -144,10 +147,7 @@ class Conversation:
         """Begin a session, and return its id."""
         params = {
             "cwd": folder,
-            "mcpServers": [
-                {"name": name, "command": "/bin/sh", "args": ["-c", line], "env": []}
-                for name, line in servers.items()
-            ],
+            "mcpServers": [_server_entry(name, servers[name], greeting) for name in servers],
         }
         try:
             session = self._connection.request("session/new", params).get("sessionId")
@@ -199,6 +199,31 @@ class Conversation:
                 self._env.log(f"[permission: {kind}: {replace_surrogates(str(title))[:200]}]\n")
                 return {"outcome": {"outcome": "selected", "optionId": by_kind[kind]}}
         return {"outcome": {"outcome": "cancelled"}}
+
+
+def _server_entry(name: str, server: str, greeting: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an MCP server as ``session/new`` takes it.
+
+    Args:
+        name: its name.
+        server: its command line or address.
+        greeting: the agent's answer to ``initialize``, which says what it speaks.
+
+    Raises:
+        AgentError: the agent does not speak to servers in this way.
+    """
+    address = address_of(server)
+    if address is None:
+        return {"name": name, "command": "/bin/sh", "args": ["-c", server], "env": []}
+    capabilities: Any = greeting
+    for key in ("agentCapabilities", "mcpCapabilities", address.transport):
+        capabilities = capabilities.get(key) if isinstance(capabilities, Mapping) else None
+    if capabilities is not True:
+        raise AgentError(
+            f"the agent does not speak to MCP servers by {address.transport}, as {name!r} at "
+            f"{one_line(address.url):.80} needs"
+        )
+    return {"type": address.transport, "name": name, "url": address.url, "headers": []}
 
 
 def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:

@@ -115,7 +115,7 @@ def make_factory(
             close=episode.close,
             abort=episode.close,
             continues=recipe.continues,
-            takes_servers=recipe.takes_servers,
+            transports=recipe.transports,
         )
 
     return AgentFactory(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from pytest_intercode.agents.acp.conversation import PERMISSIONS, SessionSettings
 from pytest_intercode.core.presets import PRESETS
+from pytest_intercode.core.servers import STDIO, TRANSPORTS, address_of
 from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
@@ -46,12 +47,15 @@ _RECIPES = Path(__file__).with_name("recipes")
 
 
 class ServerForm(BaseModel):
-    """How an agent gets to know the MCP servers of its task, which it starts itself.
+    """How an agent gets to know the MCP servers of its task.
 
     Attributes:
-        server: what its settings say of one: ``{name}`` is the name, ``{command}`` the command line
-            for ``sh -c``, as a string of JSON and TOML. A file of the recipe has all of them in
-            place of ``{servers}``, which is empty where a task has none.
+        server: what its settings say of one that it starts: ``{name}`` is the name, ``{command}``
+            the command line for ``sh -c``, as a string of JSON and TOML. A file of the recipe has
+            all of them in place of ``{servers}``, which is empty where a task has none.
+        http: what they say of one with an address, by MCP's streamable HTTP: ``{url}`` is the
+            address, as such a string. Empty where the agent knows none.
+        sse: the same for one by MCP's older transport, server-sent events.
         separator: what is between two of them.
         words: words of the command line, in place of the word ``{mcp}``; where there are servers.
     """
@@ -59,15 +63,31 @@ class ServerForm(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     server: str
+    http: str = ""
+    sse: str = ""
     separator: str = ""
     words: list[str] = Field(default_factory=list)
 
+    @property
+    def transports(self) -> frozenset[str]:
+        """How the agent speaks to servers."""
+        forms = {STDIO: self.server, "http": self.http, "sse": self.sse}
+        return frozenset(transport for transport, form in forms.items() if form)
+
     def render(self, servers: Mapping[str, str]) -> str:
-        """Return what the settings say of all servers, by name and command line."""
-        return self.separator.join(
-            fill(self.server, {"name": name, "command": json.dumps(line, ensure_ascii=False)})
-            for name, line in servers.items()
-        )
+        """Return what the settings say of all servers, by name and command line or address."""
+        return self.separator.join(self._entry(*item) for item in servers.items())
+
+    def _entry(self, name: str, server: str) -> str:
+        address = address_of(server)
+        if address is None:
+            return fill(self.server, {"name": name, "command": _quoted(server)})
+        form = self.sse if address.transport == "sse" else self.http
+        return fill(form, {"name": name, "url": _quoted(address.url)})
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 class SessionForm(BaseModel):
@@ -177,9 +197,11 @@ class Recipe(BaseModel):
         return bool(self.resume or self.protocol)
 
     @property
-    def takes_servers(self) -> bool:
-        """Whether the program gets to know the MCP servers of a task."""
-        return bool(self.mcp is not None or self.protocol)
+    def transports(self) -> frozenset[str]:
+        """How the program speaks to the MCP servers of a task; empty where it knows none."""
+        if self.protocol:
+            return TRANSPORTS  # what an agent knows of them, it says itself
+        return frozenset() if self.mcp is None else self.mcp.transports
 
     def _check_protocol(self) -> None:
         if not self.protocol:

@@ -18,6 +18,7 @@ from pytest_intercode.agents.program.messages import JsonLines, parse, replace_s
 from pytest_intercode.agents.program.process import Program, describe_exit, read_command_line
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.workspace import ARGUMENT
+from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
@@ -55,7 +56,7 @@ def make_factory(
             close=episode.close,
             abort=episode.abort,
             again=lambda: make(task),
-            takes_servers=True,
+            transports=TRANSPORTS,
         )
 
     return AgentFactory(

@@ -17,7 +17,7 @@ class ProjectFields(TaskFields):
 
     Attributes:
         commit: the one commit of the copy, by which commits of the agent's are told from it.
-        mcp: command lines of MCP servers, by name; agents start them in the sandbox.
+        mcp: command lines of MCP servers that agents start in the sandbox, or addresses, by name.
     """
 
     commit: str = field(default="", metadata=in_suite(is_graded=False))

@@ -38,7 +38,7 @@ class SweFields(TaskFields):
 
     Attributes:
         repository: the repository that the task is about; None for a task on other files.
-        mcp: command lines of MCP servers, by name; agents start them in the sandbox.
+        mcp: command lines of MCP servers that agents start in the sandbox, or addresses, by name.
         skills: a folder of the sandbox with skills for its agent; empty for none.
         submissions: how often the agent may submit: after each one but the last it is shown what
             the tests printed, and goes on.

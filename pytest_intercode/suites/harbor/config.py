@@ -8,6 +8,7 @@ compared with what Harbor reads.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -197,6 +198,13 @@ class McpServerConfig(BaseModel):
         if not getattr(self, required_field):
             raise ValueError(f"the transport {self.transport} needs {required_field}")
         return self
+
+    @property
+    def line(self) -> str:
+        """Its command line for ``sh``, or its address, as :func:`check_servers` takes it."""
+        if self.transport == "stdio":
+            return shlex.join([self.command or "", *self.args])
+        return f"{'sse+' if self.transport == 'sse' else ''}{self.url}"
 
 
 class EnvironmentConfig(BaseModel):

@@ -7,13 +7,12 @@ the reason as its ``skip``.
 from __future__ import annotations
 
 import posixpath
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.platforms import Platform
-from pytest_intercode.core.servers import check_servers
+from pytest_intercode.core.servers import address_of, check_servers
 from pytest_intercode.core.task import (
     Archive,
     Artifact,
@@ -246,22 +245,22 @@ def _check_support(environment: EnvironmentConfig) -> None:
         raise Unsupported(f"it needs a machine with {environment.os}")
     if environment.gpus or environment.tpu:
         raise Unsupported("it needs an accelerator (gpus or tpu in task.toml)")
-    remote = [server.name for server in environment.mcp_servers if server.transport != "stdio"]
-    if remote:
-        raise Unsupported(
-            "its agent needs tool servers that are reached by an address (mcp_servers: "
-            f"{', '.join(remote)}); those with transport = 'stdio' are started in its sandbox"
-        )
+    for server in environment.mcp_servers:
+        if server.transport != "stdio" and address_of(server.line) is None:
+            raise Unsupported(
+                f"its agent needs the tool server {server.name!r} at {server.url!r:.60}, which is "
+                "not an address of HTTP without a user"
+            )
 
 
 def _servers(environment: EnvironmentConfig, place: SuitePath) -> dict[str, str]:
-    """Return the command lines of the agent's tool servers, by name.
+    """Return the command lines or addresses of the agent's tool servers, by name.
 
     Raises:
         SuiteError: a name cannot be that of a server, or two have it.
     """
     servers = environment.mcp_servers
-    lines = {server.name: shlex.join([server.command or "", *server.args]) for server in servers}
+    lines = {server.name: server.line for server in servers}
     try:
         if len(lines) < len(servers):
             raise ValueError("two have one name")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.servers import address_of
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.swe.fields import SweFields, repository_of
@@ -195,10 +196,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             {"command": hook.command, "user": hook.user or "root", "timeout_sec": hook.timeout}
             for hook in verification.collect
         ]
-    servers = [
-        {"name": name, "transport": "stdio", "command": "sh", "args": ["-c", line]}
-        for name, line in SweFields.of(task).mcp.items()
-    ]
+    servers = [_server(name, line) for name, line in SweFields.of(task).mcp.items()]
     if servers:
         tables["environment"]["mcp_servers"] = servers
     if skills := SweFields.of(task).skills:
@@ -223,6 +221,15 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     names = (*verification.fail_to_pass, *verification.pass_to_pass)
     _write(tests / "names.txt", "".join(f"{name}\n" for name in names))
     _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
+
+
+def _server(name: str, server: str) -> dict[str, Any]:
+    """Return a tool server as ``task.toml`` has it."""
+    address = address_of(server)
+    if address is None:
+        return {"name": name, "transport": "stdio", "command": "sh", "args": ["-c", server]}
+    transport = "sse" if address.transport == "sse" else "streamable-http"
+    return {"name": name, "transport": transport, "url": address.url}
 
 
 def _check_machines(task: Task, place: str) -> None:

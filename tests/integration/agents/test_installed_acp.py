@@ -83,6 +83,20 @@ def test_it_goes_on_in_one_session_and_knows_the_servers(world: World) -> None:
     assert record.turns[0].action == "echo hi >x"
 
 
+def test_it_knows_a_server_with_an_address_by_the_transport_that_it_speaks(world: World) -> None:
+    task = task_with_servers({"tickets": "https://tickets.example/mcp"}, gold=("echo hi >x",))
+    record = world.talk(task, converse((Command("echo hi >x"), "All done."), []), Answers())
+    assert (record.outcome, record.reason) == ("solved", "")
+    [_, session, *_] = world.server.requests[-1].body["messages"]
+    assert json.loads(session["content"])["mcpServers"] == [
+        {"type": "http", "name": "tickets", "url": "https://tickets.example/mcp", "headers": []}
+    ]
+    task = task_with_servers({"tickets": "sse+https://tickets.example/sse"})
+    record = world.talk(task, converse(("All done.",), []), Answers())
+    assert record.outcome == "agent-error"
+    assert "the agent does not speak to MCP servers by sse, as 'tickets'" in record.reason
+
+
 @pytest.mark.parametrize(
     ("query", "limits"),
     [

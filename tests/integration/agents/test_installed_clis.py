@@ -13,17 +13,18 @@ import pytest
 
 from pytest_intercode.agents.answers import Answers
 from pytest_intercode.core.conversation import Conversation
-from pytest_intercode.core.task import FileSpec, Task, Verification
+from pytest_intercode.core.task import FileSpec, Limits, Task, Verification
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.swe.gold import gold_actions
-from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system.files import bundled_folder
 from tests.support.conversations import call_tool, converse, task_with_servers
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command, Request
+from tests.support.ticket_address import serve_tickets
 
 CONTINUING = ("codex", "claude", "opencode", "qwen", "gemini", "copilot", "kimi", "pi")
 TAKING_SERVERS = (*CONTINUING[:-1], "cline")
@@ -206,6 +207,27 @@ def test_it_calls_a_tool_of_the_tasks_server(talking_world: World) -> None:
     call, work, _ = record.turns
     name = OWN_TOOL_NAMES.get(talking_world.agent, "mcp__tickets__count_tickets")
     assert call.action == f"{name}({{}})"
+    assert "41" in call.observation
+    assert work.action == "echo 41 >x"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("talking_world", TAKING_SERVERS, indirect=True)
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_it_calls_a_tool_of_a_server_with_an_address(talking_world: World, transport: str) -> None:
+    script = call_tool("tickets", "count_tickets", Command("echo 41 >x"), "done")
+    with serve_tickets(transport) as address:
+        task = task_with_servers({"tickets": address}, limits=Limits(network=True))
+        if (talking_world.agent, transport) == ("codex", "sse"):
+            with pytest.raises(
+                ConfigurationError, match="to servers by http and stdio, not by sse"
+            ):
+                talking_world.talk(task, script, Answers())
+            return
+        record = talking_world.talk(task, script, Answers())
+    assert (record.outcome, record.reason) == ("solved", "")
+    call, work, _ = record.turns
+    assert call.action.endswith("count_tickets({})")
     assert "41" in call.observation
     assert work.action == "echo 41 >x"
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from pytest_intercode.cli import main
+from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.environments import mcp_servers
+from pytest_intercode.environments.swe.fields import SweFields
+from pytest_intercode.environments.swe.strict import SweEnvironment
+from pytest_intercode.errors import TaskError
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.harbor.config import read_config
 from tests.conftest import results
 from tests.support.task_folders import BASE, write_harbor
+from tests.support.ticket_address import serve_tickets
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "swe.md").read_text(encoding="utf-8")
@@ -76,6 +86,94 @@ def test_a_server_that_does_not_start_is_the_tasks_fault(pytester: pytest.Pytest
     [row] = results(pytester.path / "r")
     assert row["outcome"] == "task-error"
     assert "the server 'tickets' (sh '/opt/the server.sh') ended with status 3" in row["reason"]
+
+
+# An MCP server of streamable HTTP in the Perl that every Debian has: one request a connection.
+REMOTE = r"""
+use IO::Socket::INET;
+my $server = IO::Socket::INET->new(LocalPort => 8000, Listen => 9, ReuseAddr => 1) or die $!;
+while (my $client = $server->accept) {
+  my ($request, $length, $line) = (scalar <$client>, 0, "");
+  while ($line ne "\r\n") {
+    $line = <$client> // last;
+    $length = $1 if $line =~ /^content-length: (\d+)/i;
+  }
+  read $client, my $body, $length;
+  my $result = $body =~ /tools.call/ ? '{"count":41}' : '{"protocolVersion":"2025-06-18"}';
+  my $answer = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":$result}";
+  print $client "HTTP/1.1 200 OK\r\nContent-Length: " . length($answer) . "\r\n\r\n$answer";
+  close $client;
+}
+"""
+REMOTE_AGENT = """\
+from urllib.parse import urlsplit
+
+class Agent:
+    def reset(self, task):
+        url = urlsplit(task.mcp['tickets'])
+        body = '{"method":"tools/call"}'
+        headers = f"POST {url.path} HTTP/1.1\\\\r\\\\nContent-Length: {len(body)}"
+        request = f"{headers}\\\\r\\\\n\\\\r\\\\n{body}"
+        self.actions = [
+            f"exec 9<>/dev/tcp/{url.hostname}/{url.port}; printf '{request}' >&9; cat <&9 >all",
+            "grep -o '41' all >count",
+        ]
+
+    def act(self, observation):
+        return self.actions.pop(0) if self.actions else "submit"
+"""
+REMOTE_TOML = """\
+[verifier]
+environment_mode = "shared"
+[[environment.mcp_servers]]
+name = "tickets"
+transport = "streamable-http"
+url = "http://tickets:8000/mcp"
+"""
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_an_agent_has_the_server_that_a_service_is(pytester: pytest.Pytester) -> None:
+    service = {"image": BASE, "command": ["perl", "-e", REMOTE.replace("$", "$$")]}
+    write_harbor(
+        pytester.path / "set/one",
+        tests='[ "$(cat /app/count)" = 41 ]',
+        solution="echo 41 >count",
+        toml=REMOTE_TOML,
+        files={
+            "environment/docker-compose.yaml": json.dumps({"services": {"tickets": service}}),
+        },
+    )
+    pytester.makepyfile(my_agent=REMOTE_AGENT)
+    arguments = ("--intercode-dataset=set", "--intercode-agent=my_agent.py:Agent")
+    pytester.runpytest(*arguments).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_a_server_with_an_address_is_asked(
+    transport: str, bubblewrap: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_servers, "_START_TIMEOUT", 2)
+    with contextlib.closing(SandboxProvider(SandboxSettings("bubblewrap"))) as provider:
+        environment = SweEnvironment(provider)
+        with serve_tickets(transport) as address, contextlib.closing(environment):
+            for server, problem in (
+                (address, ""),
+                (f"{address}/none", "answers with HTTP status 404"),
+                (address.replace("127.0.0.1", "nowhere.invalid"), "cannot be reached"),
+                ("https://nowhere.invalid", ""),  # left to the agent
+            ):
+                task = Task(
+                    *("t", "Count.", (), "swe", "s", "s"),
+                    limits=Limits(network=True),
+                    fields=SweFields(mcp={"tickets": server}),
+                    verification=Verification("true", parser="status"),
+                )
+                if not problem:
+                    environment.reset(task=task)
+                    continue
+                with pytest.raises(TaskError, match=rf"mcp: the server 'tickets' \(.*\) {problem}"):
+                    environment.reset(task=task)
 
 
 @pytest.mark.slow
@@ -152,9 +250,16 @@ def test_an_agent_knows_where_skills_are(pytester: pytest.Pytester, quick_sandbo
 def test_convert_writes_them(pytester: pytest.Pytester) -> None:
     with Path("suite.yaml").open("a") as suite:
         suite.write("    skills: /opt\n")
+    text = Path("suite.yaml").read_text()
+    servers = "mcp: {near: 'http://tickets/mcp', old: 'sse+http://tickets/sse', tickets:"
+    Path("suite.yaml").write_text(text.replace("mcp: {tickets:", servers))
     assert main(["convert", "suite.yaml", "--to", "out"]) == 0
     environment = read_config(Path("out/count/task.toml").read_text(), "task.toml").environment
     assert environment.skills_dir == "/opt"
-    [server] = environment.mcp_servers
+    *others, server = environment.mcp_servers
+    assert [(other.name, other.transport, other.url) for other in others] == [
+        ("near", "streamable-http", "http://tickets/mcp"),
+        ("old", "sse", "http://tickets/sse"),
+    ]
     assert (server.name, server.transport) == ("tickets", "stdio")
     assert [server.command, *server.args] == ["sh", "-c", "python3 /opt/tickets.py"]

@@ -273,8 +273,8 @@ def test_a_missing_file_is_named(
         ("task.toml", "[environment]\ngpus = 1", "it needs an accelerator"),
         (
             "task.toml",
-            "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://b'",
-            r"its agent needs tool servers that are reached by an address \(mcp_servers: a\)",
+            "[[environment.mcp_servers]]\nname = 'a'\nurl = 'ws://b'",
+            "its agent needs the tool server 'a' at 'ws://b', which is not an address of HTTP",
         ),
         ("task.toml", "[[verifier.collect]]\ncommand = 'a'\nservice = 'db'", "the service 'db'"),
     ],
