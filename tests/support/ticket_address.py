@@ -7,15 +7,15 @@ import socket
 import threading
 from collections.abc import Iterator
 
-import uvicorn
-from mcp.server.mcpserver import MCPServer
-
 __all__ = ["serve_tickets"]
 
 
 @contextlib.contextmanager
 def serve_tickets(transport: str) -> Iterator[str]:
     """Serve on this machine by ``http`` or ``sse``; yield the address, as tasks have it."""
+    import uvicorn
+    from mcp.server.mcpserver import MCPServer
+
     tickets = MCPServer("tickets")
 
     @tickets.tool()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -137,9 +136,8 @@ def test_nothing_else_is_reached(launch: Launch, docker_engine: DockerEngine) ->
     """Neither this machine, at any address of the engine's, nor another episode, nor a name."""
     container, neighbour = launch(server()), launch(server())
     address = said(neighbour, "getent hosts db").split()[0]
-    listener = socket.create_server(("0.0.0.0", 0))
+    listener = socket.create_server(("0.0.0.0", 0))  # the kernel accepts for it
     port = listener.getsockname()[1]
-    threading.Thread(target=lambda: listener.accept(), daemon=True).start()
     own_address = said(container, "getent hosts main").split()[0]
     gateway = f"{own_address.rpartition('.')[0]}.{int(own_address.rpartition('.')[2]) & 224 | 1}"
     bridge = docker_engine.api.inspect_network("bridge")["IPAM"]["Config"][0].get("Gateway")

@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode import cli
+from pytest_intercode.environments.bash import filesystems
 from pytest_intercode.suites import download, upstream
 from tests.support.mirror import CONTENT, Handler, Server, serving, table_of
+from tests.support.thinning import ALL
 
 SCRIPT = b"""\
 #!/bin/bash
@@ -39,6 +41,15 @@ NL2BASH = {
     **{f"data/nl2bash/nl2bash_fs_{n}.json": ROWS for n in range(1, 5)},
     **{f"docker/bash_scripts/setup_nl2b_fs_{n}.sh": SCRIPT for n in range(1, 4)},
 }
+
+
+@pytest.fixture(autouse=True)
+def _base_image(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the scripts in a base image, where not all is played: these need no package."""
+    if not ALL:
+        folder = tmp_path_factory.mktemp("dockerfiles")
+        (folder / "nl2bash.Dockerfile").write_text("FROM debian:bookworm-slim\n")
+        monkeypatch.setattr(filesystems, "bundled_folder", lambda _: folder)
 
 
 @pytest.fixture
