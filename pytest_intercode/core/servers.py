@@ -16,7 +16,10 @@ TRANSPORTS = frozenset({STDIO, "http", "sse"})
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents make names of tools from it
 _IS_ADDRESS = re.compile(r"(?:sse\+)?https?://")
-_ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#@]+(?:[/?][!-\"$-~]*)?)")
+_ADDRESS = re.compile(
+    r"(sse\+)?(https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(?:[/?][!-\"$-~]*)?)", re.ASCII
+)
+_MAX_PORT = 65535
 
 
 class ServerAddress(NamedTuple):
@@ -34,7 +37,9 @@ class ServerAddress(NamedTuple):
 def address_of(server: str) -> ServerAddress | None:
     """Return the address of a server; None for the command line of one that is to be started."""
     match = _ADDRESS.fullmatch(server)
-    return match and ServerAddress(match[2], "sse" if match[1] else "http")
+    if match is None or not 0 < int(match[3] or 80) <= _MAX_PORT:
+        return None
+    return ServerAddress(match[2], "sse" if match[1] else "http")
 
 
 def transport_of(server: str) -> str:

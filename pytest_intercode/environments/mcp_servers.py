@@ -194,6 +194,8 @@ def _find_problem_of_address(output: str, transport: str) -> str:
     ending, _, status = head.partition(" ")
     if ending == "unreached":
         return f"cannot be reached from the agent's sandbox in {_START_TIMEOUT} s"
+    if status.startswith("3"):
+        return ""  # clients follow it
     if status not in ("", "200"):
         return f"answers with HTTP status {one_line(status):.20}"
     if ending == "timeout":

@@ -159,6 +159,7 @@ def test_a_server_with_an_address_is_asked(
         with serve_tickets(transport) as address, contextlib.closing(environment):
             for server, problem in (
                 (address, ""),
+                (f"{address}/", ""),  # it redirects
                 (f"{address}/none", "answers with HTTP status 404"),
                 (address.replace("127.0.0.1", "nowhere.invalid"), "cannot be reached"),
                 ("https://nowhere.invalid", ""),  # left to the agent

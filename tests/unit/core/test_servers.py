@@ -13,6 +13,7 @@ from pytest_intercode.core.servers import address_of, check_servers, transport_o
         ("http://tickets:8000/mcp", ("http://tickets:8000/mcp", "http")),
         ("https://tickets.example", ("https://tickets.example", "http")),
         ("sse+http://tickets/sse?a=b", ("http://tickets/sse?a=b", "sse")),
+        ("http://[::1]:65535/", ("http://[::1]:65535/", "http")),
         ("python3 http://tickets", None),
         ("httpd", None),
     ],
@@ -27,7 +28,10 @@ def test_an_address_is_told_from_a_command_line(
 
 @pytest.mark.parametrize(
     "server",
-    ["http://", "http://a b", "http://user:word@tickets", "sse+http:///x", "http://tickets/#part"],
+    [
+        *("http://", "http://a b", "http://user:word@tickets", "sse+http:///x", "http://a/#part"),
+        *("http://a:b", "http://a:65536", "http://a:0/", "http://[::1/", "http://$(id)/"),
+    ],
 )
 def test_what_looks_like_an_address_has_to_be_one(server: str) -> None:
     with pytest.raises(ValueError, match=r"an address is http://HOST\[:PORT\]\[/PATH\]"):
