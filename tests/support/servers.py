@@ -10,6 +10,7 @@ from typing import Any
 from pytest_intercode.core.machine import HealthCheck, ImageSource, Service
 from pytest_intercode.core.task import Task
 from pytest_intercode.suites.harbor.datasets import folder_tasks
+from tests.support.task_folders import write_texts
 
 __all__ = ["IMAGE", "KEEPER", "READY", "ask", "server", "write_files", "write_task"]
 
@@ -51,11 +52,7 @@ def ask(line: str, host: str = "db", port: int = 7000) -> str:
 
 def write_files(folder: Path, files: dict[str, str]) -> Task:
     """Write a task folder, and return its task."""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (task,) = folder_tasks(folder)
+    (task,) = folder_tasks(write_texts(folder, files))
     assert task.skip is None
     return task
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from pytest_intercode.agents.acp.conversation import PERMISSIONS, SessionSettings
 from pytest_intercode.core.presets import PRESETS
-from pytest_intercode.core.servers import STDIO, TRANSPORTS, address_of
+from pytest_intercode.core.servers import STDIO, TRANSPORTS, address_of, transport_of
 from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, suggestion
 from pytest_intercode.suites.yaml_files import read_yaml
 
@@ -69,10 +69,13 @@ class ServerForm(BaseModel):
     words: list[str] = Field(default_factory=list)
 
     @property
+    def _forms(self) -> dict[str, str]:
+        return {STDIO: self.server, "http": self.http, "sse": self.sse}
+
+    @property
     def transports(self) -> frozenset[str]:
         """How the agent speaks to servers."""
-        forms = {STDIO: self.server, "http": self.http, "sse": self.sse}
-        return frozenset(transport for transport, form in forms.items() if form)
+        return frozenset(transport for transport, form in self._forms.items() if form)
 
     def render(self, servers: Mapping[str, str]) -> str:
         """Return what the settings say of all servers, by name and command line or address."""
@@ -80,14 +83,9 @@ class ServerForm(BaseModel):
 
     def _entry(self, name: str, server: str) -> str:
         address = address_of(server)
-        if address is None:
-            return fill(self.server, {"name": name, "command": _quoted(server)})
-        form = self.sse if address.transport == "sse" else self.http
-        return fill(form, {"name": name, "url": _quoted(address.url)})
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+        placeholder, value = ("command", server) if address is None else ("url", address.url)
+        values = {"name": name, placeholder: json.dumps(value, ensure_ascii=False)}
+        return fill(self._forms[transport_of(server)], values)
 
 
 class SessionForm(BaseModel):

@@ -257,8 +257,8 @@ def test_convert_writes_them(pytester: pytest.Pytester) -> None:
     assert main(["convert", "suite.yaml", "--to", "out"]) == 0
     environment = read_config(Path("out/count/task.toml").read_text(), "task.toml").environment
     assert environment.skills_dir == "/opt"
-    *others, server = environment.mcp_servers
-    assert [(other.name, other.transport, other.url) for other in others] == [
+    *remote_servers, server = environment.mcp_servers
+    assert [(remote.name, remote.transport, remote.url) for remote in remote_servers] == [
         ("near", "streamable-http", "http://tickets/mcp"),
         ("old", "sse", "http://tickets/sse"),
     ]
