@@ -120,6 +120,7 @@ class _Process:
         finally:
             if timer is not None:
                 timer.cancel()
+                timer.join()  # one that has just fired must not end the next request
 
     def _kill_late(self, process: subprocess.Popen[str]) -> None:
         self._late = True
