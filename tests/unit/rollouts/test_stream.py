@@ -7,7 +7,6 @@ import gc
 import itertools
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -31,6 +30,7 @@ from pytest_intercode.errors import (
     SandboxError,
 )
 from pytest_intercode.rollouts.parameters import ParameterSource
+from tests.support.interrupts import ctrl_c_after
 from tests.unit.rollouts.test_turn_loop import TASK, Counter
 
 PATIENCE = 20
@@ -295,17 +295,10 @@ def test_closing_waits_for_another_thread_that_closes_it() -> None:
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_ctrl_c_ends_it(concurrency: int) -> None:
     gate = Gate()
-
-    def interrupt() -> None:
-        gate.wait_until_begun(concurrency)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
     stream = run_rollouts(numbered(), gate, concurrency=concurrency)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    interrupt = ctrl_c_after(lambda: gate.wait_until_begun(concurrency))
+    with interrupt, pytest.raises(KeyboardInterrupt):
         next(stream)
-    thread.join()
     assert gate.ended == []
     assert list(stream) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from pytest_intercode.sandboxes import stock as stock_module
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
+from tests.support.interrupts import ctrl_c_after
 
 SOON = 10.0
 A, B, C = (SandboxSpec(name) for name in "abc")
@@ -417,22 +417,8 @@ def test_ctrl_c_while_waiting_cancels_the_order() -> None:
     machine = Machine(starters=1)
     pool = Pool(machine)
     machine.hold()
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def interrupt() -> None:
-        machine.await_begun(A)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
-    try:
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            pool.order(A).wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    thread.join()
+    with ctrl_c_after(lambda: machine.await_begun(A)), pytest.raises(KeyboardInterrupt):
+        pool.order(A).wait()
     machine.let()
     await_true(lambda: len(machine.boxes) == 1)
     assert machine.boxes[0].closed.wait(SOON)
