@@ -14,12 +14,13 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rollouts.spec import Parameters
+from pytest_intercode.suites.arguments import ArgumentChecks
 
 if TYPE_CHECKING:
     from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
@@ -42,6 +43,7 @@ class ParameterSource:
         self.names = names
         self.user: ClusterExecutor | None = None
         self._asked = asked
+        self._checks = ArgumentChecks(f"{asked}: set_parameters")
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._present: Parameters | None = None
@@ -57,27 +59,30 @@ class ParameterSource:
             version: their number; by default one more than before.
 
         Raises:
-            ConfigurationError: a value is neither, a file cannot be read, or names differ.
+            ConfigurationError: a value is neither, a file cannot be read, names differ, or the
+                stream is closed. The earlier ones then stay, and nothing is kept of these.
         """
-        previous = self._present
         if frozenset(given) != self.names:
             raise self._wrong(
                 f"{_named(given)} in place of {_named(self.names)}, as run_rollouts was given them"
             )
-        if version is None:
-            version = 1 if previous is None else previous.version + 1
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise ConfigurationError(
-                f"{self._asked}: parameters_version={version!r:.40}: a whole number from 1 up is "
-                "needed"
-            )
+        version = self._checks.whole("version", version)
         paths = {name: value for name, value in given.items() if isinstance(value, os.PathLike)}
         values = self._values({name: given[name] for name in given if name not in paths})
-        files = tuple((name, self._kept(name, Path(path))) for name, path in paths.items())
-        with self._lock:
-            if self._closed:
-                raise self._wrong("the stream is closed")
-            self._present = Parameters(version, values, files)
+        copies: list[tuple[str, Path]] = []
+        try:
+            for name, path in paths.items():
+                copies.append((name, self._reserve(Path(path).name)))
+                self._copy(name, Path(path), copies[-1][1])
+            with self._lock:
+                self._check_open()
+                previous = self._present
+                if version is None:
+                    version = 1 if previous is None else previous.version + 1
+                self._present = Parameters(version, values, tuple(copies))
+        except BaseException:  # Ctrl-C too: a copy of adapter weights takes a while
+            self._release(copies)
+            raise
         self.give_back(previous)
         return version
 
@@ -90,9 +95,14 @@ class ParameterSource:
 
     def give_back(self, parameters: Parameters | None) -> None:
         """Take note that an episode is over; remove files that nothing uses any more."""
+        if parameters is not None:
+            self._release(parameters.files)
+
+    def _release(self, files: Sequence[tuple[str, Path]]) -> None:
+        """End one use of each file; remove those that nothing uses any more."""
         unused = []
         with self._lock:
-            for _, path in parameters.files if parameters is not None else ():
+            for _, path in files:
                 if path in self._uses:
                     self._uses[path] -= 1
                     if not self._uses[path]:
@@ -129,15 +139,17 @@ class ParameterSource:
         copied: dict[str, object] = json.loads(text)
         return copied
 
-    def _kept(self, name: str, path: Path) -> Path:
-        """Return a copy of a file, in a folder of its own."""
+    def _reserve(self, file_name: str) -> Path:
+        """Return where a copy of a file goes, in a folder of its own; it counts as used."""
         with self._lock:
-            if self._closed:
-                raise self._wrong("the stream is closed")
+            self._check_open()
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="intercode-parameters-"))
-            target = self._folder / str(next(self._numbers)) / path.name
+            target = self._folder / str(next(self._numbers)) / file_name
             self._uses[target] += 1
+        return target
+
+    def _copy(self, name: str, path: Path, target: Path) -> None:
         content = hashlib.sha256()
         try:
             target.parent.mkdir()
@@ -149,7 +161,11 @@ class ParameterSource:
             raise self._wrong(f"{name}: {path} cannot be copied: {error.strerror}") from None
         if self.user is not None:
             self.user.put(target, content.hexdigest())
-        return target
+
+    def _check_open(self) -> None:
+        """Refuse files of a stream that is closed; with the lock held."""
+        if self._closed:
+            raise self._wrong("the stream is closed")
 
     def _wrong(self, what: str) -> ConfigurationError:
         return ConfigurationError(f"{self._asked}: parameters: {what}")

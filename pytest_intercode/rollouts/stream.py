@@ -156,6 +156,7 @@ def run_rollouts(
     feedback = checks.choice("feedback", feedback, get_args(Feedback))
     agent_arguments = checks.texts("agent_arguments", agent_arguments)
     names = checks.names("parameters", parameters)
+    parameters_version = checks.whole("parameters_version", parameters_version)
     checks.flag("ordered", ordered)
     checks.flag("raise_infrastructure_errors", raise_infrastructure_errors)
     permissions = checks.permissions(network, allow_path, pass_env)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,24 +75,31 @@ def test_a_version_alone_says_what_a_callable_of_the_process_played_with() -> No
         assert next(records).parameters_version == 4
 
 
+class _Nodes:
+    """What has files sent, as an executor has it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Path, str] = {}
+
+    def put(self, path: Path, digest: str) -> None:
+        self.kept[path] = digest
+
+    def forget(self, path: Path) -> None:
+        self.kept.pop(path, None)
+
+
+def _source(nodes: _Nodes, *names: str) -> ParameterSource:
+    source = ParameterSource("a test", frozenset(names))
+    source.user = nodes  # type: ignore[assignment]  # what a source needs of an executor
+    return source
+
+
 def test_copies_of_files_are_removed_when_nothing_uses_them(tmp_path: Path) -> None:
-    class User:
-        """What sends files."""
-
-        def __init__(self) -> None:
-            self.kept: dict[Path, str] = {}
-
-        def put(self, path: Path, digest: str) -> None:
-            self.kept[path] = digest
-
-        def forget(self, path: Path) -> None:
-            del self.kept[path]
-
     def present() -> set[str]:
-        return {path.read_text() for path in user.kept}
+        return {path.read_text() for path in nodes.kept}
 
-    source = ParameterSource("a test", frozenset(["w"]))
-    source.user = user = User()  # type: ignore[assignment]  # what an executor has of it
+    nodes = _Nodes()
+    source = _source(nodes, "w")
     path = tmp_path / "w"
     taken = []
     for text in ("a", "b", "c"):
@@ -103,11 +111,57 @@ def test_copies_of_files_are_removed_when_nothing_uses_them(tmp_path: Path) -> N
     assert present() == {"a", "c"}
     source.give_back(taken[2])
     assert present() == {"a", "c"}, "it is the present one"
-    copies = [copy.parent.parent for copy in user.kept]
+    copies = [copy.parent.parent for copy in nodes.kept]
     source.close()
-    assert (user.kept, [copy.exists() for copy in copies]) == ({}, [False, False])
+    assert (nodes.kept, [copy.exists() for copy in copies]) == ({}, [False, False])
     with pytest.raises(ConfigurationError, match="the stream is closed"):
         source.set({"w": path})
+
+
+def test_a_file_that_cannot_be_read_leaves_no_copy_of_the_others(tmp_path: Path) -> None:
+    nodes = _Nodes()
+    source = _source(nodes, "adapter", "head")
+    adapter, head = tmp_path / "adapter", tmp_path / "head"
+    adapter.write_text("a")
+    head.write_text("h")
+    assert source.set({"adapter": adapter, "head": head}) == 1
+    copies = sorted(nodes.kept)
+    folder = copies[0].parent.parent
+    folders = sorted(folder.iterdir())
+    with pytest.raises(ConfigurationError, match=r"head: .*missing cannot be copied"):
+        source.set({"adapter": adapter, "head": tmp_path / "missing"})
+    assert sorted(nodes.kept) == copies
+    assert sorted(folder.iterdir()) == folders
+    assert source.set({"adapter": adapter, "head": head}) == 2, "the one that failed has no number"
+    source.close()
+
+
+def test_two_threads_that_set_them_give_the_earlier_ones_back_once(tmp_path: Path) -> None:
+    class SetsNext(_Nodes):
+        """While the file of one version is put, another thread sets the next one."""
+
+        def put(self, path: Path, digest: str) -> None:
+            super().put(path, digest)
+            if path.read_text() == "second":
+                third = tmp_path / "third"
+                third.write_text("third")
+                thread = threading.Thread(target=lambda: versions.append(source.set({"w": third})))
+                thread.start()
+                thread.join()
+
+    versions: list[int] = []
+    nodes = SetsNext()
+    source = _source(nodes, "w")
+    for text in ("first", "second"):
+        (tmp_path / text).write_text(text)
+        versions.append(source.set({"w": tmp_path / text}))
+        if text == "first":
+            used = source.take()
+    assert versions == [1, 2, 3]
+    assert {path.read_text() for path in nodes.kept} == {"first", "second"}
+    source.give_back(used)
+    assert {path.read_text() for path in nodes.kept} == {"second"}
+    source.close()
 
 
 @pytest.mark.parametrize(
@@ -131,6 +185,16 @@ def test_names_stay_the_same() -> None:
             records.set_parameters({"weights": 1})
         with pytest.raises(ConfigurationError, match="none in place of bias"):
             records.set_parameters({})
+
+
+@pytest.mark.parametrize("version", [0, True, "2"])
+def test_a_wrong_version_names_the_argument_it_came_in(version: Any) -> None:
+    records = run_rollouts(tasks(1), Learner, parameters={"bias": 1})
+    with records, pytest.raises(ConfigurationError) as error_info:
+        records.set_parameters({"bias": 2}, version)
+    assert str(error_info.value) == (
+        f"run_rollouts(): set_parameters: version={version!r}: a whole number from 1 up is needed"
+    )
 
 
 def _named() -> Iterator[tuple[Any, dict[str, str], str]]:
