@@ -72,6 +72,8 @@ class Ledger:
         charge: called with everything that is used up, also after the end of the episode; returns
             why the run is to end, or the empty string.
         stop: ends the episode, as a budget is used up.
+        earlier: the ledger of an attempt at the same episode that broke; what was used up in it
+            counts for this one, too. It is closed.
 
     Attributes:
         usage: what was used up so far.
@@ -84,9 +86,10 @@ class Ledger:
         budget: Budget | None = None,
         charge: Callable[[Usage], str] = lambda _: "",
         stop: Callable[[], None] = lambda: None,
+        earlier: Ledger | None = None,
     ) -> None:
-        self.usage = UNSPENT
-        self.user_usage = UNSPENT
+        self.usage: Usage = earlier.usage if earlier is not None else UNSPENT
+        self.user_usage: Usage = earlier.user_usage if earlier is not None else UNSPENT
         self.exhausted = ""
         self._budget = budget or Budget()
         self._charge = charge

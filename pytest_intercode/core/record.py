@@ -56,7 +56,7 @@ OUTCOMES: Mapping[Outcome, str] = {
     "task-error": "The task cannot be set up, or its gold does not run to its end. With ``xfail`` "
     "in the suite, the item is xfailed.",
     "infrastructure-error": "Docker, an image or a sandbox broke, by no doing of the agent's. It "
-    "is tried once more, with the turns that remain.",
+    "is tried once more, with the turns, tokens and money that remain.",
     "stopped": "Somebody ended it by ``pytest-intercode top --stop``.",
 }
 """Each outcome, and what happened where it is one."""

@@ -182,6 +182,12 @@ class Rollout:
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Let the agent act in the prepared environment, and grade what it leaves.
 
+        Where the sandbox breaks, a fresh agent begins again on a fresh one, once, with the turns,
+        tokens and money that remain; the record's usage is that of both attempts. Its time begins
+        again: an action hangs until its fault is noticed, so that what is left of the time would
+        say nothing about the agent, and a fault would be recorded as its timeout. The time of the
+        run goes on.
+
         Raises:
             InfrastructureError: two sandboxes broke; nothing can be said of the agent.
             TaskError: gold did not run to its end, so nothing can be graded.
@@ -212,15 +218,14 @@ class Rollout:
                     cancellation=self._cancellation,
                     shared_loop=services.shared_loop,
                     opened=self._keep_ledger,
+                    earlier=self._ledger if again else None,
                 )
                 show(record.headline)
             return record
 
         with self._stoppable(environment):
             with services.isolate() as leftovers:
-                record = self._twice(
-                    attempt, lambda: len(environment.turns) < environment.max_turns
-                )
+                record = self._twice(attempt, lambda: self._has_budget(environment))
             record = self._records.complete(
                 record,
                 agent,
@@ -301,6 +306,11 @@ class Rollout:
             record = self._records.stopped(cancelled, environment, usage)
             raise EpisodeStopped(str(cancelled), record) from None
 
+    def _has_budget(self, environment: Environment) -> bool:
+        """Whether something is left for another attempt."""
+        exhausted = self._ledger.exhausted if self._ledger is not None else ""
+        return len(environment.turns) < environment.max_turns and not exhausted
+
     def _keep_ledger(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
@@ -330,7 +340,8 @@ class Rollout:
     ) -> Result:
         """Return what an attempt comes to; make another one where a sandbox broke under it.
 
-        Turns stay used: a fault never gives an agent more of them than its budget.
+        What was used up stays so: a fault never gives an agent more turns, tokens or money than
+        its budget.
         """
         try:
             return attempt(False)

@@ -98,6 +98,7 @@ def run_episode(
     cancellation: Cancellation | None = None,
     shared_loop: SharedLoop | None = None,
     opened: Callable[[Ledger], object] = lambda _: None,
+    earlier: Ledger | None = None,
 ) -> EpisodeRecord:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -111,6 +112,8 @@ def run_episode(
         cancellation: what ends it from another thread.
         shared_loop: the event loop of async agents; None for one of the episode's own.
         opened: is given the episode's ledger, to look at while it runs.
+        earlier: the ledger of an attempt that broke; what was used up in it is taken from
+            ``budget``, and is in the record.
 
     Returns:
         The record, whatever the agent did.
@@ -123,13 +126,14 @@ def run_episode(
     """
     cancellation = cancellation or Cancellation()
     run_budget = run_budget or RunBudget(RunLimits())
-    ledger = Ledger(budget, run_budget.charge, lambda: run.exhaust())
+    ledger = Ledger(budget, run_budget.charge, lambda: run.exhaust(), earlier)
     opened(ledger)
     run_seconds = run_budget.seconds_left
     run_ends_first = run_seconds is not None and (timeout is None or run_seconds < timeout)
     with contextlib.ExitStack() as stack:
         if shared_loop is None:
             shared_loop = stack.enter_context(contextlib.closing(SharedLoop()))
+        stack.callback(ledger.close)  # also of an attempt that breaks, whose sums are carried on
         run = AgentRun(agent, environment, first, ledger, run_budget, shared_loop)
         began = time.monotonic()
         timed_out = _watch(run, ledger, cancellation, run_seconds if run_ends_first else timeout)
@@ -153,7 +157,6 @@ def run_episode(
             or run.done.wait(_AGENT_EXIT_TIMEOUT)
             or run.interrupt(_AGENT_EXIT_TIMEOUT)
         )
-        ledger.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
     if outcome == "out-of-budget":
         exhausted = ledger.exhausted

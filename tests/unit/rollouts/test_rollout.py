@@ -11,13 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_intercode.agents.ledger import spend
+from pytest_intercode.agents.ledger import Ledger, current_ledger, spend
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
+from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.errors import (
+    BudgetExhausted,
     EpisodeStopped,
     GoldError,
     InfrastructureError,
@@ -27,6 +29,7 @@ from pytest_intercode.errors import (
     TaskError,
     UngradableState,
 )
+from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.executor import Handle, Observer, Phase
 from pytest_intercode.rollouts.inline import InlineExecutor
 from pytest_intercode.rollouts.records import RecordBuilder
@@ -169,6 +172,78 @@ def test_turns_stay_used_in_a_retry(max_turns: int, seen: list[int]) -> None:
     assert budgets == seen
     rollout.prepare(environment)
     assert environment.max_turns == max_turns  # the next episode has all of them
+
+
+class Spending:
+    """Agents that spend before each action, and so does the model that plays their user."""
+
+    def __init__(self, *actions: str) -> None:
+        self.actions = actions
+        self.ledgers: list[Ledger] = []
+
+    def __call__(self) -> Agent:
+        actions = acts(*self.actions)
+
+        def act(observation: str) -> str:
+            ledger = current_ledger().get()
+            assert ledger is not None
+            if ledger not in self.ledgers:
+                self.ledgers.append(ledger)
+            ledger.spend_for_user(input_tokens=7, cost=0.5)
+            ledger.spend(input_tokens=80, output_tokens=10, cost=1.0)
+            return actions(observation)
+
+        return Agent("step", act=act)
+
+
+@pytest.mark.parametrize("phase", ["action", "grading"])
+def test_what_a_broken_attempt_used_up_is_in_the_record(phase: str) -> None:
+    run_budget = RunBudget(RunLimits(tokens=10_000))
+    agents = Spending("5", "submit")
+    environment = Breaking(phase, SandboxError("gone"), 1)
+    record = play(Rollout(SPEC, replace(services(environment, agents), run_budget=run_budget)))
+    requests = {"action": 3, "grading": 4}[phase]
+    assert record.attempts == ("gone",)
+    assert (record.usage.requests, record.usage.tokens) == (requests, requests * 90)
+    assert (record.usage.cost, record.user_usage.cost) == (requests * 1.0, requests * 0.5)
+    assert run_budget.used.tokens == record.usage.tokens + record.user_usage.tokens
+    with pytest.raises(BudgetExhausted, match="the episode is over"):  # it goes on afterwards
+        agents.ledgers[0].spend(input_tokens=1)
+
+
+@pytest.mark.parametrize("budget", [Budget(tokens=200), Budget(cost=2.5)])
+def test_a_retry_has_the_tokens_and_the_money_that_remain(budget: Budget) -> None:
+    environment = Breaking("action", SandboxError("gone"), 1)
+    rollout = Rollout(
+        replace(SPEC, budget=budget), services(environment, Spending("1", "1", "5", "submit"))
+    )
+    record = play(rollout)
+    assert (record.outcome, record.attempts, len(record.turns)) == ("out-of-budget", ("gone",), 1)
+    assert (record.usage.tokens, record.usage.cost) == (270, 3.0)
+    assert record.reason.startswith(("270 of 200 tokens used", "3 of 2.5 in cost used"))
+
+
+def test_without_a_budget_that_remains_there_is_no_retry() -> None:
+    """A fresh agent could do nothing, and would be graded for that."""
+    environment = Breaking("grading", SandboxError("gone"), 1)
+    rollout = Rollout(
+        replace(SPEC, budget=Budget(tokens=90)), services(environment, Spending("5", "submit"))
+    )
+    with pytest.raises(SandboxError, match="gone"):
+        play(rollout)
+
+
+def test_the_status_of_a_retry_has_what_was_used_up_before() -> None:
+    statuses: list[int] = []
+
+    class Told(Breaking):
+        def start(self, task: Task) -> None:
+            statuses.append(rollout.status().tokens)
+            super().start(task)
+
+    rollout = Rollout(SPEC, services(Told("action", SandboxError("gone"), 1), Spending("5")))
+    play(rollout)
+    assert statuses == [0, 90]
 
 
 @pytest.mark.parametrize("phase", ["action", "grading"])
