@@ -2,9 +2,9 @@
 
 With ``--intercode-baseline`` a task that the baseline did not always solve is expected to fail, so
 that failing items are those that got worse; and the whole is compared by a paired test. Chance
-alone makes single tries fail, so with several at each task it is the test that decides
-(``--intercode-gate``). With ``--intercode-fail-under`` the exit code goes by the share of solved
-tries instead of single items.
+alone makes single tries fail, so with several at each task, whether the command line, a mark or a
+suite asks for them, it is the test that decides (``--intercode-gate``). With
+``--intercode-fail-under`` the exit code goes by the share of solved tries instead of single items.
 An infrastructure error makes a run inconclusive, which is never a pass. A fault of a task
 is named and does not count: it says nothing about the agent, and would be there again.
 """
@@ -20,7 +20,14 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.baseline import Baseline
-from pytest_intercode.results.gate import Conclusion, Judgement, conclude, judge, judge_tests
+from pytest_intercode.results.gate import (
+    Conclusion,
+    Judgement,
+    conclude,
+    is_judged_together,
+    judge,
+    judge_tests,
+)
 
 __all__ = ["Gate"]
 
@@ -30,7 +37,8 @@ class Gate:
 
     Args:
         baseline: what to compare with, if there is something.
-        gate: what of that fails the run: ``tasks``, each that got worse, or the ``verdict``.
+        gate: what of that fails the run: ``tasks``, each that got worse, or the ``verdict``; None
+            for what :func:`is_judged_together` says.
         fail_under: the rate that is asked for, if one is.
         tries: returns the run's tries so far.
     """
@@ -38,14 +46,13 @@ class Gate:
     def __init__(
         self,
         baseline: Baseline | None,
-        gate: str,
+        gate: str | None,
         fail_under: FailUnder | None,
         tries: Callable[[], list[EpisodeRecord]],
     ) -> None:
         self._baseline = baseline
+        self._gate = gate
         self._fail_under = fail_under
-        # Whether tasks that are not solved are judged together, and not each for itself.
-        self._together = gate == "verdict" if baseline else fail_under is not None
         self._tries = tries
         self._hard_failures = 0  # failures that neither rate nor verdict excuses
         self._complete = True
@@ -54,7 +61,7 @@ class Gate:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what failed for another reason than that the agent did not solve a task."""
         if report.failed and not hasattr(report, "wasxfail"):
-            self._hard_failures += not (self._together and _is_judged_together(report))
+            self._hard_failures += not _may_be_judged_together(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count what could not be collected."""
@@ -70,15 +77,19 @@ class Gate:
         self._judgements = judge(self._tries(), self._baseline, self._fail_under)
         if not all(judgement.passed for judgement in self._judgements):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        elif self._together and not self._hard_failures:
+        elif self._is_judged_together() and not self._hard_failures:
             session.exitstatus = pytest.ExitCode.OK
 
     def conclude(self) -> Conclusion:
         """Return whether the run passed, and why."""
         if not self._complete:
             return Conclusion("incomplete", "the run was ended, so the gate was not evaluated")
-        single = [] if self._together else judge_tests(self._tries(), self._baseline)
+        together = self._is_judged_together()
+        single = [] if together else judge_tests(self._tries(), self._baseline)
         return conclude([*single, *self._judgements])
+
+    def _is_judged_together(self) -> bool:
+        return is_judged_together(self._tries(), self._baseline, self._fail_under, self._gate)
 
     def lines(self, *, verdict: bool = True) -> list[str]:
         """Return the judgements, in sentences.
@@ -102,7 +113,7 @@ class Gate:
             terminalreporter.write_line(f"gate: {line}", red=not passed, green=passed)
 
 
-def _is_judged_together(report: pytest.TestReport) -> bool:
+def _may_be_judged_together(report: pytest.TestReport) -> bool:
     """Whether a failed report is of a task that was not solved, or that has an error itself."""
     record = reported_episode(report)
     if record is None:

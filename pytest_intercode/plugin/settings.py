@@ -254,11 +254,6 @@ class Settings(Options):
         return 1 if self.cluster else self.requested_concurrency or 1
 
     @property
-    def gate(self) -> str:
-        """What of a comparison fails the run."""
-        return self.requested_gate or ("verdict" if self.repeat > 1 else "tasks")
-
-    @property
     def budget(self) -> Budget:
         """What an episode may use up."""
         return Budget(tokens=self.max_tokens, cost=self.max_cost)

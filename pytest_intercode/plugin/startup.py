@@ -409,5 +409,5 @@ def _open_reports(run: Run) -> None:
     if reported or settings.baseline or settings.fail_under:
         reporter = reporter_of(run.config)
         if settings.baseline or settings.fail_under:
-            gate = Gate(run.baseline, settings.gate, settings.fail_under, reporter.tries)
+            gate = Gate(run.baseline, settings.requested_gate, settings.fail_under, reporter.tries)
             run.config.pluginmanager.register(gate, "intercode-gate")

@@ -15,9 +15,17 @@ from pytest_intercode.core.text import first_names, pluralize
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.cells import CONTROL, by_cell, cell_of
 from pytest_intercode.results.summary import summarise
-from pytest_intercode.results.tries import key_of
+from pytest_intercode.results.tries import by_task, key_of
 
-__all__ = ["Conclusion", "Judgement", "conclude", "judge", "judge_file", "judge_tests"]
+__all__ = [
+    "Conclusion",
+    "Judgement",
+    "conclude",
+    "is_judged_together",
+    "judge",
+    "judge_file",
+    "judge_tests",
+]
 
 _MAX_NAMED_RATES = 3  # tests whose misses are counted in a line
 
@@ -112,14 +120,39 @@ def judge_file(
         tries: its tries.
         baseline: what to compare with, if there is something.
         fail_under: the rate that is asked for, if one is.
-        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for the latter where the
-            run has several tries at a task.
+        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for what
+            :func:`is_judged_together` says.
     """
-    if gate is None:
-        gate = "verdict" if any(record.task.repeat > 1 for record in tries) else "tasks"
-    together = gate == "verdict" if baseline else fail_under is not None
+    together = is_judged_together(tries, baseline, fail_under, gate)
     single = [] if together else judge_tests(tries, baseline)
     return [*single, *judge(tries, baseline, fail_under)]
+
+
+def is_judged_together(
+    tries: Sequence[EpisodeRecord],
+    baseline: Baseline | None,
+    fail_under: FailUnder | None,
+    gate: str | None,
+) -> bool:
+    """Whether tasks that are not solved are judged together, and not each for itself.
+
+    Args:
+        tries: the run's tries.
+        baseline: what to compare with, if there is something.
+        fail_under: the rate that is asked for, if one is.
+        gate: what of a comparison counts, ``tasks`` or ``verdict``; None for the latter where the
+            run has several tries at each task, and for the former where some task has one.
+    """
+    if baseline is None:
+        return fail_under is not None
+    if gate is None:
+        return all(map(_has_several_tries, by_task(tries).values()))
+    return gate == "verdict"
+
+
+def _has_several_tries(tries: Sequence[EpisodeRecord]) -> bool:
+    # Also where the others were left out, as they could not change the verdict of a pass rate.
+    return any((record.task.tries or record.task.repeat) > 1 for record in tries)
 
 
 def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> list[Judgement]:

@@ -133,6 +133,55 @@ def test_words_and_status_are_those_of_the_run(
     assert [line for line in printed if line.startswith("gate: ")][-len(said) or 99 :] == said
 
 
+OWN_TEST = """
+import pytest
+
+@pytest.mark.intercode(suite="suite.yaml", repeat=2)
+def test_own(intercode_episode):
+    assert intercode_episode.reward == 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "status"),
+    [
+        ("--intercode-repeat", 0),
+        ("the mark", 0),
+        ("the suite", 0),
+        ("a task", 1),  # the others have one try, and have to be solved
+    ],
+)
+def test_a_file_has_the_gate_that_its_run_had(
+    pytester: pytest.Pytester,
+    pretend: Path,
+    capsys: pytest.CaptureFixture[str],
+    asks: str,
+    status: int,
+) -> None:
+    """One of three tasks is not solved any more: with several tries at each, no verdict."""
+    arguments = ["suite.yaml"]
+    suite = pretend.read_text()
+    if asks == "--intercode-repeat":
+        arguments.append("--intercode-repeat=2")
+    elif asks == "the mark":
+        arguments = [str(pytester.makepyfile(OWN_TEST))]
+    elif asks == "the suite":
+        pretend.write_text(suite.replace("defaults:", "defaults:\n  repeat: 2"))
+    else:
+        pretend.write_text(suite.replace("- id: prints", "- id: prints\n    repeat: 2"))
+    pytester.runpytest(
+        *arguments, "--intercode-agent=agents.py:OnlyPrints", "--intercode-results=base.jsonl"
+    )
+    judged = pytester.runpytest(
+        *(*arguments, "--intercode-agent=agents.py:Idle", "--intercode-results=r.jsonl"),
+        "--intercode-baseline=base.jsonl",
+    )
+    assert judged.parseoutcomes()["failed"] > 0
+    assert judged.ret == status
+    assert main(["gate", "r.jsonl", "--baseline=base.jsonl"]) == status
+    assert "gate: compared with base.jsonl: too few samples" in capsys.readouterr().out
+
+
 def test_a_run_with_pass_rates(
     pytester: pytest.Pytester, pretend: object, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,12 +172,10 @@ def test_what_is_no_value(name: str, written: str) -> None:
 
 def test_the_defaults(pytester: pytest.Pytester) -> None:
     settings = Settings.of(pytester.parseconfig())
-    assert (settings.profile, settings.backend, settings.gate) == ("strict", "auto", "tasks")
+    assert (settings.profile, settings.backend, settings.requested_gate) == ("strict", "auto", None)
     assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
     assert (settings.agents, settings.timeout, settings.feedback) == ((), None, None)
     assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})
-    several = Settings.of(pytester.parseconfig("--intercode-repeat=2"))
-    assert several.gate == "verdict"
 
 
 def test_each_option_is_an_attribute_of_the_settings(pytester: pytest.Pytester) -> None:
