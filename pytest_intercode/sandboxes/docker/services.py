@@ -23,7 +23,7 @@ from pytest_intercode.sandboxes.docker.networks import SharedParts
 from pytest_intercode.sandboxes.docker.reaper import remove_container
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.protocol import SandboxSpec
-from pytest_intercode.sandboxes.transport import ChannelClosed
+from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 from pytest_intercode.system.archives import add_entry, pack_files
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ _MIN_HEALTH_TIME = 30.0  # seconds that a service has at least, as machines may 
 _MAX_HEALTH_TIME = 600.0  # seconds, as Harbor has
 _COMPLETION_TIMEOUT = 300.0  # seconds for a command that others wait for
 _FIRST_INTERVAL = 0.05  # seconds between the first tries of a health check
-_MAX_OUTPUT = 64 * 1024  # bytes of a command's output that are kept
+_LAST_WORDS_TIMEOUT = 0.2  # seconds for what a service that failed has just printed
+_MAX_OUTPUT = 64 * 1024  # bytes of an output that are kept
 _MAX_LAST_OUTPUT = 300  # characters in a message
 _NOT_RUNNING = 409  # HTTP's status for what is asked of a container that has ended
 _TIMED_OUT = 124  # the status of a command that was given up, as of `timeout`
@@ -77,6 +78,7 @@ class ServiceGroup:
         self.parts = SharedParts(api, spec.services, labels, closed=not spec.limits.network)
         self._containers: dict[str, str] = {}
         self._outputs: dict[str, AttachedStreams] = {}
+        self._printed: dict[str, bytes] = {}  # the end of what each service has printed
 
     # -- the services
 
@@ -176,7 +178,7 @@ class ServiceGroup:
             if status == 0:
                 return
             reason = f"its health check ends with status {status}: {_last(output)}"
-            time.sleep(interval)
+            self._pause(interval)
             interval = min(2 * interval, max(check.interval, _FIRST_INTERVAL))
         raise TaskError(self._problem(service, f"is not ready: {reason or 'it has no time'}"))
 
@@ -185,7 +187,7 @@ class ServiceGroup:
         while (state := self._state(service)).get("Status") not in ("exited", "dead"):
             if time.monotonic() > deadline:
                 raise TaskError(self._problem(service, "does not end, and others wait for it"))
-            time.sleep(_FIRST_INTERVAL)
+            self._pause(_FIRST_INTERVAL)
         if state.get("ExitCode"):
             raise TaskError(self._problem(service, f"ended with status {state['ExitCode']}"))
 
@@ -205,14 +207,36 @@ class ServiceGroup:
 
     def _problem(self, service: Service, words: str) -> str:
         """Say what is wrong with a service, with what it printed last."""
-        output = self._outputs.get(service.name)
-        printed = b""
-        if output is not None:
-            with contextlib.suppress(ChannelClosed, OSError):
-                while chunks := output.receive(0.2):
-                    printed = b"".join([printed, *(chunk.data for chunk in chunks)])[-_MAX_OUTPUT:]
+        self._pause(_LAST_WORDS_TIMEOUT)
+        printed = self._printed.get(service.name, b"")
         hint = f" (it printed last: {_last(printed)})" if printed.strip() else ""
         return f"the service {service.name} {words}{hint}"
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, and read what the services print meanwhile.
+
+        The engine holds a program up whose output nobody reads: after a megabyte it would neither
+        become ready nor end.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            chunks = [chunk for name in list(self._outputs) for chunk in self._read(name)]
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return
+            if not chunks:
+                time.sleep(min(remaining, _FIRST_INTERVAL))
+
+    def _read(self, name: str) -> list[Chunk]:
+        """Return what a service has printed since, and keep the end of it."""
+        try:
+            chunks = self._outputs[name].receive(0)
+        except (ChannelClosed, OSError):
+            self._outputs.pop(name).close()
+            return []
+        printed = b"".join([self._printed.get(name, b""), *(chunk.data for chunk in chunks)])
+        self._printed[name] = printed[-_MAX_OUTPUT:]
+        return chunks
 
     # -- what is asked of a service
 

@@ -223,6 +223,16 @@ def test_services_wait_for_commands_that_end(launch: Launch) -> None:
         launch(failing, server(depends_on=(("first", "completed"),)))
 
 
+def test_a_service_that_prints_much_is_not_held_up(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_COMPLETION_TIMEOUT", SOON)
+    command = ("sh", "-c", "head -c 3000000 /dev/zero; echo the end; exit 5")
+    talker = server("talker", command=command, health=None)
+    with pytest.raises(TaskError, match=r"ended with status 5 \(it printed last: .*the end\)"):
+        launch(talker, server(depends_on=(("talker", "completed"),)))
+
+
 @pytest.mark.parametrize("scratch", [(), ("/answer",)], ids=["disk", "scratch"])
 def test_all_goes_with_the_sandbox(scratch: tuple[str, ...]) -> None:
     engine = DockerEngine()
