@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pytest_intercode.core.facts import Fact
@@ -57,19 +57,27 @@ class DockerBackend(EngineBackend):
 
     @cached_property
     def has_services(self) -> bool:
-        """Whether its engine closes networks: from those of Podman, its machine is reached."""
+        """Whether an engine of it closes networks: from those of Podman, its machine is reached."""
+        answers = list(self._ask_for_podman())
+        return not answers or not all(answers)  # what does not answer, the first sandbox meets
+
+    def _ask_for_podman(self) -> Iterator[bool]:
+        """Ask the engines that answer whether they are Podman's."""
         from pytest_intercode.sandboxes.docker.podman import is_podman
 
-        try:
-            with contextlib.closing(self._connect()) as link, link.explained_failures():
-                return not is_podman(link.probe.info())
-        except EngineUnavailable:  # that is what the first sandbox meets
-            return True
+        for connect in self._connectors():
+            with (
+                contextlib.suppress(EngineUnavailable),
+                contextlib.closing(connect()) as link,
+                link.explained_failures(),
+            ):
+                yield is_podman(link.probe.info())
 
-    def _connect(self) -> Link:
+    def _connectors(self) -> list[Callable[[], Link]]:
+        """Return what connects to each engine."""
         from pytest_intercode.sandboxes.docker.engine import connect
 
-        return connect()
+        return [connect]
 
     def __str__(self) -> str:
         label = self._label()
@@ -167,10 +175,10 @@ class DockerBackend(EngineBackend):
 class DockerHostsBackend(DockerBackend):
     """The Docker engines of several hosts as one."""
 
-    def _connect(self) -> Link:
+    def _connectors(self) -> list[Callable[[], Link]]:
         from pytest_intercode.sandboxes.docker.link import Link
 
-        return Link(find_address(self.settings.hosts[0].name))
+        return [partial(Link, find_address(host.name)) for host in self.settings.hosts]
 
     def _label(self) -> str:
         return f"{self.name} on {', '.join(host.name for host in self.settings.hosts)}"

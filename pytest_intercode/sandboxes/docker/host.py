@@ -375,6 +375,8 @@ class Host:
 
     def _fetch_image(self, image: str) -> None:
         problem = ""
+        # Those of now: of a host that went down meanwhile and came back, nothing else is known yet.
+        ready_images, refused_images = self.ready_images, self.refused_images
         try:
             with self._copying:  # one at a time is as fast
                 self._group.give_image(self, image)
@@ -383,9 +385,9 @@ class Host:
         with self._group.changed:
             self.coming_images.discard(image)
             if not problem:
-                self.ready_images.add(image)
+                ready_images.add(image)
             else:
-                self.refused_images[image] = problem
+                refused_images[image] = problem
             self._group.changed.notify_all()
         if problem and self.up and not self._group.closed.is_set() and self.probe():
             self._group.report(f"Docker host {self.name} cannot have the image {image}: {problem}")

@@ -311,15 +311,26 @@ class DockerHosts(HostGroup):
                 if other_host.up and image in other_host.ready_images
             ]
             source = self._sources.get(image)
-        if not donors:
-            if source is not None and host.images is not None:
-                host.images.resolve(source)
-            elif not layers_of(host.engine.api, image):
-                raise ImageError(f"there is no image {image}")
-            return
-        donor_engine = donors[0].engine
-        assert donor_engine is not None
-        donor_layers = layers_of(donor_engine.api, image)
+        for donor in donors:
+            try:
+                self._give_image_of(donor, host, image, source)
+                return
+            except Exception:
+                if donor.probe():
+                    raise
+                # It went down meanwhile: another one may have the image, or it is made here.
+        if source is not None and host.images is not None:
+            host.images.resolve(source)
+        elif not layers_of(host.engine.api, image):
+            raise ImageError(f"there is no image {image}")
+
+    def _give_image_of(
+        self, donor: Host, host: Host, image: str, source: ImageSource | None
+    ) -> None:
+        """Make sure that a host has the image that another one has."""
+        assert host.engine is not None
+        assert donor.engine is not None
+        donor_layers = layers_of(donor.engine.api, image)
         if layers_of(host.engine.api, image) == donor_layers:
             return
         pinned = self.pinned(image)
@@ -337,12 +348,10 @@ class DockerHosts(HostGroup):
             if layers_of(host.engine.api, image) == donor_layers:
                 return
         if self.settings.verbosity >= 0:
-            self.report_building(
-                f"copying {image} from {donors[0].name} to {host.name} (first use)"
-            )
-        copy_image(donor_engine.api, host.engine.api, image)
+            self.report_building(f"copying {image} from {donor.name} to {host.name} (first use)")
+        copy_image(donor.engine.api, host.engine.api, image)
         if layers_of(host.engine.api, image) != donor_layers:
-            raise ImageError(f"the copy of {image} is another one than that of {donors[0].name}")
+            raise ImageError(f"the copy of {image} is another one than that of {donor.name}")
 
     def close(self) -> None:
         """End every sandbox on every host."""

@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -30,10 +31,11 @@ from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
+from pytest_intercode.sandboxes.docker import hosts
 from pytest_intercode.sandboxes.docker.address import find_address
-from pytest_intercode.sandboxes.docker.backend import DockerBackend
+from pytest_intercode.sandboxes.docker.backend import DockerBackend, DockerHostsBackend
 from pytest_intercode.sandboxes.docker.hosts import DockerHosts, check_hosts
-from pytest_intercode.sandboxes.docker.images import layers_of
+from pytest_intercode.sandboxes.docker.images import copy_image, layers_of
 from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.volumes import CONTENT_LABEL
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -312,6 +314,27 @@ def test_a_cable_that_is_cut(
     await_true(lambda: lines[-1].endswith("answers again"), 20)
 
 
+def test_a_host_that_is_lost_while_it_gives_an_image_is_passed_over(
+    second: SecondEngine,
+    provide: Callable[..., SandboxProvider],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def copy(*arguments: Any) -> None:
+        second.end(signal.SIGKILL)
+        copy_image(*arguments)
+
+    monkeypatch.setattr(hosts, "copy_image", copy)
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text(f"FROM {servers.IMAGE}\nRUN echo {os.getpid()} >/made\n")
+    second.load(servers.IMAGE)
+    provider = provide(second.url, "default")
+    image = provider.image(ImageSource(dockerfile=dockerfile))
+    sandbox = provider.acquire(SandboxSpec(image))
+    assert where(sandbox) == "default"
+    assert sandbox.run("cat /made", 5).output == f"{os.getpid()}\n".encode()
+
+
 def test_a_host_whose_disk_is_full_is_left_out(
     second: SecondEngine, provide: Callable[..., SandboxProvider], lines: list[str]
 ) -> None:
@@ -391,6 +414,9 @@ def test_podman_as_a_host(
             with monkeypatch.context() as patch:
                 patch.setenv("DOCKER_HOST", url)
                 assert not DockerBackend(SandboxSettings("docker")).has_services
+            for names, has_services in ((url,), False), ((url, "default"), True):
+                settings = SandboxSettings(docker_hosts=names)
+                assert DockerHostsBackend(settings).has_services == has_services
             sandbox = provider.acquire(spec_on_all(provider))
             assert where(sandbox) == url
             # It closes no network, so what has services is on the other one.
