@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 __all__ = ["STDIO", "TRANSPORTS", "ServerAddress", "address_of", "check_servers", "transport_of"]
@@ -17,7 +18,8 @@ TRANSPORTS = frozenset({STDIO, "http", "sse"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # agents make names of tools from it
 _IS_ADDRESS = re.compile(r"(?:sse\+)?https?://")
 _ADDRESS = re.compile(
-    r"(sse\+)?(https?://(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(?:[/?][!-\"$-~]*)?)", re.ASCII
+    r"(sse\+)?(https?://(?:[\w.-]+|\[([0-9A-Fa-f:.]+)\])(?::(\d{1,5}))?(?:[/?][!-\"$-~]*)?)",
+    re.ASCII,
 )
 _MAX_PORT = 65535
 
@@ -37,7 +39,11 @@ class ServerAddress(NamedTuple):
 def address_of(server: str) -> ServerAddress | None:
     """Return the address of a server; None for the command line of one that is to be started."""
     match = _ADDRESS.fullmatch(server)
-    if match is None or not 0 < int(match[3] or 80) <= _MAX_PORT:
+    if match is None or not 0 < int(match[4] or 80) <= _MAX_PORT:
+        return None
+    try:
+        IPv6Address(match[3] or "::1")
+    except ValueError:
         return None
     return ServerAddress(match[2], "sse" if match[1] else "http")
 

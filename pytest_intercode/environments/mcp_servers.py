@@ -8,6 +8,7 @@ request of the protocol.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 from pytest_intercode.core.servers import ServerAddress, address_of
 from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Command
-from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.shell import ShellEnvironment, is_cut
 from pytest_intercode.errors import TaskError
 
 __all__ = ["start_servers"]
@@ -77,49 +78,59 @@ tail -c 2000 "$errors" >&"$report"
 rm -f "$errors"
 """
 
-# For a server with an address; it prints the same. Bash connects by itself, as an image need not
-# have a program that does. A service may run and not listen yet, so a connection is tried until the
-# time is up. Of an answer it reads the status, the id of the session, and lines up to the message:
-# the body itself, or one of events (`data: {{...}}`), whose stream a server may keep open. By the
-# older transport the first event says where messages go, and that is answer enough. The session is
+# For a server with an address. It prints how the reading ended (`unreached`, `end` of what the
+# server sends, or `timeout`), and the answer as it came. Bash connects by itself, as an image need
+# not have a program that does. A service may run and not listen yet, so a connection is tried until
+# the time is up. A server may keep its connection open: reading ends with the line of an event that
+# answers, or, where it does not end with a line, once nothing has come for a second. The session is
 # ended, as a server may have one at a time.
 _ADDRESS_SCRIPT = """\
 exec {{report}}>&1 >/dev/null 2>&1 </dev/null
 trap '' PIPE
 deadline=$((SECONDS + {timeout}))
-ending=timeout line= status= session=
+ending=timeout answer= session= complete=
 until exec {{server}}<>/dev/tcp/{host}/{port}; do
   if [ $SECONDS -ge $deadline ]; then
-    printf 'unreached 0\n\n' >&"$report"
+    printf 'unreached\n' >&"$report"
     exit
   fi
   sleep 0.2
 done
 printf %s {request} >&"$server"
-while remaining=$((deadline - SECONDS)); [ $remaining -gt 0 ]; do
+while [ $SECONDS -lt $deadline ] && [ ${{#answer}} -lt {max_bytes} ]; do
   line=
-  IFS= read -r -n {max_bytes} -t "$remaining" line <&"$server"
+  IFS= read -r -n {max_bytes} -t 1 line <&"$server"
   code=$?
-  line=${{line%$'\r'}}
-  if [ $code -gt 128 ]; then break; fi
-  if [ $code -ne 0 ] && [ -z "$line" ]; then ending=end; break; fi
+  answer+=$line
   case $line in
-    '') if [ "$status" != 200 ]; then ending=end; break; fi ;;
-    HTTP/*) status=${{line#* }} status=${{status%% *}} ;;
-    [Mm][Cc][Pp]-[Ss][Ee][Ss][Ss][Ii][Oo][Nn]-[Ii][Dd]:*) session=${{line#*: }} ;;
-    '{{'* | data:*)
-      line=${{line#data:}}
-      ending=line
-      break ;;
+    *'"method"'*) ;;
+    *'"result"'* | *'"error"'*) complete=yes ;;
+    [Mm][Cc][Pp]-[Ss][Ee][Ss][Ss][Ii][Oo][Nn]-[Ii][Dd]:*) session=${{line#*:}} ;;
+  esac
+  if [ $code -gt 128 ]; then
+    if [ "$complete" ]; then ending=end; break; fi
+    continue
+  fi
+  if [ $code -ne 0 ]; then ending=end; break; fi
+  answer+=$'\n'
+  case $complete:$line in
+    {last_line}) ending=end; break ;;
   esac
 done
 exec {{server}}>&-
+session=${{session%$'\r'}}
 if [ "$session" ] && exec {{server}}<>/dev/tcp/{host}/{port}; then
-  printf '%s%s\\r\\n\\r\\n' {end} "$session" >&"$server"
+  printf '%s%s\r\n\r\n' {end} "${{session# }}" >&"$server"
   read -r -t 1 <&"$server"
 fi
-printf '%s %s\n%s\n' "$ending" "$status" "$line" >&"$report"
+printf '%s\n%s' "$ending" "$answer" >&"$report"
 """
+# By the older transport the first event says where messages go, and that is answer enough.
+_LAST_LINES = {"http": "yes:data:*", "sse": ":data:*[![:space:]]*"}
+
+_HEAD_END = re.compile(r"\r?\n\r?\n")
+_STATUS = re.compile(r"HTTP/\S+ (\d{3})\b")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]*\r?\n")
 
 
 def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> None:
@@ -142,6 +153,8 @@ def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> 
         script = _start_script(server) if address is None else _address_script(address)
         request = Command(script, "", _START_TIMEOUT + 10.0, "", False)
         _, output = environment.run_command(request)
+        if is_cut(output) and '"result"' in output:
+            continue  # an answer, and longer than an output of this task may be
         problem = (
             _find_problem(output)
             if address is None
@@ -178,6 +191,7 @@ def _address_script(address: ServerAddress) -> str:
         port=url.port or 80,
         request=shlex.quote(request),
         max_bytes=_MAX_LINE_BYTES,
+        last_line=_LAST_LINES[address.transport],
         end=shlex.quote(end),
     )
 
@@ -189,22 +203,56 @@ def _find_problem_of_address(output: str, transport: str) -> str:
         output: what the script printed.
         transport: the server's.
     """
-    head, _, rest = output.partition("\n")
-    line = rest.partition("\n")[0].strip()
-    ending, _, status = head.partition(" ")
-    if ending == "unreached":
+    ending, _, answer = output.partition("\n")
+    if ending in ("unreached", ""):  # it prints nothing where the network swallows what is sent
         return f"cannot be reached from the agent's sandbox in {_START_TIMEOUT} s"
+    if ending not in ("end", "timeout"):
+        return f"could not be tried in this sandbox: {one_line(output):.200}"
+    status, body = _read_response(answer)
     if status.startswith("3"):
         return ""  # clients follow it
     if status not in ("", "200"):
-        return f"answers with HTTP status {one_line(status):.20}"
+        return f"answers with HTTP status {status}"
+    if transport == "sse" and any(_events(body)):
+        return ""
+    if body.strip() and transport == "http":
+        return _problem_of_answer([body, *_events(body)], "an answer is a message of MCP")
     if ending == "timeout":
         return f"did not answer in {_START_TIMEOUT} s"
-    if ending == "end":
-        return "ended the connection before it answered"
-    if ending != "line":
-        return f"could not be tried in this sandbox: {one_line(output):.200}"
-    return "" if transport == "sse" else _problem_of_answer(line, "an answer is a message of MCP")
+    return "ended the connection before it answered"
+
+
+def _read_response(answer: str) -> tuple[str, str]:
+    """Return the status and the body of an answer by HTTP; no status if it is none."""
+    while True:
+        head, *rest = _HEAD_END.split(answer, maxsplit=1)
+        match = _STATUS.match(head)
+        if match is None:
+            return "", answer
+        answer = "".join(rest)
+        if not match[1].startswith("1"):  # the one that counts comes after these
+            break
+    if re.search(r"^transfer-encoding:.*\bchunked\b", head, re.IGNORECASE | re.MULTILINE):
+        answer = _join_chunks(answer.encode()).decode("utf-8", "replace")
+    return match[1], answer
+
+
+def _join_chunks(body: bytes) -> bytes:
+    chunks, start = [], 0
+    while match := _CHUNK.match(body, start):
+        end = match.end() + int(match[1], 16)
+        chunks.append(body[match.end() : end])
+        start = end + (2 if body.startswith(b"\r\n", end) else 0)
+    return b"".join(chunks)
+
+
+def _events(body: str) -> list[str]:
+    """Return the data of the events of a stream."""
+    blocks = _HEAD_END.split(body)
+    return [
+        "\n".join(line[5:].strip() for line in block.splitlines() if line.startswith("data:"))
+        for block in blocks
+    ]
 
 
 def _find_problem(output: str) -> str:
@@ -221,18 +269,19 @@ def _find_problem(output: str) -> str:
     if ending != "line":
         return f"could not be tried in this sandbox: {one_line(output):.200}"
     hint = f"its standard output is for messages of MCP alone{detail}"
-    return _problem_of_answer(line, hint)
+    return _problem_of_answer([line], hint)
 
 
-def _problem_of_answer(line: str, hint: str) -> str:
-    """Return why a line does not answer `initialize`; empty if it does."""
-    try:
-        answer: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict) or answer.get("id") != 1:
-        excerpt = one_line(line)[:_MAX_SHOWN]
-        return f"printed {excerpt!r}, which is not an answer to `initialize`: {hint}"
-    if "result" not in answer:
-        return f"refused `initialize`: {one_line(json.dumps(answer.get('error'))):.200}"
-    return ""
+def _problem_of_answer(texts: list[str], hint: str) -> str:
+    """Return why texts do not answer `initialize`; empty if one of them does."""
+    for text in texts:
+        try:
+            message: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(message, dict) and message.get("id") == 1 and "method" not in message:
+            if "result" in message:
+                return ""
+            return f"refused `initialize`: {one_line(json.dumps(message.get('error'))):.200}"
+    excerpt = one_line(texts[0].strip())[:_MAX_SHOWN]
+    return f"printed {excerpt!r}, which is not an answer to `initialize`: {hint}"

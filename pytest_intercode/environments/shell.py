@@ -408,6 +408,13 @@ def text_of(execution: Execution) -> str:
     )
 
 
+def is_cut(text: str) -> bool:
+    """Whether :func:`text_of` says of a text that bytes were left out."""
+    return (
+        re.search(r"^\[\.\.\. \d+ of \d+ bytes left out \.\.\.\]$", text, re.MULTILINE) is not None
+    )
+
+
 def _refusal(lines: list[str]) -> str:
     """Return what an observation says of hosts that may not be reached."""
     if not lines:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import socket
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +23,11 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.harbor.config import read_config
 from tests.conftest import results
+from tests.support import puzzles
 from tests.support.task_folders import BASE, write_harbor
 from tests.support.ticket_address import serve_tickets
 
+quick_provider = puzzles.quick_provider  # fixture
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "swe.md").read_text(encoding="utf-8")
 # A server that any image can run; an agent that knows the answer from it alone.
@@ -175,6 +181,73 @@ def test_a_server_with_an_address_is_asked(
                     continue
                 with pytest.raises(TaskError, match=rf"mcp: the server 'tickets' \(.*\) {problem}"):
                     environment.reset(task=task)
+
+
+JSON = b'{"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "2025-06-18"}}'
+NOTE = b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"result": 1}}'
+OK = b"HTTP/1.1 200 OK\r\n"
+EVENTS = OK + b"Content-Type: text/event-stream\r\n\r\n"
+CHUNKS = [b"%x\r\n%s\r\n" % (len(part), part) for part in (JSON[:30], JSON[30:], b"")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param([EVENTS, b"data: %s\n\n" % NOTE, b"data: %s\n\n" % JSON], "", id="note"),
+        pytest.param([EVENTS, b"id: 1\ndata: \n\n", b"data: %s\n\n" % JSON], "", id="priming"),
+        pytest.param([OK, b"Transfer-Encoding: chunked\r\n\r\n", *CHUNKS], "", id="chunks"),
+        pytest.param([OK, b"\r\n", JSON.replace(b", ", b",\n  ")], "", id="several lines"),
+        pytest.param([b"HTTP/1.1 100 Continue\r\n\r\n", OK, b"\r\n" + JSON], "", id="continue"),
+        pytest.param([OK, b"Mcp-Session-Id:abc\r\n\r\n" + JSON + b" " * 3000], "", id="long"),
+        pytest.param(
+            [OK + b"\r\n" + NOTE], r"printed '.*', which is not an answer", id="no answer"
+        ),
+        pytest.param([b"220 mail\r\n"], r"printed '220 mail', which is not", id="no HTTP"),
+        pytest.param([OK + b"\r\n"], r"did not answer in 2 s", id="nothing"),
+    ],
+)
+def test_answers_in_all_forms_of_http(
+    answer: list[bytes],
+    problem: str,
+    bubblewrap: None,
+    quick_provider: SandboxProvider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection stays open, as servers may leave it."""
+    monkeypatch.setattr(mcp_servers, "_START_TIMEOUT", 2)
+    requests: list[list[bytes]] = []
+
+    def serve() -> None:
+        with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+            requests.append(list(iter(lines.readline, b"\r\n")))
+            for piece in answer:
+                connection.sendall(piece)
+                time.sleep(0.05)
+            with contextlib.suppress(ConnectionError):  # by who has read enough
+                lines.read()
+        if any(b"Session" in piece for piece in answer):
+            with listener.accept()[0] as connection, connection.makefile("rb") as lines:
+                requests.append(list(iter(lines.readline, b"\r\n")))
+
+    task = Task(
+        *("t", "Count.", (), "swe", "s", "s"),
+        limits=Limits(network=True, output=2000),
+        verification=Verification("true", parser="status"),
+    )
+    with (
+        contextlib.closing(SweEnvironment(quick_provider)) as environment,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        thread = threading.Thread(target=serve)
+        thread.start()
+        server = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        task = replace(task, fields=SweFields(mcp={"tickets": server}))
+        expected = pytest.raises(TaskError, match=problem) if problem else contextlib.nullcontext()
+        with expected:
+            environment.reset(task=task)
+        thread.join()
+    assert requests[0][0] == b"POST /mcp HTTP/1.1\r\n"
+    assert all(b"Mcp-Session-Id: abc\r\n" in request for request in requests[1:])
 
 
 @pytest.mark.slow

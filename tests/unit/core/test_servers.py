@@ -31,6 +31,7 @@ def test_an_address_is_told_from_a_command_line(
     [
         *("http://", "http://a b", "http://user:word@tickets", "sse+http:///x", "http://a/#part"),
         *("http://a:b", "http://a:65536", "http://a:0/", "http://[::1/", "http://$(id)/"),
+        *("http://[1]/", "http://[:::]/mcp", "http://[1.2.3.4]/"),
     ],
 )
 def test_what_looks_like_an_address_has_to_be_one(server: str) -> None:
