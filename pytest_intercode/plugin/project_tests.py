@@ -33,7 +33,7 @@ from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import expect_failure
 from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.project_cells import (
-    MARK_ARGUMENTS,
+    OF_MARKS,
     RUN_OPTIONS,
     ProjectCell,
     RunOptions,
@@ -110,6 +110,7 @@ class Project:
         """
         __tracebackhide__ = True
         with one_line_errors():
+            _check_names(options)
             arguments = {**mark_arguments(self._item), **options}
             shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
@@ -231,12 +232,6 @@ class Project:
             raise ConfigurationError(
                 f"intercode_project.run(): a prompt is a text, found {prompt!r:.60}"
             )
-        unknown = next((name for name in options if name not in MARK_ARGUMENTS), None)
-        if unknown is not None:
-            raise ConfigurationError(
-                f"intercode_project.run() has no argument {unknown!r}."
-                f"{suggestion(unknown, RUN_OPTIONS)} Allowed: {', '.join(RUN_OPTIONS)}"
-            )
         _check_limits(options)
         self._count += 1
         suite, name = name_test(self._item, self._cell)
@@ -273,6 +268,20 @@ class Project:
             pass_rate=self._cell.pass_rate,
             treatment=treatment.name if treatment is not None else "",
         )
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Refuse options that no run has, also those that a mark has."""
+    unknown = next((name for name in options if name not in RUN_OPTIONS), None)
+    if unknown is None:
+        return
+    remedy = suggestion(unknown, RUN_OPTIONS)
+    if unknown in OF_MARKS:
+        remedy = f" Give it to the test's mark: @pytest.mark.intercode({unknown}=...)."
+    raise ConfigurationError(
+        f"intercode_project.run() has no argument {unknown!r}.{remedy} Allowed: "
+        f"{', '.join(RUN_OPTIONS)}"
+    )
 
 
 def _check_limits(options: Mapping[str, Any]) -> None:

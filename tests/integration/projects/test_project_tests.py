@@ -213,6 +213,10 @@ def test_it(intercode_project):
 MISTAKES = (
     ("", '""', "*intercode_project.run(): a prompt is a text, found ''*"),
     ("", '"x", imag="y"', "*has no argument 'imag'. Did you mean 'image'*"),
+    # What a mark alone may say.
+    ("", "'x', repeat=5", "*has no argument 'repeat'. Give it to the test's mark*Allowed: *"),
+    ("repeat=1", "'x', pass_rate=0.8", "*has no argument 'pass_rate'. Give it to the test's mark*"),
+    ("", "'x', treatments='t'", "*has no argument 'treatments'. Give it to the test's mark*"),
     ("project='typo'", '"x"', "*project='typo': neither a folder next to the test nor a*"),
     ("dockerfile='typo'", '"x"', "*dockerfile='typo': * is not a file*"),
     ("max_turns=0", '"x"', "*max_turns: a number of turns from 1 is needed, found 0*"),
