@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from pytest_intercode.errors import RolloutCancelled
 from pytest_intercode.rollouts.rollout import Rollout
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["BackgroundExecutor", "Executor", "Handle", "Observer", "Phase", "PhaseName"]
+__all__ = ["BackgroundExecutor", "Executor", "Handle", "Observer", "Phase", "PhaseName", "timed"]
 
 Result = TypeVar("Result")
 PhaseName: TypeAlias = Literal["prepare", "run", "close"]
@@ -222,3 +222,15 @@ class Handle:
         for future in (self.made_agent, self.reset_environment, self.recorded):
             if not future.done():
                 future.set_exception(error)
+
+
+@contextlib.contextmanager
+def timed(handle: Handle, observer: Observer, name: PhaseName) -> Iterator[None]:
+    """Time a phase of a rollout, which the present thread runs in this context."""
+    phase = handle.phases[name] = Phase(time.time())
+    observer.entering(handle, name)
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        phase.seconds = time.monotonic() - began

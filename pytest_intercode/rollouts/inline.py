@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pytest_intercode.rollouts.executor import Handle, Observer, Phase, PhaseName
+from pytest_intercode.rollouts.executor import Handle, Observer, timed
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 
@@ -38,10 +37,17 @@ class InlineExecutor:
         """Run the phase that ends with this future, unless it has run."""
         if future is handle.closed:  # it may be asked for again, as an environment may
             assert handle.rollout is not None
-            self._observer.entering(handle, "close")
-            handle.rollout.close()
+            with timed(handle, self._observer, "close"):
+                handle.rollout.close()
         if not future.done():
-            future.set_result(self._run(handle, future))
+            try:
+                future.set_result(self._run(handle, future))
+            except BaseException as error:
+                if future is handle.made_agent:  # the others may do without it
+                    future.set_exception(error)
+                else:
+                    handle.fail(error)
+                raise
         return future.result()
 
     def cancel(self, handle: Handle, reason: str) -> None:
@@ -49,32 +55,28 @@ class InlineExecutor:
         assert handle.rollout is not None
         handle.rollout.cancel(reason)
 
-    def _enter(self, handle: Handle, phase: PhaseName) -> None:
-        handle.phases[phase] = Phase(time.time())
-        self._observer.entering(handle, phase)
-
     def _run(self, handle: Handle, future: Future[Any]) -> Any:
         rollout, observer = handle.rollout, self._observer
         assert rollout is not None
         if future is handle.made_agent:
             return rollout.make_agent()
         if future is handle.reset_environment:
-            self._enter(handle, "prepare")
-            environment = rollout.make_environment()
-            observer.preparing(handle, environment)
-            with observer.surrounding(handle):
-                rollout.prepare(environment)
-            observer.prepared(handle, environment)
+            with timed(handle, observer, "prepare"):
+                environment = rollout.make_environment()
+                observer.preparing(handle, environment)
+                with observer.surrounding(handle):
+                    rollout.prepare(environment)
+                observer.prepared(handle, environment)
             return environment
         if future is handle.recorded:
             assert handle.actors is not None
-            self._enter(handle, "run")
-            try:
-                with observer.surrounding(handle):
-                    record = rollout.run(*handle.actors)
-            except BaseException as error:
-                observer.failed(handle, error)
-                raise
-            observer.ended(handle, record)
+            with timed(handle, observer, "run"):
+                try:
+                    with observer.surrounding(handle):
+                        record = rollout.run(*handle.actors)
+                except BaseException as error:
+                    observer.failed(handle, error)
+                    raise
+                observer.ended(handle, record)
             return record
         return None

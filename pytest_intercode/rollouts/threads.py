@@ -6,15 +6,14 @@ thread is free, so that the owner can decide as late as possible.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from pytest_intercode.rollouts.executor import Handle, Observer, Phase, PhaseName
+from pytest_intercode.rollouts.executor import Handle, Observer, timed
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -188,7 +187,7 @@ class ThreadsExecutor(Scheduler):
         assert rollout is not None
         with observer.surrounding(handle):
             try:
-                with self._timed(handle, "prepare"):
+                with timed(handle, observer, "prepare"):
                     agent = rollout.make_agent()
                     handle.made_agent.set_result(agent)
                     environment = rollout.make_environment()
@@ -196,7 +195,7 @@ class ThreadsExecutor(Scheduler):
                     rollout.prepare(environment)
                     observer.prepared(handle, environment)
                 handle.reset_environment.set_result(environment)
-                with self._timed(handle, "run"):
+                with timed(handle, observer, "run"):
                     record = rollout.run(agent, environment)
                     observer.ended(handle, record)
                 handle.recorded.set_result(record)
@@ -204,19 +203,9 @@ class ThreadsExecutor(Scheduler):
                 observer.failed(handle, error)
                 handle.fail(error)
             try:
-                with self._timed(handle, "close"):
+                with timed(handle, observer, "close"):
                     rollout.close()
             except BaseException as error:
                 handle.closed.set_exception(error)
             else:
                 handle.closed.set_result(None)
-
-    @contextlib.contextmanager
-    def _timed(self, handle: Handle, name: PhaseName) -> Iterator[None]:
-        phase = handle.phases[name] = Phase(time.time())
-        self._observer.entering(handle, name)
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            phase.seconds = time.monotonic() - began

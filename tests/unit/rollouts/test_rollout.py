@@ -19,6 +19,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.errors import (
+    AgentLoadError,
     BudgetExhausted,
     EpisodeStopped,
     GoldError,
@@ -449,16 +450,20 @@ def ask(handle: Handle) -> Any:
 
 def test_both_executors_return_the_same() -> None:
     events = Events()
-    inline = ask(InlineExecutor(services(Counter()), events).submit(SPEC))
+    handle = InlineExecutor(services(Counter()), events).submit(SPEC)
+    inline = ask(handle)
+    assert all(handle.phases[name].seconds > 0 for name in ("prepare", "run", "close"))
     assert events.seen == [
         *("prepare", "preparing", "begun", "over", "prepared"),
         *("run", "begun", "over", "ended", "close"),
     ]
     events.seen.clear()
     executor = ThreadsExecutor(services(Counter()), events, 2, lambda: None)
-    concurrent = ask(executor.submit(SPEC))
+    handle = executor.submit(SPEC)
+    concurrent = ask(handle)
     executor.stop()
     assert executor.join(20)
+    assert all(handle.phases[name].seconds > 0 for name in ("prepare", "run", "close"))
     assert events.seen == [
         *("begun", "prepare", "preparing", "prepared", "run", "ended", "close", "over")
     ]
@@ -500,6 +505,43 @@ def test_a_handle_raises_what_its_phase_raised() -> None:
     assert "failed: gone" in events.seen
     executor.stop()
     assert executor.join(20)
+
+
+@pytest.mark.parametrize("phase", ["reset", "action"])
+def test_a_phase_that_failed_is_not_run_again(phase: str) -> None:
+    made: list[Counter] = []
+
+    def make(spec: RolloutSpec) -> Counter:
+        made.append(Breaking(phase, TaskError("no such table"), 100))
+        return made[-1]
+
+    events = Events()
+    handle = InlineExecutor(replace(services(Counter()), make_environment=make), events).submit(
+        SPEC
+    )
+    for _ in range(3):
+        with pytest.raises(TaskError, match="no such table"):
+            handle.record(handle.agent(), handle.environment())
+    assert len(made) == 1
+    assert events.seen.count("prepare") == 1
+    assert (handle.running, handle.cancelled, handle.result) == (False, False, None)
+
+
+def test_an_agent_that_cannot_be_made_is_asked_for_once() -> None:
+    """A test may take one of its own in its place."""
+    asked: list[RolloutSpec] = []
+
+    def fail(spec: RolloutSpec) -> Agent:
+        asked.append(spec)
+        raise AgentLoadError("no such agent")
+
+    handle = InlineExecutor(replace(services(Counter()), make_agent=fail)).submit(SPEC)
+    for _ in range(2):
+        with pytest.raises(AgentLoadError, match="no such agent"):
+            handle.agent()
+    assert len(asked) == 1
+    agent = Agent("step", act=acts("5", "submit"), name="another")
+    assert handle.record(agent, handle.environment()).solved
 
 
 def test_the_executor_asks_for_more_when_a_thread_is_free() -> None:
