@@ -326,10 +326,13 @@ def _usage(run: Run, compared: ComparedCells | None) -> _List:
         tokens = _mean([part.tokens for part in new], new)
         old_tokens = _mean([part.tokens for part in old], old)
         facts = [f"{tokens:,.0f} tokens{_against(tokens, old_tokens, ',.0f')}"]
-        costs = [part.cost for part in new if part.cost is not None]
-        if costs:
-            mean = _mean(costs, new)
-            old_mean = _mean([part.cost for part in old if part.cost is not None], old)
+        # A cell without a price says nothing of what a try costs.
+        priced = [group for group in common if group.after.cost is not None]
+        priced = [group for group in priced if group.before.cost is not None] or priced
+        if priced:
+            old, new = [group.before for group in priced], [group.after for group in priced]
+            mean = _mean([part.cost or 0.0 for part in new], new)
+            old_mean = _mean([part.cost or 0.0 for part in old], old)
             facts.append(f"cost {mean:.4f}{_against(mean, old_mean, '.4f')}")
         items.append(f"- for each try of common tasks: {'; '.join(facts)}")
     return _List(["**Used up**", ""], items, "line")

@@ -238,6 +238,17 @@ def test_tokens_and_cost_against_the_baseline() -> None:
     assert "Used up" not in _comment([_row("one")])
 
 
+def test_the_mean_cost_is_of_the_cells_that_have_a_price() -> None:
+    login, priced = {"agent": "login"}, {"agent": "priced"}
+    usage = {"requests": 1, "input_tokens": 1000, "output_tokens": 0}
+    before = [_row("one", **priced, **_usage(1000, 0.16)), _row("one", **login, usage=usage)]
+    after = [_row("one", **priced, **_usage(1000, 0.12)), _row("one", **login, usage=usage)]
+    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(after, before)
+    now_priced = [after[0], _row("one", **login, **_usage(1000, 0.5))]
+    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(now_priced, before)
+    assert "; cost 0.5000 (not known before)\n" in _comment(now_priced[1:], before[1:])
+
+
 def test_what_differs_between_the_runs_is_quoted() -> None:
     text = _comment(
         [_row("one", agent_arguments={"model": "@x"})],
