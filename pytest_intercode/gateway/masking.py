@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pytest_intercode.core.secrets import variable_names_secret
 from pytest_intercode.gateway.settings import is_secret
 
 __all__ = ["KEY_MASK", "Masks", "has_mask", "map_texts", "matches_masked"]
@@ -26,7 +27,6 @@ KEY_MASK = "intercode-masked-key"
 _USER_MASK, _HOST_MASK = "intercode-masked-user", "intercode-masked-host"
 _ANY_MASK = re.compile(r"intercode-masked-(?:key|user|host)")
 
-_HOLDS_KEY = re.compile(r"(?i)key|token|secret|passw|credential")  # names of variables
 # What follows a beginning that may come back has a bound, so that a hostile text takes linear time.
 _FORMS = re.compile(
     "|".join(
@@ -221,7 +221,7 @@ class Masks:
 def _secrets_in(variables: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys that variables hold, and the passwords in their addresses."""
     for name, value in variables.items():
-        if _HOLDS_KEY.search(name) and is_secret(value) and not value.startswith(("/", ".")):
+        if variable_names_secret(name) and is_secret(value) and not value.startswith(("/", ".")):
             yield value
         yield from (match[1] for match in _ADDRESS_PASSWORD.finditer(value))
 

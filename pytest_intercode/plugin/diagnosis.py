@@ -11,7 +11,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ import pytest
 from pytest_intercode.agents.installed.facts import describe_recipes
 from pytest_intercode.agents.loader import describe_agent
 from pytest_intercode.core.facts import Fact
+from pytest_intercode.core.secrets import MIN_SECRET, names_secret, variable_names_secret
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import hide_passwords, one_line, pluralize
 from pytest_intercode.environments.registry import kind_of
@@ -56,8 +57,6 @@ _NOT_LOADED = (
 # pytest would warn of the package that our command has imported; a project may make that an error.
 _NO_REWRITE_WARNING = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 _ERROR = re.compile(r"(?:^ERROR|: error): (?!usage:)(.*)")  # how pytest says what is wrong
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)  # in names of what holds one
-_MIN_SECRET = 8  # characters; less may be a part of any word
 
 
 def diagnose(arguments: Sequence[str]) -> list[Fact]:
@@ -82,7 +81,7 @@ def diagnose(arguments: Sequence[str]) -> list[Fact]:
         _describe(None, None, (), _find_reason(output.getvalue()), ProjectTests())
     )
     facts = [describe_versions(), *describe_requirements(), *facts, *describe_machine()]
-    secrets = [*_find_secrets(os.environ), *reader.secrets]
+    secrets = [*_find_secrets(os.environ, variable_names_secret), *reader.secrets]
     return [
         replace(fact, subject=_redact(fact.subject, secrets), text=_redact(fact.text, secrets))
         for fact in facts
@@ -117,7 +116,7 @@ class _Reader:
             try:
                 settings = Settings.of(config)
                 for agent in settings.agents:
-                    self.secrets += _find_secrets(agent.arguments)
+                    self.secrets += _find_secrets(agent.arguments, names_secret)
                 tasks = _read_tasks(config, settings)
                 tests = _find_project_tests(config)
             except ConfigurationError as error:
@@ -261,13 +260,9 @@ def _find_reason(output: str) -> str:
     return f"pytest cannot read it: {': '.join(words) or 'no reason given'}"
 
 
-def _find_secrets(values: Mapping[str, str]) -> list[str]:
+def _find_secrets(values: Mapping[str, str], is_secret: Callable[[str], bool]) -> list[str]:
     """Return the values of what is called a key, a token, a secret or a password."""
-    return [
-        value
-        for name, value in values.items()
-        if _SECRET.search(name) and len(value) >= _MIN_SECRET
-    ]
+    return [value for name, value in values.items() if is_secret(name) and len(value) >= MIN_SECRET]
 
 
 def _redact(text: str, secrets: Sequence[str]) -> str:

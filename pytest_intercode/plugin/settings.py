@@ -15,6 +15,7 @@ from pytest_intercode.agents.choice import AgentChoice, choose_agents
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.rates import check_repetition
 from pytest_intercode.core.record import ShardRecord
+from pytest_intercode.core.secrets import MIN_SECRET
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "statistics_path"]
 
 _SETTINGS = pytest.StashKey["Settings"]()
-_MIN_SECRET = 8  # characters of a variable that is passed on; less may be a part of any word
 
 
 def statistics_path(results: Path) -> Path:
@@ -139,7 +139,7 @@ class Settings(Options):
         """Yield what agents and their tasks are given, and is kept out of all that a run writes."""
         for name in self.pass_env:
             value = os.environ.get(name, "")
-            if len(value) >= _MIN_SECRET and not value.startswith(("/", ".")):
+            if len(value) >= MIN_SECRET and not value.startswith(("/", ".")):
                 yield value
         for agent in self.agents:
             shown_values = shown_arguments(agent.arguments)

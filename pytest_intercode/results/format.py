@@ -9,7 +9,6 @@ reads ours. ``results/schema.py`` describes a line for others.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -37,6 +36,7 @@ from pytest_intercode.core.record import (
     ShardRecord,
     TaskRecord,
 )
+from pytest_intercode.core.secrets import names_secret
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
@@ -50,8 +50,6 @@ __all__ = [
     "to_row",
     "with_item",
 ]
-
-_SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credentials?|auth)$")
 
 # The order of a line's keys, InterCode's own first; a key that is not here comes after them.
 _ORDER = (
@@ -200,7 +198,7 @@ def _plain(text: str) -> str:
 def shown_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return an agent's arguments as they may be written down: without keys and passwords."""
     return {
-        name: "(hidden)" if _SECRET.search(name) else _plain(str(value))
+        name: "(hidden)" if names_secret(name) else _plain(str(value))
         for name, value in arguments.items()
     }
 

@@ -311,6 +311,20 @@ def test_an_agent_that_cannot_be_loaded_and_keys(project: Path, doctor: Doctor) 
     assert doctor().of("agent") == "ok mine.py:Agent: can be loaded"
 
 
+def test_arguments_are_hidden_as_results_hide_them(project: Path, doctor: Doctor) -> None:
+    arguments = {
+        "auth": "ada-lovelace-1815",
+        "passphrase": "open-sesame-2",
+        "tokenizer": "llama-3.1-8b",
+    }
+    (project / "mine.py").write_text(f"raise RuntimeError({' '.join(arguments.values())!r})\n")
+    report = doctor(
+        "--intercode-agent=mine.py:Agent",
+        *(f"--intercode-agent-arg={name}={value}" for name, value in arguments.items()),
+    )
+    assert "RuntimeError: (hidden) (hidden) llama-3.1-8b (" in report.of("agent")
+
+
 def test_an_installed_agent(doctor: Doctor, project: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     arguments = ("--intercode-agent=claude", "--intercode-agent-arg=model=m")
