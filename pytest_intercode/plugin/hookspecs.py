@@ -30,7 +30,9 @@ def pytest_intercode_modify_tasks(config: pytest.Config, tasks: list[Task]) -> N
 def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> AgentLike | None:
     """Called when an episode needs an agent; stops at the first result that is not None.
 
-    With ``--intercode-concurrency`` it is called on the episode's own thread.
+    With ``--intercode-concurrency`` it is called on the episode's own thread. It is also called
+    before a project test is recorded or replayed; an agent that it returns there is closed without
+    having acted, and the test fails, as a recording names the agent of ``--intercode-agent``.
 
     Args:
         config: pytest's configuration.
@@ -46,7 +48,9 @@ def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> AgentLike 
 def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Environment | None:
     """Called when an episode needs an environment; stops at the first result that is not None.
 
-    With ``--intercode-concurrency`` it is called on the episode's own thread.
+    With ``--intercode-concurrency`` it is called on the episode's own thread. It is also called
+    where ``--intercode-resume`` has a result of the task, to see whether its sandbox is the same;
+    that environment is closed without a reset.
 
     Args:
         config: pytest's configuration.

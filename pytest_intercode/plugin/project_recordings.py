@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
 from types import MappingProxyType
@@ -10,6 +14,8 @@ from typing import Literal, TypeAlias, cast
 
 import pytest
 
+from pytest_intercode.agents.loader import adapt
+from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
@@ -92,7 +98,9 @@ class RunRecording:
         )
         # Nothing says which agent a hook made, so a recording could not tell whether it is stale.
         records = self._recording.action != "live"
-        if records and call_hook(item.config, "make_agent", task=spec.task) is not None:
+        custom = call_hook(item.config, "make_agent", task=spec.task) if records else None
+        if custom is not None:
+            _close(adapt(custom))
             raise ConfigurationError(
                 "the hook pytest_intercode_make_agent makes the agent of this test, and recordings "
                 "name that of --intercode-agent: let the hook return None for tests that are "
@@ -151,6 +159,18 @@ class RunRecording:
         if self._recording.recorder is not None:
             read_files = find_read_files(record.turns, self._files, WORKDIR)
             self._recording.save(record, files=read_files)
+
+
+def _close(agent: Agent) -> None:
+    """Close an agent that does not act, on a thread, as agents are: the test may have a loop."""
+
+    async def close() -> None:
+        value = agent.close()
+        if inspect.isawaitable(value):
+            await value
+
+    with ThreadPoolExecutor(1) as executor, contextlib.suppress(Exception):
+        executor.submit(lambda: asyncio.run(close())).result()
 
 
 def is_recorded(item: pytest.Item) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -116,8 +117,8 @@ class Resumed:
         if records:
             task = task_of(item)
             assert task is not None
-            environment = self._run.composition.environment(spec_of(item, task))
-            identity = sandbox_of(environment, task, self._run.composition.provider)
+            with closing(self._run.composition.environment(spec_of(item, task))) as environment:
+                identity = sandbox_of(environment, task, self._run.composition.provider)
             if identity != (records[0].sandbox, records[0].image):
                 return ()
         return records

@@ -82,6 +82,34 @@ def test_only_what_is_missing_is_run(
     )
 
 
+def test_environments_of_a_hook_are_closed(pytester: pytest.Pytester, played: Path) -> None:
+    counted = """
+
+class Counted(Pretend):
+    def close(self):
+        super().close()
+        note("closed")
+
+
+def note(text):
+    with open("environments", "a") as file:
+        print(text, file=file)
+
+
+def pytest_intercode_make_environment(config, task):
+    note("made")
+    return Counted(None)
+"""
+    pytester.makeconftest(PRETEND + counted)
+    pytester.runpytest("suite.yaml", AGENT, RESULTS)
+    assert len(_taken(played)) == 3
+    (pytester.path / "environments").unlink()
+    pytester.runpytest("suite.yaml", AGENT, RESULTS, RESUME)
+    assert _taken(played) == []
+    notes = (pytester.path / "environments").read_text().split()
+    assert notes == ["made", "closed"] * 3
+
+
 def test_everything_is_there(pytester: pytest.Pytester, played: Path) -> None:
     pytester.runpytest("suite.yaml", AGENT, RESULTS)
     before = (pytester.path / "r.jsonl").read_bytes()

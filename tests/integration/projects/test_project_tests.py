@@ -354,6 +354,18 @@ def test_changes(intercode_project, name):
     run(pytester, broken, baseline).assert_outcomes(failed=1)
 
 
+_CLOSED = """
+class Closed(Agent):
+    def close(self):
+        with open("closed", "w") as file:
+            file.write(type(self).__name__)
+
+class AsyncClosed(Closed):
+    async def close(self):
+        super().close()
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_what_a_hook_makes_is_not_recorded(pytester: pytest.Pytester) -> None:
@@ -362,14 +374,17 @@ def test_it(intercode_project):
     assert intercode_project.run("Do it.").answer == "I did: Do it."
 """
     hook = "import agents\n\ndef pytest_intercode_make_agent(task): return {}\n"
+    with (pytester.path / "agents.py").open("a") as file:
+        file.write(_CLOSED)
     pytester.makeconftest(hook.format("None"))
     run(pytester, test, "--intercode-record=missing").assert_outcomes(passed=1)
-    pytester.makeconftest(hook.format("agents.Agent()"))
-    for options in ((), ("--intercode-record=all",)):
+    for made, options in (("Closed", ()), ("AsyncClosed", ("--intercode-record=all",))):
+        pytester.makeconftest(hook.format(f"agents.{made}()"))
         result = run(pytester, test, *options)
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["the hook pytest_intercode_make_agent makes the agent of *"])
         result.stdout.no_fnmatch_line("*Traceback*")
+        assert (pytester.path / "closed").read_text() == made
     (recording,) = (pytester.path / "recordings/test_rules").iterdir()
     recording.unlink()
     run(pytester, test).assert_outcomes(passed=1)
