@@ -113,6 +113,11 @@ class TaskRecord:
     xfail: str | None = None
     digest: str = field(default="", metadata=in_line("task_digest"))
 
+    @property
+    def suite_name(self) -> str:
+        """The suite's name in keys and tables, which is that of ``Task``."""
+        return self.suite or self.dataset
+
     @classmethod
     def of(cls, task: Task, digest: str = "") -> TaskRecord:
         """Return what a record says of a task."""

@@ -385,6 +385,11 @@ class Task:
     services: Services = field(default=Services())
 
     @property
+    def suite_name(self) -> str:
+        """The suite's name in keys and tables: its own, or the dataset's where it has none."""
+        return self.suite or self.dataset
+
+    @property
     def verifications(self) -> tuple[Verification, ...]:
         """How it is graded, itself and each of its steps; empty where no tests do it."""
         phases = (self.verification, *(step.verification for step in self.steps))

@@ -65,7 +65,7 @@ def trajectory(record: EpisodeRecord, cell: str = "") -> dict[str, Any]:
         cell: its agent and treatment, where the file has several.
     """
     task = record.task
-    name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
+    name = "/".join(filter(None, (task.suite_name, task.id)))
     dialogue = group_by_turn(record.dialogue, len(record.turns))
     parts = [_message("user", task.query), *_exchange_steps(dialogue.get(0, ()))]
     for number, turn in enumerate(record.turns, 1):

@@ -41,7 +41,7 @@ def _example(record: EpisodeRecord) -> dict[str, Any]:
         "outcome": record.outcome,
         "task": task.id,
         "env": task.env,
-        "suite": task.suite or task.dataset,
+        "suite": task.suite_name,
         "repeat": task.repeat,
         "agent": record.agent,
         "model": record.agent_arguments.get("model", ""),

@@ -108,7 +108,7 @@ def _of_rollout(record: EpisodeRecord) -> dict[str, Value]:
         {
             "test.case.name": record.node_id or task.id,
             "test.case.result.status": _STATUSES[record.succeeded],
-            "test.suite.name": task.suite or task.dataset,
+            "test.suite.name": task.suite_name,
             "intercode.run.name": record.run_name,
             "intercode.task.id": task.id,
             "intercode.task.environment": task.env,

@@ -263,7 +263,7 @@ def _key_of(item: pytest.Item) -> TaskKey | None:
     """Return the key that the records of an item will have; None for an item that has no agent."""
     task = task_of(item)
     if task is not None:
-        return task_key(task.env, task.suite or task.dataset, task.id, item.nodeid)
+        return task_key(task.env, task.suite_name, task.id, item.nodeid)
     cell = cell_of(item)
     return task_key(PROJECT, *name_test(item, cell), item.nodeid) if cell is not None else None
 

@@ -295,9 +295,7 @@ def split_by_time(
     The same in every process: it depends on its arguments alone. A task that has no time takes the
     median of those that have, of this suite if there are any. Each part keeps the suite's order.
     """
-    task_durations = [
-        durations.get((task.env, task.suite or task.dataset, task.id)) for task in tasks
-    ]
+    task_durations = [durations.get((task.env, task.suite_name, task.id)) for task in tasks]
     known_durations = (
         [duration for duration in task_durations if duration is not None]
         or list(durations.values())
@@ -306,7 +304,7 @@ def split_by_time(
     usual = median(known_durations)
     seconds = [usual if duration is None else duration for duration in task_durations]
     # Suites of a single task are not all to be in the first part.
-    name = f"{tasks[0].env} {tasks[0].suite or tasks[0].dataset}" if tasks else ""
+    name = f"{tasks[0].env} {tasks[0].suite_name}" if tasks else ""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % parts
     loads = [0.0] * parts
     sizes = [0] * parts

@@ -64,7 +64,7 @@ class Baseline:
                 apart; None where the run has one agent, which is compared with all that the earlier
                 one had.
         """
-        key = task_key(task.env, task.suite, task.id, function)
+        key = task_key(task.env, task.suite_name, task.id, function)
         return self.explain(key, task.treatment, cell)
 
     def excuse(self, record: EpisodeRecord, cell: Cell | None) -> str | None:

@@ -43,7 +43,7 @@ def read_durations(path: Path) -> Durations:
     for record in counted_tries(light):
         task = record.task
         if record.graded:
-            task_seconds[task.env, task.suite or task.dataset, task.id].append(record.seconds)
+            task_seconds[task.env, task.suite_name, task.id].append(record.seconds)
     if not task_seconds:
         raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
     times = {key: mean(seconds) for key, seconds in task_seconds.items()}

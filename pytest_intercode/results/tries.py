@@ -79,7 +79,7 @@ def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
 def key_of(record: EpisodeRecord) -> TaskKey:
     """Return the key of the task that an episode is a try of."""
     task = record.task
-    return task_key(task.env, task.suite or task.dataset, task.id, record.node_id)
+    return task_key(task.env, task.suite_name, task.id, record.node_id)
 
 
 def try_key_of(record: EpisodeRecord) -> TryKey:
@@ -122,7 +122,7 @@ def in_order_of_items(tries: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
 
 
 def _suite(record: EpisodeRecord) -> tuple[str, str]:
-    return record.task.env, record.task.suite or record.task.dataset
+    return record.task.env, record.task.suite_name
 
 
 def _place(record: EpisodeRecord) -> float:

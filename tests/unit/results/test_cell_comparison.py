@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.rates import FailUnder
-from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.cell_comparison import ComparedCells
@@ -119,6 +119,15 @@ def test_what_may_fail_is_of_the_cell(
     baseline: Baseline, cell: Cell | None, reason: str | None
 ) -> None:
     assert baseline.may_fail(_task("t05"), "intercode/bash::test_solves", cell) == reason
+
+
+def test_a_task_without_a_suite_finds_its_earlier_tries(tmp_path: Path) -> None:
+    task = replace(_task("t00"), suite="")
+    record = replace(episode(outcome="failed"), task=TaskRecord.of(task))
+    path = tmp_path / "main.jsonl"
+    path.write_text(to_text([record]), encoding="utf-8")
+    reason = Baseline(path, lambda line: None).may_fail(task, "intercode/bash::test_solves")
+    assert reason == "0 of 1 tries solved in main.jsonl"
 
 
 def _judge(
