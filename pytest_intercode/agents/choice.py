@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from pytest_intercode.agents.loader import BUILT_IN
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.results.cells import COMMAND_LINES, make_cell, shorten
+from pytest_intercode.results.cells import ATTRIBUTE, COMMAND_LINES, make_cell, shorten
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = ["AgentChoice", "choose_agents", "parse_agent"]
 
 _KEY = r"[A-Za-z_][\w.-]*"
 _ARGUMENTS = re.compile(rf":(?=\s*{_KEY}\s*=)")  # what separates a name from its arguments
-_ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
-# What is behind the colon of these is a part of the name.
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def parse_agent(text: str) -> AgentChoice:
         name, colon, arguments = text[: separator.start()], ":", text[separator.end() :]
     elif head in BUILT_IN and ":" not in BUILT_IN[head][1]:
         name, colon, arguments = text.partition(":")
-    elif attribute := re.match(rf"{_ATTRIBUTE.pattern}:", text):
+    elif attribute := re.match(rf"{ATTRIBUTE.pattern}:", text):
         name, colon, arguments = attribute[0][:-1], ":", text[attribute.end() :]
     return AgentChoice(name, _read_arguments(name, arguments) if colon else {})
 

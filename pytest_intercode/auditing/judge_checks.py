@@ -22,13 +22,14 @@ from pytest_intercode.judging.hearing import Hearing
 from pytest_intercode.judging.judges import Judges
 from pytest_intercode.judging.question import NOTHING_DONE, Material, describe_episode
 from pytest_intercode.statistics.agreement import Agreement, cohen_kappa
+from pytest_intercode.suites.schema import JUDGE_CHECKS
 
 __all__ = ["LEAST_KAPPA", "JudgeAuditor", "JudgedTask"]
 
 LEAST_KAPPA = 0.6
 """Below it, a judge agrees too little with people: Landis and Koch (1977) call more substantial."""
 
-_CONSISTENT, _LABELLED, _FIRM = "judge-consistent", "judge-labels", "judge-firm"
+_CONSISTENT, _LABELLED, _FIRM = JUDGE_CHECKS
 _MAX_QUOTED = 60  # characters of a text in a message
 
 

@@ -168,10 +168,10 @@ def _audit(
 
 def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
     """Name what the tasks ran on: a database's engine, or the backend of the sandboxes."""
+    from pytest_intercode.core.task import DATABASE_ENGINES
+
     engines = sorted({task.view().engine for task in tasks} - {""})
-    return ", ".join({"mysql": "MySQL", "sqlite": "SQLite"}[name] for name in engines) or str(
-        provider.choice.backend
-    )
+    return ", ".join(DATABASE_ENGINES[name] for name in engines) or str(provider.choice.backend)
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:

@@ -23,10 +23,13 @@ from pytest_intercode.core.task_view import TaskView as TaskView
 from pytest_intercode.errors import ConfigurationError, SuiteError
 
 __all__ = [
-    *("FORMAT_NAMES", "Archive", "Artifact", "Database", "FileSpec", "FormatName", "Hook"),
-    *("ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions", "Services", "Step"),
-    *("Task", "TaskFields", "TaskView", "Verification", "in_suite"),
+    *("DATABASE_ENGINES", "FORMAT_NAMES", "Archive", "Artifact", "Database", "FileSpec"),
+    *("FormatName", "Hook", "ImageSource", "Limits", "Normaliser", "Repository", "RewardOptions"),
+    *("Services", "Step", "Task", "TaskFields", "TaskView", "Verification", "in_suite"),
 ]
+
+DATABASE_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
+"""What runs a database, and what people call that."""
 
 _Fields = TypeVar("_Fields", bound="TaskFields")
 

@@ -29,6 +29,7 @@ __all__ = [
     "markdown_text",
     "one_line",
     "pluralize",
+    "replace_surrogates",
 ]
 
 _STYLE = "reverse"
@@ -86,6 +87,11 @@ def first_names(names: Iterable[object], most: int = 3) -> str:
     """Return so many names, separated by commas, and dots if there are more."""
     texts = list(map(str, names))
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text with ``?`` for halves of surrogate pairs, which cannot be sent as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def hide_passwords(text: str) -> str:

@@ -20,10 +20,13 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import shown_arguments
 
 __all__ = [
-    "COMMAND_LINES",
+    *("ATTRIBUTE", "COMMAND_LINES"),
     *("CONTROL", "Cell", "by_cell", "cell_of", "group_by_cell", "has_one_cell", "make_cell"),
     *("pair_cells", "pair_tries", "program_of", "shorten"),
 ]
+
+ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")
+"""An agent of the user's: ``module:Attr``, ``path/to/file.py:Attr``."""
 
 COMMAND_LINES = ("command", "mcp", "acp")
 """Agents whose name has a command line behind it."""
@@ -32,7 +35,6 @@ CONTROL = "control"
 """The treatment of a project test that lays nothing over the project."""
 
 _INSTALLED = re.compile(r"installed:([\w-]+)")  # a recipe of ours, which needs no prefix
-_ATTRIBUTE = re.compile(r"(?:[\w.]+|.*\.py):(\w[\w.]*)")  # module:Attr, path/to/file.py:Attr
 _STYLES = (*COMMAND_LINES, "replay", "installed")  # what is behind them is not an attribute
 _MAX_KEPT = 1024  # cells that are kept; runs have a few
 
@@ -121,7 +123,7 @@ def _shorten_name(agent: str) -> str:
         return f"{style}:{program_of(rest)}"
     if style in _STYLES:
         return f"{style}:{PurePosixPath(rest).name}" if rest else style
-    attribute = _ATTRIBUTE.fullmatch(agent)
+    attribute = ATTRIBUTE.fullmatch(agent)
     return attribute[1] if attribute else agent
 
 

@@ -19,7 +19,7 @@ from pytest_intercode.core.task import Verification
 from pytest_intercode.core.text import clipped, one_line, pluralize
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.eval_scripts import END, EXIT_STATUS, START
-from pytest_intercode.rewards.test_logs import Status, Statuses, junit_name, parse
+from pytest_intercode.rewards.test_logs import PASSING, Status, Statuses, junit_name, parse
 
 __all__ = [
     "SweReport",
@@ -37,7 +37,6 @@ _RAN = (  # a number above zero in what a runner says at its end; compiled when 
     r"|Tests:\s+[1-9]|Test Suites:\s+(?:\d+ \w+, )*[1-9]\d* total|^# tests [1-9]"
     r"|(?<!\d)0*[1-9]\d* specs?, \d+ failures?|': ok$"
 )
-_PASSED = (Status.PASSED, Status.XFAIL)
 _FAILED = (Status.FAILED, Status.ERROR)
 _EXCUSED = (Status.XFAIL, Status.SKIPPED)
 _MAX_NAME_LENGTH = 200  # characters of a name in a reason
@@ -154,8 +153,8 @@ def swe_report(
         pairs = [(name, holds(name)) for name in names]
         return tuple(n for n, ok in pairs if ok), tuple(n for n, ok in pairs if not ok)
 
-    fixed, unfixed = partition(verification.fail_to_pass, _PASSED)
-    unbroken, broken = partition(verification.pass_to_pass, (*_PASSED, Status.SKIPPED))
+    fixed, unfixed = partition(verification.fail_to_pass, PASSING)
+    unbroken, broken = partition(verification.pass_to_pass, (*PASSING, Status.SKIPPED))
     return SweReport(fixed, unfixed, unbroken, broken)
 
 
@@ -192,7 +191,7 @@ class _Lookup:
         counts = {s: c[end] - c[first] for s, c in self._counts.items() if c[end] > c[first]}
         if not counts:
             return None
-        if counts.keys() <= set(_PASSED):
+        if counts.keys() <= set(PASSING):
             return Status.XFAIL if Status.XFAIL in counts else Status.PASSED
         if counts.keys() == {Status.SKIPPED}:
             return Status.SKIPPED

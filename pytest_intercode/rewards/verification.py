@@ -24,14 +24,13 @@ from pytest_intercode.rewards.terminal_bench import (
     excused_results,
     terminal_bench_reward,
 )
-from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
+from pytest_intercode.rewards.test_logs import PASSING, Statuses, read_junit
 
 __all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
 
 _NOT_FOUND = 127  # the status of a shell that does not find the command
 _OWN_PARSERS = ("reward", "terminal-bench", "terminal-bench-swebench")
 _PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+\s*$", re.M)
-_PASSED = (Status.PASSED, Status.XFAIL)
 _MAX_TAIL_LINES = 60
 _MAX_TAIL_CHARACTERS = 4000
 _MAX_SHOWN_CHARACTERS = 16_000
@@ -180,7 +179,7 @@ def _statuses(verification: Verification, run: TestRun) -> Statuses:
 def _tampering(run: TestRun, statuses: Statuses) -> str:
     """Return how the results are wrong about the sentinels; nothing if they are right."""
     for name, right in ((run.passes, True), (run.fails, False)):
-        verdicts = {status in _PASSED for test, status in statuses.items() if name in test}
+        verdicts = {status in PASSING for test, status in statuses.items() if name in test}
         if name and not verdicts:
             return "one of our own tests, which ran as well, is not in them"
         if name and verdicts != {right}:

@@ -24,7 +24,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
+from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps, is_folder
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
 from pytest_intercode.sandboxes.walker import REPLACED, Walker, add_member, make_entry, read_entry
 from pytest_intercode.system.platform import IS_LINUX
@@ -125,11 +125,11 @@ class OverlayProbe:
                 old_entry = None
             else:
                 old_entry = self._entry_at_mark(path, reading)
-            if not _is_folder(old_entry):
+            if not is_folder(old_entry):
                 fresh.add(path)
             if entry == old_entry:
                 continue
-            if entry is None and parent in touched and not _is_folder(touched[parent]):
+            if entry is None and parent in touched and not is_folder(touched[parent]):
                 continue  # it went with the folder that it was in
             entries[path] = entry
             old_entries[path] = old_entry
@@ -325,7 +325,7 @@ class OverlayProbe:
                 continue
             if child not in current:
                 yield child
-            elif _is_folder(current[child].entry):
+            elif is_folder(current[child].entry):
                 yield from self._find_hidden(child, current, reading)
 
 
@@ -343,10 +343,6 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     owner = status.st_uid, status.st_gid
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_ino, status.st_mode, *owner, status.st_size, *times
-
-
-def _is_folder(entry: Entry | None) -> bool:
-    return entry is not None and entry.type == "d"
 
 
 def _is_whiteout(status: os.stat_result) -> bool:

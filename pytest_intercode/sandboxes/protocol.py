@@ -24,6 +24,7 @@ __all__ = [
     "Sandbox",
     "SandboxSpec",
     "Stamps",
+    "is_folder",
 ]
 
 OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
@@ -155,6 +156,11 @@ class Entry:
     uid: int
     gid: int
     content: str = ""
+
+
+def is_folder(entry: Entry | None) -> bool:
+    """Whether something is there, and is a folder."""
+    return entry is not None and entry.type == "d"
 
 
 @dataclass(frozen=True)

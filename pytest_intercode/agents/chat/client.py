@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.system.connections import causes, failure
 from pytest_intercode.system.loop_thread import LoopThread
@@ -286,7 +287,11 @@ def _read_answer(completion: Any) -> Answer:
         if not isinstance(arguments, str):
             arguments = "" if arguments is None else json.dumps(arguments)
         calls.append(
-            Call(str(call.id or f"call_{number}"), _sendable(str(name or "")), _sendable(arguments))
+            Call(
+                str(call.id or f"call_{number}"),
+                replace_surrogates(str(name or "")),
+                replace_surrogates(arguments),
+            )
         )
     usage = getattr(completion, "usage", None)
     thoughts = (getattr(message, key, None) for key in ("reasoning_content", "reasoning"))
@@ -299,10 +304,10 @@ def _read_answer(completion: Any) -> Answer:
     if isinstance(text, list):  # in parts
         text = "".join(part["text"] for part in text if isinstance(part.get("text"), str))
     return Answer(
-        text=_sendable(str(text or getattr(message, "refusal", None) or "")),
+        text=replace_surrogates(str(text or getattr(message, "refusal", None) or "")),
         calls=tuple(calls),
         cut_off=getattr(choices[0], "finish_reason", None) == "length",
-        reasoning=_sendable(reasoning),
+        reasoning=replace_surrogates(reasoning),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         cached_tokens=cached_tokens,
@@ -311,11 +316,6 @@ def _read_answer(completion: Any) -> Answer:
         ),
         reasoning_tokens=min(_count(output_details, "reasoning_tokens") or 0, output_tokens or 0),
     )
-
-
-def _sendable(text: str) -> str:
-    """Return a text as it can be sent back; half a surrogate pair cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _count(usage: Any, key: str) -> int | None:

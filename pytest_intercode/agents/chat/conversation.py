@@ -13,15 +13,13 @@ from pytest_intercode.agents.chat.client import Answer, Caller
 from pytest_intercode.agents.chat.history import History, clip
 from pytest_intercode.agents.chat.parsing import ParsedAnswer
 from pytest_intercode.agents.chat.templates import Templates
-from pytest_intercode.core.task import TaskView
+from pytest_intercode.core.task import DATABASE_ENGINES, TaskView
 from pytest_intercode.core.turn import StepResult
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import AgentError
 
 __all__ = ["Conversation"]
-
-_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
 
 
 class Conversation:
@@ -77,7 +75,7 @@ class Conversation:
         self.values: dict[str, object] = {
             "query": task.query,
             "workdir": task.workdir,
-            "engine": _ENGINES.get(task.engine, task.engine),
+            "engine": DATABASE_ENGINES.get(task.engine, task.engine),
             "database": task.database,
             "language": kind.language,
             "fence": self.language,

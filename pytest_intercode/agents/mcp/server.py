@@ -41,6 +41,7 @@ from pytest_intercode.agents.texts import (
     describe_submit,
 )
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.core.text import replace_surrogates
 
 __all__ = ["Endpoint", "McpServer"]
 
@@ -301,17 +302,12 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
 
 def _as_result(reply: Reply) -> types.CallToolResult:
     facts = {
-        key: _encodable(value) if isinstance(value, str) else value
+        key: replace_surrogates(value) if isinstance(value, str) else value
         for key, value in reply.facts.items()
     }
     # Facts for programs go where no model sees them; structured content would be shown to it too.
     return types.CallToolResult(
-        content=[types.TextContent(text=_encodable(text)) for text in reply.texts],
+        content=[types.TextContent(text=replace_surrogates(text)) for text in reply.texts],
         is_error=reply.error,
         _meta={_META: facts} if facts else None,
     )
-
-
-def _encodable(text: str) -> str:
-    """Replace halves of surrogate pairs, which JSON cannot hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")

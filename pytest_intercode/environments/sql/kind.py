@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import ImageSource, RewardOptions, Task, TaskView
+from pytest_intercode.core.task import DATABASE_ENGINES, ImageSource, RewardOptions, Task, TaskView
 from pytest_intercode.environments.answer import Answer, quote_both
 from pytest_intercode.environments.kind import EnvironmentKind, Tool
 from pytest_intercode.environments.recorded import (
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlKind"]
 
-_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
 _EXAMPLES = {"sqlite": "SELECT sql FROM sqlite_master", "mysql": "SHOW TABLES"}
 
 
@@ -101,7 +100,8 @@ tables first if you can: you do not know their names yet.
 
     def describe_code(self, task: TaskView) -> str:
         """Return what an action is: statements for an engine, in a database."""
-        engine = f" for {_ENGINES[task.engine]}" if task.engine in _ENGINES else ""
+        name = DATABASE_ENGINES.get(task.engine)
+        engine = f" for {name}" if name else ""
         database = f", run in the database {task.database!r}" if task.database else ""
         return f"SQL statements{engine}{database}"
 

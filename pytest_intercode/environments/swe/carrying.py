@@ -19,7 +19,7 @@ from functools import cached_property
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.fields import repository_of
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
-from pytest_intercode.sandboxes.protocol import Changes, Entry
+from pytest_intercode.sandboxes.protocol import Changes, Entry, is_folder
 
 __all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "parents", "read_survey", "topmost"]
 
@@ -231,8 +231,8 @@ class GoldPaths:
         folders = {
             path
             for path, entry in changes.entries.items()
-            if (_is_folder(entry) and _is_new(path, changes))
-            or (not _is_folder(entry) and _is_folder(changes.before.get(path)))
+            if (is_folder(entry) and _is_new(path, changes))
+            or (not is_folder(entry) and is_folder(changes.before.get(path)))
         }
         return cls(frozenset(changes.entries), frozenset(folders))
 
@@ -298,7 +298,7 @@ class Carrying:
         for path in paths:
             if path in loaded and changes.entries.get(path) is None:
                 gone = (parent for parent in parents(path) if parent in changes.entries)
-                left_out.update(a for a in gone if not _is_folder(changes.entries[a]))
+                left_out.update(a for a in gone if not is_folder(changes.entries[a]))
         return left_out
 
     # -- rules
@@ -315,9 +315,9 @@ class Carrying:
         entry, previous = changes.entries.get(path), changes.before.get(path)
         # A folder is loaded only where everything in it is: ``build`` is not a BUILD file.
         # Where it replaces a file, that file is gone.
-        if _is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
+        if is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True
-        was_file = not _is_folder(entry) or _is_file(previous)
+        was_file = not is_folder(entry) or _is_file(previous)
         if was_file and (_SETTINGS.fullmatch(path) or path in self._above_programs):
             return True
         if self.is_test(path):
@@ -405,7 +405,7 @@ class Carrying:
             path
             for path, entry in changes.entries.items()
             if path in brought
-            or (path in folders and not _is_folder(entry))
+            or (path in folders and not is_folder(entry))
             or not brought.isdisjoint(parents(path))
         }
 
@@ -481,10 +481,6 @@ def _joined(folder: str, path: str) -> str:
 
 def _is_within(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
-
-
-def _is_folder(entry: Entry | None) -> bool:
-    return entry is not None and entry.type == "d"
 
 
 def _is_file(entry: Entry | None) -> bool:

@@ -34,7 +34,7 @@ from pytest_intercode.environments.swe.machine import (
     read_index,
 )
 from pytest_intercode.errors import SandboxBroken, UngradableState
-from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
+from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox, is_folder
 from pytest_intercode.system.archives import filter_archive, unpack_files
 
 __all__ = ["EndState"]
@@ -204,7 +204,7 @@ class EndState:
         looked_at = {
             full
             for path, full in inside.items()
-            if not _is_folder(changes.entries[full])
+            if not is_folder(changes.entries[full])
             and (
                 changes.entries[full] is not None
                 or (path not in index.tracked and not _may_have_been_folder(full, changes))
@@ -280,7 +280,7 @@ class EndState:
         tops = [
             path
             for path in paths
-            if not _is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
+            if not is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
         ]
         inner = self._sandbox.below(sorted(tops)) if tops else ()
         removed = {
@@ -373,16 +373,12 @@ class EndState:
                 self._commands.git_paths("checkout-index -f -q -z --stdin", paths)
 
 
-def _is_folder(entry: Entry | None) -> bool:
-    return entry is not None and entry.type == "d"
-
-
 def _was_there(path: str, changes: Changes) -> bool:
     return path not in changes.before or changes.before[path] is not None
 
 
 def _may_have_been_folder(path: str, changes: Changes) -> bool:
-    return path not in changes.before or _is_folder(changes.before[path])
+    return path not in changes.before or is_folder(changes.before[path])
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:

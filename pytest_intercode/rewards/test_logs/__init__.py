@@ -10,6 +10,6 @@ the word, which is then neither a pass nor a failure.
 
 from pytest_intercode.rewards.test_logs.junit import junit_name, read_junit
 from pytest_intercode.rewards.test_logs.registry import parse
-from pytest_intercode.rewards.test_logs.results import MAX_LOG_LENGTH, Status, Statuses
+from pytest_intercode.rewards.test_logs.results import MAX_LOG_LENGTH, PASSING, Status, Statuses
 
-__all__ = ["MAX_LOG_LENGTH", "Status", "Statuses", "junit_name", "parse", "read_junit"]
+__all__ = ["MAX_LOG_LENGTH", "PASSING", "Status", "Statuses", "junit_name", "parse", "read_junit"]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_intercode.rewards.test_logs.results import (
+    DURATION,
     MAX_SUITE_LENGTH,
     Outline,
     Results,
@@ -23,6 +24,7 @@ from pytest_intercode.rewards.test_logs.results import (
 
 __all__ = [
     "ESCAPE",
+    "NUMBERED",
     "parse_calypso",
     "parse_grommet",
     "parse_highlightjs",
@@ -52,7 +54,6 @@ _MARKS = {
 # -- runners
 
 _JEST = re.compile(r"([✓✕○])\s(.+)")
-_JEST_TIME = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
 _VITEST = re.compile(r"([✓\u00d7↓])\s(.+)")
 _VITEST_TIME = re.compile(r"(?<=.)\s(?:\d+\s*m?s?|\[skipped\])$")
 
@@ -61,7 +62,7 @@ _VITEST_TIME = re.compile(r"(?<=.)\s(?:\d+\s*m?s?|\[skipped\])$")
 def parse_jest(line: str) -> tuple[str, Status] | None:
     """Read ``jest --verbose``: a mark and the name, without the time where it is an integer."""
     result = _JEST.fullmatch(line)
-    return (_JEST_TIME.sub("", result[2]).strip(), _MARKS[result[1]]) if result else None
+    return (DURATION.sub("", result[2]).strip(), _MARKS[result[1]]) if result else None
 
 
 @by_line
@@ -146,7 +147,7 @@ def parse_karma(log: str) -> Statuses:
 # -- mocha and its like
 
 _PASSING = re.compile(r"\n[ \t]*\d+ passing")
-_NUMBERED = re.compile(r"\d+\)")
+NUMBERED = re.compile(r"\d+\)")
 _TIME = re.compile(r"\(\d+ms\)")
 
 
@@ -158,7 +159,7 @@ def parse_highlightjs(log: str) -> Statuses:
         bare = line.strip()
         if bare.startswith(("✓", "✔")):
             name, status = line.partition(bare[0])[2], Status.PASSED
-        elif _NUMBERED.match(bare):
+        elif NUMBERED.match(bare):
             name, status = line.partition(")")[2], Status.FAILED
         else:
             if line.startswith("  "):

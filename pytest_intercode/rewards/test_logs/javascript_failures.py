@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_intercode.rewards.test_logs.javascript import ESCAPE
+from pytest_intercode.rewards.test_logs.javascript import ESCAPE, NUMBERED
 from pytest_intercode.rewards.test_logs.results import (
     Results,
     Status,
@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 _BLANKS = re.compile(r"\s+")
-_NUMBERED = re.compile(r"\d+\)")
 _CHART = re.compile(r"Chrome\s[\d.]+[^\S\r\n]\(")
 _CHART_CLOSE = re.compile(r"\)[^\S\r\n]")
 
@@ -154,7 +153,7 @@ def parse_p5js(log: str) -> Statuses:
     log = _without_elements(_without_json(ESCAPE.sub("", log)))
     position = 0
     for line_start, line in _placed_lines(log):
-        number = _NUMBERED.match(line.lstrip())
+        number = NUMBERED.match(line.lstrip())
         if number is None or line_start < position:
             continue
         start = line_start + len(line) - len(line.lstrip()) + number.end()

@@ -8,6 +8,7 @@ from collections import deque
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.test_logs.junit import read_xml
 from pytest_intercode.rewards.test_logs.results import (
+    DURATION,
     MAX_SUITE_LENGTH,
     Results,
     Status,
@@ -191,7 +192,6 @@ def parse_rspec(line: str) -> tuple[str, Status] | None:
 # -- C and C++
 
 _REDIS = re.compile(r"\[(ok|err|skip|ignore)\]:\s(.+)")
-_REDIS_TIME = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
 
 
 @by_line
@@ -200,7 +200,7 @@ def parse_redis(line: str) -> tuple[str, Status] | None:
     result = _REDIS.fullmatch(line)
     if result is None:
         return None
-    name, status = _REDIS_TIME.sub("", result[2]), _WORDS[result[1]]
+    name, status = DURATION.sub("", result[2]), _WORDS[result[1]]
     if status is Status.FAILED:
         words = name.rsplit(None, 2)
         if len(words) == 3 and words[1] == "in" and not name[-1].isspace():

@@ -11,8 +11,10 @@ from typing import TypeAlias
 from pytest_intercode.errors import UngradableState
 
 __all__ = [
+    "DURATION",
     "MAX_LOG_LENGTH",
     "MAX_SUITE_LENGTH",
+    "PASSING",
     "Outline",
     "Parser",
     "Results",
@@ -45,6 +47,12 @@ class Status(str, Enum):
     ERROR = "ERROR"
     XFAIL = "XFAIL"
 
+
+PASSING = (Status.PASSED, Status.XFAIL)
+"""What counts as passed."""
+
+DURATION = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
+"""How long a test took, as several runners write it behind its name."""
 
 Statuses: TypeAlias = dict[str, Status]
 Parser: TypeAlias = Callable[[str], Statuses]
