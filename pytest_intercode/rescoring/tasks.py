@@ -34,7 +34,6 @@ class TaskFinder:
         suites: files of suites or rows that the user named; these are searched first.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
             ``pytest-intercode fetch`` got.
-        folder: where the paths in node ids start; those that lead out of it name no suite.
         permissions: what suites may use of this machine, beyond their own folders.
     """
 
@@ -42,12 +41,11 @@ class TaskFinder:
         self,
         suites: Sequence[Path] = (),
         data: Path | None = None,
-        folder: Path | None = None,
         permissions: Permissions = NOTHING,
     ) -> None:
         self._suites = suites
         self._data = data
-        self._folder = folder or Path.cwd()
+        self._folder = Path.cwd()  # where node ids start; what leads out of it names no suite
         self._permissions = permissions
         self._cache: dict[tuple[str, str], Sequence[Task]] = {}
 

@@ -40,10 +40,6 @@ class Amounts(NamedTuple):
         """Return the differences, which may be below 0."""
         return Amounts(self.turns - other.turns, self.tokens - other.tokens, self.cost - other.cost)
 
-    def positive(self) -> Amounts:
-        """Return what is above 0."""
-        return Amounts(max(0, self.turns), max(0, self.tokens), max(0.0, self.cost))
-
 
 NOTHING = Amounts()
 

@@ -27,7 +27,6 @@ _NETWORK_LABEL = "pytest-intercode/network"
 _MAX_DISK = 10 * 1024**3  # bytes that a sandbox may write; the kubelet evicts it for more
 _DISK_REQUEST = 256 * 1024**2
 _CPU_REQUEST = 0.1  # of a processor: most of the time a sandbox waits for its agent
-_MIB = 1024**2
 
 # Where clouds give a machine its credentials, which no sandbox is to have.
 _METADATA_ADDRESSES = ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32")
