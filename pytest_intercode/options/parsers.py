@@ -90,9 +90,9 @@ def parse_backend(value: str) -> str:
 
 def parse_docker_host(value: str) -> DockerHost:
     """Return a Docker host with its slots."""
-    from pytest_intercode.sandboxes.settings import parse_host
+    from pytest_intercode.sandboxes.settings import parse_docker_host as parse
 
-    return parse_host(value)
+    return parse(value)
 
 
 def parse_registry(value: str) -> str:

@@ -32,7 +32,7 @@ _MEANINGS = {
     "sandbox": "what its sandboxes are made of",
     _PROJECT: "the project",
 }
-_FILES = pytest.StashKey[dict[object, str]]()
+_DIGESTS = pytest.StashKey[dict[object, str]]()
 _OPTIONS = ("profile", "base_images", "network", "allow_host", "platform", "rootfs", "runtime")
 
 
@@ -160,7 +160,7 @@ def _digest_project(item: pytest.Item, cell: ProjectCell, project: str | None) -
 
 def _remembered(item: pytest.Item, key: object, make: Callable[[], str]) -> str:
     """Return a digest that is made once in this process."""
-    digests = item.config.stash.setdefault(_FILES, {})
+    digests = item.config.stash.setdefault(_DIGESTS, {})
     if key not in digests:
         digests[key] = make()
     return digests[key]

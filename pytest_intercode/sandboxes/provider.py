@@ -312,7 +312,7 @@ class SandboxProvider:
             if self._state.closed:
                 raise SandboxError(RUN_IS_OVER)
             if self._state.background is None:
-                name = "intercode-gold"
+                name = "intercode-background"
                 self._state.background = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name)
             return self._state.background.submit(work)
 

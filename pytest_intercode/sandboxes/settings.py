@@ -16,7 +16,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from pytest_intercode.core.platforms import Platform, parse_platform
 
-__all__ = ["FORMS", "DockerHost", "SandboxSettings", "parse_host", "parse_registry", "split_url"]
+__all__ = [
+    "FORMS",
+    "DockerHost",
+    "SandboxSettings",
+    "parse_docker_host",
+    "parse_registry",
+    "split_url",
+]
 
 FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a Docker context"
 """How a host may be written, for messages."""
@@ -125,7 +132,7 @@ class SandboxSettings:
             ValueError: one is not written as a host; the message says what is needed.
         """
         return tuple(
-            parse_host(host) if isinstance(host, str) else host for host in self.docker_hosts
+            parse_docker_host(host) if isinstance(host, str) else host for host in self.docker_hosts
         )
 
     @property
@@ -151,7 +158,7 @@ class SandboxSettings:
         return cls(**values)
 
 
-def parse_host(written: str) -> DockerHost:
+def parse_docker_host(written: str) -> DockerHost:
     """Read ``HOST`` or ``HOST=SLOTS``.
 
     Raises:

@@ -79,7 +79,7 @@ class ControlGroups:
 
     Args:
         mounts: the list of mounts, as ``/proc/self/mountinfo`` has it.
-        own: the groups of this process, as ``/proc/self/cgroup`` has them.
+        own_groups: the groups of this process, as ``/proc/self/cgroup`` has them.
     """
 
     def __init__(self, mounts: str | None = None, own_groups: str | None = None) -> None:

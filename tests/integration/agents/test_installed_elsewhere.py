@@ -23,7 +23,7 @@ from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.hosts import check_hosts
 from pytest_intercode.sandboxes.docker.images import DockerImages
 from pytest_intercode.sandboxes.docker.volumes import CONTENT_LABEL
-from pytest_intercode.sandboxes.settings import parse_host
+from pytest_intercode.sandboxes.settings import parse_docker_host
 from pytest_intercode.system.files import bundled_folder
 from tests.integration.agents.test_installed import RECIPE
 from tests.support.installed import KEY, SUPPORT, World
@@ -154,7 +154,7 @@ def test_several_hosts(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST")
     hosts = ["default=1", f"{elsewhere.tcp}=4"]
-    check_hosts([parse_host(host) for host in hosts], None, "--intercode-docker-host")
+    check_hosts([parse_docker_host(host) for host in hosts], None, "--intercode-docker-host")
     with contextlib.closing(
         World("docker", "installed:mine.yaml", {"model": "m"}, folder, hosts)
     ) as world:

@@ -40,7 +40,7 @@ from pytest_intercode.sandboxes.docker.link import Link
 from pytest_intercode.sandboxes.docker.volumes import CONTENT_LABEL
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.sandboxes.settings import SandboxSettings, parse_host
+from pytest_intercode.sandboxes.settings import SandboxSettings, parse_docker_host
 from tests.conftest import PIDS, pids_of, results
 from tests.support import servers
 from tests.support.backends import SOURCE
@@ -408,9 +408,9 @@ def test_podman_as_a_host(
         try:
             await_true((folder / "podman.sock").exists)
             with pytest.raises(ConfigurationError, match="this is the same engine as"):
-                check_hosts([parse_host(url), parse_host(f"{url}=2")], None, OPTION)
+                check_hosts([parse_docker_host(url), parse_docker_host(f"{url}=2")], None, OPTION)
             provider = provide("default=1", f"{url}=100")
-            check_hosts([parse_host("default"), parse_host(url)], None, OPTION)
+            check_hosts([parse_docker_host("default"), parse_docker_host(url)], None, OPTION)
             with monkeypatch.context() as patch:
                 patch.setenv("DOCKER_HOST", url)
                 assert not DockerBackend(SandboxSettings("docker")).has_services
@@ -460,7 +460,7 @@ def test_a_registry_carries_images_from_host_to_host(
     tmp_path: Path,
 ) -> None:
     where = registries[0].where
-    hosts = [parse_host("default"), parse_host(second.url)]
+    hosts = [parse_docker_host("default"), parse_docker_host(second.url)]
     check_hosts(hosts, None, OPTION, where)
     lines: list[str] = []
     settings = SandboxSettings(docker_hosts=hosts, registry=where)
@@ -560,11 +560,11 @@ def sandboxes_of(api: docker.APIClient, pids: set[int]) -> list[str]:
 def test_mistakes_are_one_line(second: SecondEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     def said(*hosts: str) -> str:
         with pytest.raises(ConfigurationError) as caught:
-            check_hosts([parse_host(host) for host in hosts], None, OPTION)
+            check_hosts([parse_docker_host(host) for host in hosts], None, OPTION)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    check_hosts([parse_host("default"), parse_host(second.tcp)], None, OPTION)
+    check_hosts([parse_docker_host("default"), parse_docker_host(second.tcp)], None, OPTION)
     assert said(second.tcp, second.url) == (
         f"{OPTION}={second.url}: this is the same engine as {second.tcp}; name each host once"
     )

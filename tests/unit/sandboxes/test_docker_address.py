@@ -21,7 +21,7 @@ from pytest_intercode.sandboxes.docker.address import Address, find_address
 from pytest_intercode.sandboxes.docker.backend import DockerBackend
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.docker.link import Link
-from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings, parse_host
+from pytest_intercode.sandboxes.settings import DockerHost, SandboxSettings, parse_docker_host
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_hosts(written: str, name: str, slots: int | None) -> None:
-    assert parse_host(written) == DockerHost(name, slots)
+    assert parse_docker_host(written) == DockerHost(name, slots)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_hosts(written: str, name: str, slots: int | None) -> None:
 )
 def test_what_is_no_host(written: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_host(written)
+        parse_docker_host(written)
 
 
 # -- contexts
