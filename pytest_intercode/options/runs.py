@@ -173,7 +173,7 @@ class GateOptions(Values):
     requested_gate: Option[str | None] = choices(
         "gate=tasks|verdict",
         "what of that comparison fails the run: single tasks, or the verdict of the paired test",
-        fallback="`verdict` with several tries at each task, else `tasks`",
+        fallback="`verdict` with several tries at each task and no pass rate, else `tasks`",
     )
     requested_pass_rate = optional(
         "pass-rate=RATE",

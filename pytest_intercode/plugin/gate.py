@@ -2,8 +2,8 @@
 
 With ``--intercode-baseline`` a task that the baseline did not always solve is expected to fail, so
 that failing items are those that got worse; and the whole is compared by a paired test. Chance
-alone makes single tries fail, so with several at each task, whether the command line, a mark or a
-suite asks for them, it is the test that decides (``--intercode-gate``). With
+alone makes single tries fail, so with several at each task and no pass rate, whether the command
+line, a mark or a suite asks for them, it is the test that decides (``--intercode-gate``). With
 ``--intercode-fail-under`` the exit code goes by the share of solved tries instead of single items.
 An infrastructure error makes a run inconclusive, which is never a pass. A fault of a task
 is named and does not count: it says nothing about the agent, and would be there again.

@@ -141,12 +141,13 @@ def is_judged_together(
         baseline: what to compare with, if there is something.
         fail_under: the rate that is asked for, if one is.
         gate: what of a comparison counts, ``tasks`` or ``verdict``; None for the latter where the
-            run has several tries at each task, and for the former where some task has one.
+            run has several tries at each task and no pass rate, which allows for chance itself.
     """
     if baseline is None:
         return fail_under is not None
     if gate is None:
-        return all(map(_has_several_tries, by_task(tries).values()))
+        has_pass_rate = any(record.task.pass_rate is not None for record in tries)
+        return not has_pass_rate and all(map(_has_several_tries, by_task(tries).values()))
     return gate == "verdict"
 
 

@@ -149,6 +149,7 @@ def test_own(intercode_episode):
         ("the mark", 0),
         ("the suite", 0),
         ("a task", 1),  # the others have one try, and have to be solved
+        ("--intercode-pass-rate", 1),  # says itself what chance may do
     ],
 )
 def test_a_file_has_the_gate_that_its_run_had(
@@ -161,8 +162,9 @@ def test_a_file_has_the_gate_that_its_run_had(
     """One of three tasks is not solved any more: with several tries at each, no verdict."""
     arguments = ["suite.yaml"]
     suite = pretend.read_text()
-    if asks == "--intercode-repeat":
+    if asks.startswith("--"):
         arguments.append("--intercode-repeat=2")
+        arguments += [f"{asks}=0.5"] if asks == "--intercode-pass-rate" else []
     elif asks == "the mark":
         arguments = [str(pytester.makepyfile(OWN_TEST))]
     elif asks == "the suite":
