@@ -17,13 +17,13 @@ from pytest_intercode.gateway.logins import LOGINS, LoginError, LoginForm, login
 from pytest_intercode.gateway.sigv4 import AwsKeys
 from pytest_intercode.gateway.tokens import TokenServer
 from pytest_intercode.gateway.vendors import VENDORS
+from pytest_intercode.system.connections import LOOPBACK_HOSTS
 
 __all__ = ["GatewaySettings", "is_secret"]
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9.:-]{1,62}")
 _LOCATION = re.compile(r"[a-z]+(-[a-z]+\d{1,2})?")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EXPECTED = ("openai", "anthropic")  # vendors whose missing key is worth a line
 
 
@@ -106,7 +106,7 @@ class GatewaySettings:
             )
         form = LOGINS[name]
         address, own_address = urlsplit(self.upstream(form.vendor)), urlsplit(form.address)
-        if address.hostname not in _LOOPBACK and address[:2] != own_address[:2]:
+        if address.hostname not in LOOPBACK_HOSTS and address[:2] != own_address[:2]:
             raise ConfigurationError(
                 f"{option}: it goes to {form.address} alone; unset "
                 f"{VENDORS[form.vendor].address_variable}"

@@ -38,7 +38,7 @@ from pytest_intercode.gateway.settings import GatewaySettings, is_secret
 from pytest_intercode.gateway.shapes import Limits
 from pytest_intercode.gateway.sigv4 import sign
 from pytest_intercode.gateway.vendors import VENDORS
-from pytest_intercode.system.connections import failure
+from pytest_intercode.system.connections import LOOPBACK_HOSTS, failure
 
 __all__ = [
     *("KEY_REFUSED", "STREAM", "Answer", "LimitReached", "Upstream", "UpstreamError", "cause"),
@@ -366,7 +366,7 @@ def _proxy(address: str) -> str | None:
     """Return the proxy that the machine's settings name for an address."""
     url = URL(address)
     host = url.host or ""
-    if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
+    if host in LOOPBACK_HOSTS or proxy_bypass(host):
         return None
     return getproxies().get(url.scheme)
 

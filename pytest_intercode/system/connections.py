@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 
-__all__ = ["causes", "failure", "without_proxy"]
+__all__ = ["LOOPBACK_HOSTS", "causes", "failure", "without_proxy"]
+
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Hosts of this machine itself, which no proxy leads to."""
 
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 

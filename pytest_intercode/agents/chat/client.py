@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.errors import AgentError, BudgetExhausted
-from pytest_intercode.system.connections import causes, failure
+from pytest_intercode.system.connections import LOOPBACK_HOSTS, causes, failure
 from pytest_intercode.system.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -145,6 +146,13 @@ class ChatClient:
 
         arguments = self._arguments
         try:
+            address = urlsplit(arguments.base_url or os.environ.get("OPENAI_BASE_URL") or "")
+            http_client = None
+            if address.hostname in LOOPBACK_HOSTS:
+                # The environment may name a proxy, and for HTTPS the authorities that are trusted.
+                http_client = openai.DefaultAsyncHttpxClient(
+                    trust_env=address.scheme == "https", mounts={"https://": None}
+                )
             self._api = openai.AsyncOpenAI(
                 api_key=arguments.api_key or os.environ.get("OPENAI_API_KEY") or _NO_KEY,
                 base_url=arguments.base_url,
@@ -152,6 +160,7 @@ class ChatClient:
                     arguments.timeout, connect=min(arguments.timeout, _CONNECT_TIMEOUT)
                 ),
                 max_retries=arguments.retries,
+                http_client=http_client,
             )
         except Exception as error:  # an environment variable of the client's, or a proxy
             raise AgentError(f"the openai client: {_to_one_line(str(error))}") from None
