@@ -21,14 +21,14 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError, SuiteError
+from pytest_intercode.projects.layer import ProjectFile, make_layer
 from pytest_intercode.system.archives import Budget, unpack_archive
 from pytest_intercode.system.beneath import Root
 from pytest_intercode.system.files import cache_folder
-from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, GitError, pack_checkout, workplace
+from pytest_intercode.system.git import Git, GitError, workplace
 
 __all__ = [
     "TEST_MARK",
@@ -51,8 +51,6 @@ _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
 _RECIPE = "1"  # to be changed when the same files have to come to another layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
-_TIME = 1_704_067_200  # of all files: 2024-01-01, the time of the copy's one commit
-_SETTINGS = (*CHECKOUT_SETTINGS, "user.name=Agent", "user.email=agent@localhost")
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,6 @@ class ProjectCopy:
     layer: Path
     commit: str
     digest: str
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file of a project: its content or, of a symbolic link, its target; and its mode."""
-
-    content: bytes
-    mode: int
 
 
 def copy_project(
@@ -137,7 +127,7 @@ def _read_project(
     root: Path,
     overlays: Sequence[Path],
     hidden: Sequence[Path],
-) -> dict[str, _File]:
+) -> dict[str, ProjectFile]:
     """Return the files of what a test names as its project; see :func:`copy_project`."""
     for overlay in overlays:
         _check_links(overlay, root, "treatment")
@@ -204,7 +194,7 @@ def _read_folder(
     hidden: Sequence[Path],
     is_repository: bool = False,
     test_files: Sequence[str] = ("*",),
-) -> dict[str, _File]:
+) -> dict[str, ProjectFile]:
     """Return the files of a folder that agents are shown; see :func:`copy_folder`.
 
     A repository is asked for where a folder may be anything; test files are names of tests.
@@ -228,7 +218,7 @@ def _read_folder(
     return _without_tests(files, _relative(hidden, folder), test_files)
 
 
-def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[str, _File]:
+def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[str, ProjectFile]:
     """Return the files of a project as it was in a commit; see :func:`copy_project`.
 
     Args:
@@ -317,7 +307,7 @@ def _walk(root: Root) -> list[str]:
     return [item.path for item in root.walk() if not stat.S_ISDIR(item.status.st_mode)]
 
 
-def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[str, _File]]:
+def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[str, ProjectFile]]:
     """Yield files by their names; one that git tracks and that is not there is left out."""
     for name in names:
         try:
@@ -325,13 +315,13 @@ def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[
             if stat.S_ISREG(status.st_mode):
                 budget.entry(status.st_size)
                 content = root.read(name, status.st_size)
-                yield name, _File(content, 0o755 if status.st_mode & 0o100 else 0o644)
+                yield name, ProjectFile(content, 0o755 if status.st_mode & 0o100 else 0o644)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 with contextlib.suppress(OSError):  # a link took the place of its folder
                     target = os.fsencode(root.target(name))
                     budget.entry(0)
-                    yield name, _File(target, stat.S_IFLNK | 0o777)
+                    yield name, ProjectFile(target, stat.S_IFLNK | 0o777)
             elif error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
 
@@ -339,7 +329,7 @@ def _read_files(root: Root, names: list[str], budget: Budget) -> Iterator[tuple[
 # -- what is laid over it
 
 
-def _lay_over(files: dict[str, _File], overlay: Path) -> None:
+def _lay_over(files: dict[str, ProjectFile], overlay: Path) -> None:
     """Lay the files of a folder over a project's.
 
     Raises:
@@ -374,10 +364,10 @@ def _lay_over(files: dict[str, _File], overlay: Path) -> None:
         files[name] = file
 
 
-# -- the layer
+# -- the copy
 
 
-def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy:
+def _make_copy(files: dict[str, ProjectFile], overlays: Sequence[Path]) -> ProjectCopy:
     for overlay in overlays:
         _lay_over(files, overlay)
     digest = _digest(files)
@@ -387,7 +377,7 @@ def _make_copy(files: dict[str, _File], overlays: Sequence[Path]) -> ProjectCopy
         if not (layer.exists() and commit.exists()):
             layer.parent.mkdir(parents=True, exist_ok=True)
             with workplace() as folder:
-                made_layer, made_commit = _make_layer(files, folder)
+                made_layer, made_commit = make_layer(files, WORKDIR.strip("/"), folder)
                 for source, target in ((made_commit, commit), (made_layer, layer)):
                     part = target.with_name(f"{target.name}.{os.getpid()}")
                     shutil.move(source, part)
@@ -407,8 +397,8 @@ def _relative(hidden: Sequence[Path], folder: Path) -> set[str]:
 
 
 def _without_tests(
-    files: Mapping[str, _File], hidden: set[str], test_files: Sequence[str] = ("*",)
-) -> dict[str, _File]:
+    files: Mapping[str, ProjectFile], hidden: set[str], test_files: Sequence[str] = ("*",)
+) -> dict[str, ProjectFile]:
     """Return the files that agents are shown; what a run writes would make each copy another."""
     tests = {name for name, file in files.items() if _is_test(name, file)}
     test_modules = {name for name in tests if _has_name(name, test_files)}
@@ -438,63 +428,13 @@ def _has_name(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(posixpath.basename(path), pattern) for pattern in patterns)
 
 
-def _is_test(name: str, file: _File) -> bool:
+def _is_test(name: str, file: ProjectFile) -> bool:
     return name.endswith(".py") and TEST_MARK in file.content
 
 
-def _digest(files: Mapping[str, _File]) -> str:
+def _digest(files: Mapping[str, ProjectFile]) -> str:
     digest = hashlib.sha256(_RECIPE.encode())
     for name, file in sorted(files.items()):
         content = hashlib.sha256(file.content).hexdigest()
         digest.update(f"{name}\0{file.mode:o}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:24]
-
-
-def _make_layer(files: Mapping[str, _File], folder: Path) -> tuple[Path, Path]:
-    """Make a layer in an empty folder; return it and a file with the id of its commit."""
-    checkout, stream = folder / "checkout", folder / "stream"
-    checkout.mkdir()
-    for name, file in files.items():
-        path = checkout / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if stat.S_ISLNK(file.mode):
-            path.symlink_to(os.fsdecode(file.content))
-        else:
-            path.write_bytes(file.content)
-            path.chmod(file.mode)
-        os.utime(path, (_TIME, _TIME), follow_symlinks=False)
-    git = Git(folder)
-    git.run(folder, "init", "-q", "--template=", "-b", "main", str(checkout))
-    for setting in _SETTINGS:
-        git.run(checkout, "config", *setting.split("=", 1))
-    # One stream makes one pack; `git add` would write a file for each object, and sync it.
-    with stream.open("wb") as file_stream:
-        _write_stream(files, file_stream)
-    with stream.open("rb") as file_stream:
-        git.run(checkout, "fast-import", "--quiet", stdin=file_stream.fileno())
-    git.run(checkout, "read-tree", "HEAD")
-    git.run(checkout, "update-index", "-q", "--refresh")
-    commit = folder / "commit"
-    commit.write_text(git.run(checkout, "rev-parse", "HEAD"), "ascii")
-    shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
-    layer = pack_checkout(checkout, WORKDIR.strip("/"), _TIME, folder / "layer.tar")
-    return layer, commit
-
-
-def _write_stream(files: Mapping[str, _File], output: IO[bytes]) -> None:
-    """Write one commit of the files, as ``git fast-import`` reads it."""
-    message = b"Copy of the project"
-    output.write(b"commit refs/heads/main\n")
-    output.write(b"committer Base <base@localhost> %d +0000\n" % _TIME)
-    output.write(b"data %d\n%s\n" % (len(message), message))
-    for name, file in sorted(files.items()):
-        mode = b"120000" if stat.S_ISLNK(file.mode) else b"100%o" % file.mode
-        output.write(b"M %s inline %s\n" % (mode, _quoted(name)))
-        output.write(b"data %d\n%s\n" % (len(file.content), file.content))
-
-
-def _quoted(name: str) -> bytes:
-    """Return a path as ``git fast-import`` reads it, whatever bytes it has."""
-    escapes = {b'"': b'\\"', b"\\": b"\\\\", b"\n": b"\\n"}
-    characters = (bytes((byte,)) for byte in os.fsencode(name))
-    return b'"%s"' % b"".join(escapes.get(character, character) for character in characters)

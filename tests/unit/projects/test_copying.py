@@ -95,7 +95,7 @@ def test_odd_names_modes_and_links(project: Path, unpack: Unpack) -> None:
 def test_it_is_made_once_for_each_content(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = copy_folder(project)
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "_make_layer", None)  # would be called
+        patch.setattr(copying, "make_layer", None)  # would be called
         assert copy_folder(project) == first
     (project / "new.txt").write_text("another")
     assert copy_folder(project).digest != first.digest
