@@ -51,6 +51,11 @@ _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
 _RECIPE = "1"  # to be changed when the same files have to come to another layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
+# Set where a hook of git runs the tests: they would name its repository in every folder.
+_REPOSITORY_VARIABLES = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+}
 
 
 @dataclass(frozen=True)
@@ -254,11 +259,12 @@ def _list_files(folder: Path) -> list[str] | None:
     """Return the files of a folder that git tracks or does not ignore; None without a repository.
 
     The user's own settings hold, as they say what is ignored. A repository in the folder is a part
-    of the project, as git has its commit.
+    of the project, as git has its commit; a submodule that is not checked out has no files.
 
     Raises:
         ConfigurationError: git cannot list them.
     """
+    variables = {k: v for k, v in os.environ.items() if k not in _REPOSITORY_VARIABLES}
     # Settings of a repository may name a program, and this one may be somebody else's.
     settings = ("safe.directory=*", "safe.bareRepository=explicit", "core.fsmonitor=false")
     command = ["git", *(word for setting in settings for word in ("-c", setting))]
@@ -271,7 +277,7 @@ def _list_files(folder: Path) -> list[str] | None:
             capture_output=True,
             timeout=_LIST_TIMEOUT,
             check=False,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**variables, "LC_ALL": "C"},
         )
     except FileNotFoundError:
         raise ConfigurationError(
@@ -290,7 +296,10 @@ def _list_files(folder: Path) -> list[str] | None:
     for name in filter(None, os.fsdecode(listing.stdout).split("\0")):
         inner = folder / name
         if inner.is_dir() and not inner.is_symlink():  # a submodule, or a repository of its own
-            names += [f"{name.rstrip('/')}/{path}" for path in _list_files(inner) or ()]
+            # In a submodule that is not checked out, git finds the repository around it, and lists
+            # "./": the folder itself.
+            if inner != folder:
+                names += [f"{name.rstrip('/')}/{path}" for path in _list_files(inner) or ()]
         else:
             names.append(name)
     return names

@@ -167,16 +167,51 @@ def test_a_virtual_environment_that_is_not_ignored_is_left_out(
     assert names == {".gitignore", "environment", "new.txt", "src/app.py"}
 
 
-def test_a_submodule_is_a_part_of_it(project: Path, tmp_path: Path, unpack: Unpack) -> None:
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (inner / "module.py").write_text("x")
-    git(inner, "init", "-q")
-    git(inner, "add", "-A")
-    git(inner, "commit", "-qm", "Inner")
-    git(project, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(inner), "sub")
+@pytest.fixture
+def submodule(project: Path, tmp_path: Path) -> Path:
+    """Return a submodule of the project, which is checked out."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "module.py").write_text("x")
+    git(source, "init", "-q")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "Inner")
+    git(project, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(source), "sub")
+    return project / "sub"
+
+
+@pytest.mark.usefixtures("submodule")
+def test_a_submodule_is_a_part_of_it(project: Path, unpack: Unpack) -> None:
     names = names_in(unpack(copy_folder(project)))
     assert {"sub/module.py", ".gitmodules"} <= names
+
+
+@pytest.mark.parametrize("rest", ["", ".git", ".git/"])
+def test_a_submodule_that_is_not_checked_out(
+    project: Path, submodule: Path, unpack: Unpack, rest: str
+) -> None:
+    """An ordinary clone has an empty folder; a broken one something that is no repository."""
+    git(project, "submodule", "-q", "deinit", "-f", "sub")
+    if rest.endswith("/"):
+        (submodule / rest).mkdir()
+    elif rest:
+        (submodule / rest).write_text("gitdir: ../nowhere\n")
+    copy = copy_folder(project)
+    assert names_in(unpack(copy)) == {".gitignore", ".gitmodules", "new.txt", "src/app.py"}
+    assert names_in(unpack(copy_folder(submodule))) == set()
+
+
+def test_a_hook_that_runs_the_tests(
+    project: Path, submodule: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git names its repository to a hook, whatever folder the hook goes on to."""
+    (submodule / ".gitignore").write_text("*.log\n")
+    (submodule / "kept.log").write_text("tracked")
+    git(submodule, "add", "-f", "kept.log")
+    expected = copy_folder(project)
+    monkeypatch.setenv("GIT_DIR", str(project / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(project / ".git/index"))
+    assert copy_folder(project) == expected
 
 
 def test_what_is_neither_a_folder_nor_a_revision(project: Path) -> None:
