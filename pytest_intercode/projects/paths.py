@@ -90,8 +90,6 @@ def _check_relative(kind: str, path: str) -> None:
 
 def _describe(state: ProjectState, path: str) -> str:
     """Return what became of the files, those at the path marked."""
-    if state.unread:
-        return f"what the agent left cannot be read: {state.unread}"
     groups = {"created": state.created, "changed": state.changed, "deleted": state.deleted}
     if not any(groups.values()):
         return "the agent changed no file"

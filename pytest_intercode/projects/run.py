@@ -11,6 +11,7 @@ from pytest_intercode.agents.answers import Answers, Question
 from pytest_intercode.core.call import ShimCall
 from pytest_intercode.core.judge import PASSING_SCORE
 from pytest_intercode.core.record import EpisodeRecord, Outcome
+from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.project.environment import (
@@ -19,7 +20,7 @@ from pytest_intercode.environments.project.environment import (
     ProjectState,
 )
 from pytest_intercode.environments.project.fields import ProjectFields
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, UngradableState
 from pytest_intercode.projects.answer import Answer
 from pytest_intercode.projects.commands import Commands
 from pytest_intercode.projects.paths import ChangedPaths, ask_unchanged
@@ -117,22 +118,50 @@ class ProjectRun:
     # -- files
 
     @cached_property
-    def _state(self) -> ProjectState:
-        return ProjectState.from_json(self.record.state.get("project", {}))
+    def _recorded_state(self) -> ProjectState:
+        values = self.record.state.get("project")
+        if values is None:  # an agent that breaks its sandbox leaves none
+            return ProjectState(unread=self.record.reason or "the record does not have it")
+        return ProjectState.from_json(values)
 
-    @cached_property
+    @property
+    def _state(self) -> ProjectState:
+        """What the agent left; where that is not known, no question has an answer.
+
+        Raises:
+            UngradableState: it could not be read.
+        """
+        __tracebackhide__ = True
+        state = self._recorded_state
+        if state.unread:
+            raise UngradableState(
+                one_line(f"what the agent left could not be read: {state.unread}")
+            )
+        return state
+
+    # These are not cached: the frame of a cached property would be in the report of a failed test.
+
+    @property
     def created(self) -> ChangedPaths:
-        """The files that the agent created; a call asks for one: ``run.created("a.txt")``."""
+        """The files that the agent created; a call asks for one: ``run.created("a.txt")``.
+
+        Raises:
+            UngradableState: what the agent left could not be read. So do ``changed``, ``deleted``,
+                ``unchanged``, ``diff`` and ``commits``, and a test that asks for one fails.
+        """
+        __tracebackhide__ = True
         return ChangedPaths.of("created", self._state)
 
-    @cached_property
+    @property
     def changed(self) -> ChangedPaths:
         """The files whose content or mode the agent changed; a call asks for one."""
+        __tracebackhide__ = True
         return ChangedPaths.of("changed", self._state)
 
-    @cached_property
+    @property
     def deleted(self) -> ChangedPaths:
         """The files that the agent deleted; a call asks for one."""
+        __tracebackhide__ = True
         return ChangedPaths.of("deleted", self._state)
 
     def unchanged(self, path: str) -> Answer:
@@ -140,17 +169,23 @@ class ProjectRun:
 
         Args:
             path: a file, a folder, or a pattern; see :class:`ChangedPaths`.
+
+        Raises:
+            UngradableState: what the agent left could not be read.
         """
+        __tracebackhide__ = True
         return ask_unchanged(self._state, path)
 
     @property
     def diff(self) -> str:
         """What the agent changed, as a patch in git's format; untracked files are in it."""
+        __tracebackhide__ = True
         return self._state.patch
 
     @property
     def commits(self) -> tuple[Commit, ...]:
         """The commits that the agent made, oldest first."""
+        __tracebackhide__ = True
         return self._state.commits
 
     def read(self, path: str) -> str:

@@ -63,6 +63,8 @@ _INTERNAL = {"CallTool", "Cancellation", "Ledger", "RunBudget"}
 _INTERNAL |= {"ClusterExecutor", "Machines", "NodeAgent", "Observer", "Playback"}
 # Of methods of a sandbox that only our own backends need.
 _INTERNAL |= {"OverlayProbe", "Plan", "Proxy", "Stamps"}
+# To users it is a tuple that answers questions: they have no reason to name it.
+_INTERNAL |= {"ChangedPaths"}
 
 # Users hand these on as they are, so that what their own signatures mention is not needed.
 _OPAQUE = {"Agent", "SandboxProvider"}

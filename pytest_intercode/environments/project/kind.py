@@ -55,11 +55,12 @@ $workdir, a repository. Nobody answers a program that asks for input.
         return Reward(record.reward, dict(record.parts), record.reason)
 
     def judged_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the agent said at the end, its commits and its changes."""
+        """Return what the agent said at the end, its commits and its changes, if they were read."""
         project = state.get("project", {})
         commits = [commit.get("message", "") for commit in project.get("commits", ())]
         return {
             "what it said at the end": state.get("message", ""),
+            "why nothing of its commits and changes could be read": project.get("unread", ""),
             "commits": commits,
             **{name: project.get(name, ()) for name in ("created", "changed", "deleted", "patch")},
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_intercode.core.text import one_line
 from pytest_intercode.environments.sections import Section, show_lines, show_marked_lines
 
 __all__ = ["end_state_sections"]
@@ -23,6 +24,7 @@ def end_state_sections(state: Mapping[str, Any]) -> list[Section]:
         sections.append(show_lines("Commits", [line.partition("\n")[0] for line in lines]))
     patch = str(project.get("patch", "")).splitlines()
     marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
-    nothing = [["", "no file was changed"]]
-    sections.append(show_marked_lines("Patch", marked or nothing, same=None))
+    unread = one_line(str(project.get("unread", "")))
+    nothing = f"what was left could not be read: {unread}" if unread else "no file was changed"
+    sections.append(show_marked_lines("Patch", marked or [["", nothing]], same=None))
     return sections
