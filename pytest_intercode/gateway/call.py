@@ -72,7 +72,13 @@ class Call:
         return str(self.body.get("model", ""))
 
     async def settle(
-        self, status: int, answer: Mapping[str, Any], usage: Any, *, complete: bool = True
+        self,
+        status: int,
+        answer: Mapping[str, Any],
+        usage: Any,
+        *,
+        complete: bool = True,
+        length: int = 0,
     ) -> None:
         """Meter the exchange and keep it; once, and only what costs tokens.
 
@@ -81,6 +87,7 @@ class Call:
             answer: the parsed answer, as far as it came.
             usage: what the server says of its tokens.
             complete: whether the answer is whole.
+            length: of a streamed answer, the characters of all that came of it.
         """
         api = self.api
         if self.charged or api is None:
@@ -90,7 +97,7 @@ class Call:
         tokens = UNSPENT
         reported = read_usage(api, usage)
         if status == 200:
-            estimated = estimate(self.sent_bytes, answer)
+            estimated = estimate(self.sent_bytes, answer, length)
             tokens = _choose_tokens(reported, estimated, complete)
             price = price_of(self.prices, model, self.model)
             if price is not None and tokens.tokens:

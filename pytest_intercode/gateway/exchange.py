@@ -134,15 +134,16 @@ def _count(counts: Any, key: str) -> int | None:
     return value if good else None
 
 
-def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> Usage:
+def estimate(sent_bytes: int, answer: Mapping[str, Any], length: int = 0) -> Usage:
     """Return the tokens of an exchange without usage, by the lengths of its texts.
 
     Args:
         sent_bytes: size of the request.
         answer: the answer, as far as it came.
+        length: of a streamed answer, the characters of all that came.
     """
     parts = filter(None, map(answer.get, ("choices", "output", "content", "candidates")))
-    characters = sum(len(json.dumps(part)) for part in parts)
+    characters = max(length, sum(len(json.dumps(part)) for part in parts))
     return Usage(
         requests=1,
         input_tokens=-(-sent_bytes // _TOKEN_LENGTH),

@@ -24,6 +24,8 @@ from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, Upstream
 __all__ = ["relay"]
 
 _MAX_ANSWER_SIZE = 64 * 1024 * 1024  # bytes of an answer in one piece
+_UNREAD_TIMEOUT = 600.0  # seconds that a stream is read after its client has gone, as models think
+_MAX_UNREAD_SIZE = 64 * 1024 * 1024  # bytes of it that are read after that
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
 
 
@@ -79,7 +81,11 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
 async def _relay_stream(
     request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
 ) -> web.StreamResponse:
-    """Pass a stream on, event by event as they come."""
+    """Pass a stream on, event by event as they come.
+
+    One whose client has gone is read to its end, as a request that still runs: it costs what it
+    costs, and only its end says how much. The end of the session ends it, like all that runs.
+    """
     api = call.api
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer, framing_of(call.target.framing))
@@ -91,6 +97,8 @@ async def _relay_stream(
     complete = True
     try:
         async for piece in answer.pieces:
+            if client.gives_up(len(piece)):
+                break
             output: list[Event] = []
             for as_sent in splitter.feed(piece):
                 if recorded:
@@ -102,9 +110,7 @@ async def _relay_stream(
                     parts.feed(event)
                     if parts.complete and not call.charged:
                         # Before the client knows that it is over, and asks the next.
-                        whole = parts.answer()
-                        good = not whole.get("error")
-                        await call.settle(200, whole, parts.usage, complete=good)
+                        await _settle(call, parts, complete=not parts.answer().get("error"))
                 if not (call.hide_usage and _is_usage_alone(event)):
                     last_events.append(event)
                 if parts is None or not parts.ending or parts.complete:
@@ -117,14 +123,15 @@ async def _relay_stream(
             pieces.append(rest)
             last_events.append(Event(rest))
         complete = parts is None or parts.complete or _is_finished(parts.answer())
-        if parts is not None and complete:
-            await call.settle(200, parts.answer(), parts.usage)
+        if complete:
+            await _settle(call, parts)
         if last_events:
             await client.write(last_events)
         if not complete:
-            call.session.note("the stream of the server ended before the answer was complete")
-    except _ClientGone:
-        complete = parts is not None and (parts.complete or _is_finished(parts.answer()))
+            stream = (
+                "a stream that its client had left" if client.gone else "the stream of the server"
+            )
+            call.session.note(f"{stream} ended before the answer was complete")
     except (UpstreamError, StreamBroken, ClientError, asyncio.TimeoutError) as error:
         complete = False
         if not client.started:
@@ -134,16 +141,23 @@ async def _relay_stream(
         message = error.message if isinstance(error, UpstreamError) else cause(error)
         call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
-        if parts is not None:
-            await call.settle(200, parts.answer(), parts.usage, complete=False)
-            if parts.complete:  # the client has it all, and may have ended the episode since
-                await _record_stream(call, parts, pieces, complete=True)
+        # The client may have all that it needs, and have ended the episode since.
+        finished = client.gone and parts is not None and _is_finished(parts.answer())
+        complete = finished or (parts is not None and parts.complete)
+        await _settle(call, parts, complete=complete)
+        if complete:
+            await _record_stream(call, parts, pieces, complete=True)
         client.abort()
         raise
-    if parts is not None:
-        await call.settle(200, parts.answer(), parts.usage, complete=complete)
+    await _settle(call, parts, complete=complete)
     await _record_stream(call, parts, pieces, complete=complete)
     return await client.end(complete)
+
+
+async def _settle(call: Call, parts: Assembler | None, *, complete: bool = True) -> None:
+    """Meter a streamed answer, where it is one that costs."""
+    if parts is not None:
+        await call.settle(200, parts.answer(), parts.usage, complete=complete, length=parts.length)
 
 
 async def _record_stream(
@@ -156,12 +170,13 @@ async def _record_stream(
     )
 
 
-class _ClientGone(Exception):
-    """The client closed its connection in the middle of an answer."""
-
-
 class _Client:
-    """The client's side of a stream; its head goes out with the first event."""
+    """The client's side of a stream; its head goes out with the first event.
+
+    Attributes:
+        started: something was sent.
+        gone: the client closed its connection in the middle of the answer.
+    """
 
     def __init__(self, request: web.BaseRequest, answer: Answer, framing: Framing) -> None:
         self._request = request
@@ -174,9 +189,14 @@ class _Client:
             }
         )
         self.started = False
+        self.gone = False
+        self._unread_size = 0
+        self._unread_end = 0.0  # the loop's time
 
     async def write(self, events: Sequence[Event]) -> None:
-        """Send events at once."""
+        """Send events at once; nothing to a client that has gone."""
+        if self.gone:
+            return
         data = b"".join(map(self._framing.encode, events))
         try:
             if not self.started:
@@ -184,7 +204,20 @@ class _Client:
                 await self._response.prepare(self._request)
             await self._response.write(data)
         except (ConnectionError, RuntimeError):
-            raise _ClientGone from None
+            self.gone = True
+            self._unread_end = asyncio.get_running_loop().time() + _UNREAD_TIMEOUT
+
+    def gives_up(self, size: int) -> bool:
+        """Return whether the client has gone, and enough was read without it.
+
+        Args:
+            size: of what comes next, in bytes.
+        """
+        if not self.gone:
+            return False
+        self._unread_size += size
+        late = asyncio.get_running_loop().time() > self._unread_end
+        return late or self._unread_size > _MAX_UNREAD_SIZE
 
     async def end(self, complete: bool) -> web.StreamResponse:
         """End the stream; one that broke off breaks off for the client, too."""

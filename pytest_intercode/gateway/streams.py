@@ -21,6 +21,9 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 _MAX_EVENT_SIZE = 64 * 1024 * 1024  # bytes of one event
 _MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are put together
 _MAX_PARTS = 10_000  # calls, blocks or choices of an answer
+_LABELS = frozenset(
+    {"id", "role", "type"}
+)  # what some servers repeat in each event, and costs nothing
 
 
 class StreamBroken(ValueError):
@@ -96,12 +99,14 @@ class Assembler(ABC):
         usage: the last usage that was in it, as the API has it.
         complete: the event that ends the answer was there.
         ending: an event from here on may be the last one, which none says of itself.
+        length: characters of all that came of the answer, also of what is not put together.
     """
 
     def __init__(self) -> None:
         self.usage: Mapping[str, Any] | None = None
         self.complete = False
         self.ending = False
+        self.length = 0
         self._room = _MAX_ANSWER_LENGTH
 
     @abstractmethod
@@ -119,6 +124,20 @@ class Assembler(ABC):
         excerpt = text[: max(0, self._room)]
         self._room -= len(excerpt)
         return excerpt
+
+
+def _text_length(value: Any) -> int:
+    """Return how many characters the texts in a part of an event have."""
+    length, values = 0, [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            length += len(value)
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, dict):
+            values += [entry for key, entry in value.items() if key not in _LABELS]
+    return length
 
 
 def assembler(api: Api) -> Assembler:
@@ -158,6 +177,7 @@ class _Chat(Assembler):
             self._add(choice)
 
     def _add(self, choice: dict[str, Any]) -> None:
+        self.length += _text_length(choice.get("delta"))
         index = _number(choice.get("index"))
         if index not in self._choices and len(self._choices) >= _MAX_PARTS:
             return
@@ -214,6 +234,7 @@ class _Responses(Assembler):
         if data is None:
             return
         kind = str(data.get("type", ""))
+        self.length += _text_length(data.get("delta"))  # of a text, a call or a thought
         response = data.get("response")
         if isinstance(response, dict):
             self._response = response
@@ -266,6 +287,7 @@ class _Messages(Assembler):
         if data is None:
             return
         kind = data.get("type")
+        self.length += _text_length([data.get("content_block"), data.get("delta")])
         index = _number(data.get("index"))
         if kind == "message_start" and isinstance(data.get("message"), dict):
             self._message = {**data["message"]}
@@ -347,6 +369,7 @@ class _Gemini(Assembler):
         self.ending = any(state.get("finishReason") for state in self._candidates.values())
 
     def _add(self, state: dict[str, Any], candidate: dict[str, Any]) -> None:
+        self.length += _text_length(candidate.get("content"))
         state["finishReason"] = candidate.get("finishReason") or state.get("finishReason")
         content = candidate.get("content")
         for part in objects(content.get("parts") if isinstance(content, dict) else None):
@@ -396,6 +419,7 @@ class _Converse(Assembler):
             self._add(data)
 
     def _add(self, data: Mapping[str, Any]) -> None:
+        self.length += _text_length([data.get("start"), data.get("delta")])
         index = _number(data.get("contentBlockIndex"))
         if index not in self._blocks and len(self._blocks) >= _MAX_PARTS:
             return

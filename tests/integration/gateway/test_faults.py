@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.usage import Budget, Usage
-from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
-from tests.support.model_server import Command, ModelServer, Step
+from pytest_intercode.gateway.exchange import Exchange
+from pytest_intercode.gateway.session import Session
+from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened, path_of
+from tests.support.model_server import Command, ModelServer, Spent, Step, Tool
 
 HTML = "<html><body>Sign in first</body></html>"
 
@@ -174,22 +176,71 @@ def test_a_session_keeps_a_part_of_a_long_episode(
     assert ledger.usage.requests == 4
 
 
-def test_a_client_that_leaves_a_stream_is_metered(gateways: Gateways) -> None:
-    with ModelServer([Step("one two three four five six", pause=0.05)]) as server:
+def leave_stream(session: Session, api: str, **more: Any) -> None:
+    """Ask for a stream, and close the connection once its first bytes have come."""
+    path = f"{path_of(api, stream=True)}{'?alt=sse' if api == 'gemini' else ''}"
+    says_so = api in ("gemini", "converse")
+    payload = body(api, **more) if says_so else body(api, stream=True, **more)
+    port = int(session.url("anthropic").rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", path, json.dumps(payload), {"x-api-key": session.token})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.read(10)
+    connection.close()
+    response.close()
+
+
+def wait_for_exchange(session: Session) -> Exchange:
+    deadline = time.monotonic() + 5
+    while not session.exchanges and time.monotonic() < deadline:
+        time.sleep(0.01)
+    [exchange] = session.exchanges
+    return exchange
+
+
+@pytest.mark.parametrize("api", [name for name in ROUTES if name != "azure"])
+def test_a_client_that_leaves_a_stream_pays_for_all_of_it(api: str, gateways: Gateways) -> None:
+    spent = Spent(output=30_000)
+    with ModelServer([Step("one two three four five six", spent=spent, pause=0.03)]) as server:
         session, ledger = opened(gateways(server))
-        port = int(session.url("anthropic").rpartition(":")[2])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        head = {"x-api-key": session.token}
-        data = json.dumps(body("messages", stream=True))
-        connection.request("POST", ROUTES["messages"], data, head)
-        assert connection.getresponse().read(10)
-        connection.close()
-        deadline = time.monotonic() + 5
-        while not ledger.usage and time.monotonic() < deadline:
-            time.sleep(0.01)
+        leave_stream(session, api)
+        exchange = wait_for_exchange(session)
+        assert exchange.complete
+        assert (exchange.usage.input_tokens, exchange.usage.output_tokens) == (100, 30_000)
+        session.close()
+        assert ledger.usage.tokens == 30_100
+
+
+def test_a_stream_without_its_client_ends_with_the_session(gateways: Gateways) -> None:
+    """What came by then is counted, though no text is put together of it."""
+    step = Step(calls=[Tool("write", {"text": "x" * 40_000})], fault="stall")
+    with ModelServer([step]) as server:
+        session, ledger = opened(gateways(server))
+        tools = [{"type": "function", "name": "write", "parameters": {}}]
+        leave_stream(session, "responses", tools=tools)
+        assert server.stalled.wait(5)
+        began = time.monotonic()
+        session.close()
+        assert time.monotonic() - began < 5
         [exchange] = session.exchanges
         assert not exchange.complete
-        assert exchange.usage.input_tokens == 100  # as the beginning of its stream says
+        assert 3000 < ledger.usage.output_tokens < 11_000
+
+
+@pytest.mark.parametrize("bound", ["_UNREAD_TIMEOUT", "_MAX_UNREAD_SIZE"])
+def test_a_stream_is_not_read_forever_without_its_client(
+    bound: str, gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"pytest_intercode.gateway.relay.{bound}", 0)
+    with ModelServer([Step("one two three four five six", pause=0.1)]) as server:
+        session, ledger = opened(gateways(server))
+        leave_stream(session, "messages")
+        exchange = wait_for_exchange(session)
+        assert not exchange.complete
+        assert ledger.usage.input_tokens == 100  # as the beginning of its stream says
+        line = "a stream that its client had left ended before the answer was complete"
+        assert session.refusals == [line]
 
 
 def test_what_runs_at_the_end_of_a_session_is_cancelled_and_metered(gateways: Gateways) -> None:

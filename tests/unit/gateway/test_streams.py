@@ -158,6 +158,28 @@ def test_a_stream_of_responses_that_broke_off_keeps_what_was_there() -> None:
     assert answer["output"][1]["content"][0]["text"] == "only"
 
 
+@pytest.mark.parametrize(
+    ("api", "event"),
+    [
+        ("chat", {"choices": [{"delta": {"reasoning_details": [{"type": "t", "text": "TEXT"}]}}]}),
+        ("responses", {"type": "response.function_call_arguments.delta", "delta": "TEXT"}),
+        ("responses", {"type": "response.custom_tool_call_input.delta", "delta": "TEXT"}),
+        ("responses", {"type": "response.reasoning_text.delta", "delta": "TEXT"}),
+        ("messages", {"type": "content_block_delta", "delta": {"type": "new", "new": "TEXT"}}),
+        ("gemini", {"candidates": [{"content": {"role": "model", "parts": [{"text": "TEXT"}]}}]}),
+        ("converse", {"delta": {"reasoningContent": {"redactedContent": "TEXT"}}}),
+    ],
+)
+def test_all_that_comes_counts_for_an_estimate(api: Api, event: dict[str, Any]) -> None:
+    parts = assembler(api)
+    for _ in range(5):
+        frame = Event(_lines(event).replace(b"TEXT", b"x" * 4000))
+        frame.kind = "contentBlockDelta"
+        parts.feed(frame)
+    assert parts.length == 20_000
+    assert estimate(100, {}, parts.length) == Usage(1, 25, 5000)
+
+
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize(
     "event",
