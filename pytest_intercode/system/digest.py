@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import stat
 import threading
 from collections.abc import Mapping
@@ -200,17 +201,32 @@ def value_digest(value: object) -> str:
     """Return 16 hexadecimal digits of SHA-256 over a value of a test's own.
 
     Of what is the same in every run: of a function its name, of an object that is not a dataclass
-    its type.
+    its type. The order of a mapping does not count.
+
+    Raises:
+        RecursionError: a value holds itself.
     """
-    text = json.dumps(value, sort_keys=True, default=_plain)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_LENGTH]
+    return hashlib.sha256(_to_json(_plain(value)).encode("ascii")).hexdigest()[:_LENGTH]
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _plain(value: object) -> object:
+    """Return a value as JSON values, with keys that can be sorted."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
     if isinstance(value, Mapping):
-        return {str(key): inner for key, inner in value.items()}
+        if any(all(isinstance(key, kind) for key in value) for kind in (str, (int, float))):
+            return {key: _plain(part) for key, part in value.items()}
+        return sorted(([_plain(key), _plain(part)] for key, part in value.items()), key=_to_json)
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (Path, bytes)):
         return str(value)
+    if isinstance(value, re.Pattern):
+        return [_plain(value.pattern), value.flags]
     return getattr(value, "__qualname__", type(value).__qualname__)

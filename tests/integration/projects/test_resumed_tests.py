@@ -118,6 +118,18 @@ def test_a_changed_test_is_run_again_and_says_why(pytester: pytest.Pytester, pla
     assert take(played) == []
 
 
+def test_answers_to_patterns(pytester: pytest.Pytester, played: Path) -> None:
+    (pytester.path / "test_rules.py").write_text(
+        "import re\nimport pytest\n\n"
+        "@pytest.mark.intercode(answers={re.compile('which'): 'This one.', 'sure?': 'Yes.'})\n"
+        "def test_it(intercode_project):\n    intercode_project.run('First.')\n"
+    )
+    run(pytester).assert_outcomes(passed=1)
+    assert take(played) == ["test_it"]
+    run(pytester).assert_outcomes(passed=1)
+    assert take(played) == []
+
+
 @pytest.mark.slow
 def test_other_arguments_marks_and_faults(pytester: pytest.Pytester, played: Path) -> None:
     run(pytester, "--intercode-agent-arg", "word=b").assert_outcomes(passed=1, failed=2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -39,7 +41,7 @@ from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system import digest as module
-from pytest_intercode.system.digest import PARTS, digest
+from pytest_intercode.system.digest import PARTS, digest, value_digest
 
 _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
 _NO_PART = {
@@ -368,3 +370,34 @@ def test_results_of_earlier_versions_are_recognised(env: str, fields: str, tmp_p
     )
     (task,) = load_suite(path).tasks
     assert digest(task) == _DIGESTS[env]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"b": [1, None], "a": (2.5, True)}, "8e00ff1c97fc21e8"),
+        ({2: "a", 10: "b"}, "3762ef954f7c6cef"),
+        (MappingProxyType({"a": Path("b"), "c": b"d"}), "3b349b9c92b6cc0c"),
+        (Limits(pids=3), "bc32b3f9cd6a73e4"),
+        ([max, Path.exists, Limits.__init__, int], "ef58d912114b8f02"),
+    ],
+)
+def test_values_of_earlier_versions_are_recognised(value: object, expected: str) -> None:
+    """Recordings and results of users have these digests."""
+    assert value_digest(value) == expected
+
+
+def test_keys_that_json_does_not_have() -> None:
+    which, flags = re.compile("which"), re.compile("which", re.IGNORECASE)
+    values: list[dict[Any, str]] = [
+        {which: "y"},
+        {flags: "y"},
+        {which: "n"},
+        {re.compile(b"which"): "y"},
+    ]
+    values += [{which: "y", "b": "n"}, {1: "y", "b": "n"}, {("a", 1): "y"}, {Path("a"): "y"}]
+    digests = [value_digest(value) for value in values]
+    assert len(set(digests)) == len(values)
+    assert digests == [value_digest(dict(reversed(value.items()))) for value in values]
+    assert digests[0] == value_digest(MappingProxyType({re.compile("which"): "y"}))
+    assert value_digest([{"answers": values[0]}]) != value_digest([{"answers": values[1]}])

@@ -1,0 +1,45 @@
+"""What a run of a project test is given next to its task decides whether its recording is stale."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.project.fields import ProjectFields
+from pytest_intercode.plugin.project_recordings import _digest_inputs
+
+_TASK = Task("t", "Do it.", (), "project", "s", "", fields=ProjectFields(commit="a"))
+
+
+def _digest_answers(answers: object) -> str:
+    return _digest_inputs(_TASK, {"answers": answers})["answers"]
+
+
+def test_the_order_of_answers_counts() -> None:
+    """The first one that fits is given."""
+    which, tests = re.compile("which"), re.compile("tests")
+    orders: list[dict[object, str]] = [
+        {which: "a", tests: "b"},
+        {tests: "b", which: "a"},
+        {"which": "a", tests: "b"},
+        {tests: "b", "which": "a"},
+        {"which": "a", "tests": "b"},
+        {"tests": "b", "which": "a"},
+    ]
+    assert len(set(map(_digest_answers, orders))) == len(orders)
+    assert _digest_answers({re.compile("which"): "a"}) == _digest_answers({which: "a"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (["Yes."], "5b0e0297b76448af"),
+        ({"which": "a"}, "059daed2620ff7ee"),
+        ({"tests": "b", "which": "a"}, "a6e896ac182b0b59"),
+        (_digest_answers, "5b88230c7d8a08ae"),
+    ],
+)
+def test_answers_of_earlier_versions_are_recognised(answers: object, expected: str) -> None:
+    assert _digest_answers(answers) == expected
