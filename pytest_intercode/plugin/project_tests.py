@@ -115,11 +115,12 @@ class Project:
             shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
             recording = self._recording(task, arguments)
+            servers = ProjectFields.of(task).mcp
             played = recording.played()
             if played is not None:
                 record = self._keep(played)
                 judge = self._judge(task, record, recording, arguments)
-                return ProjectRun(record, None, record.calls, judge)
+                return ProjectRun(record, None, record.calls, judge, servers)
             answers = self._answers(arguments, task, recording.dialogue())
             record, environment = self._play(task, shims, answers, recording)
             call_hook(self._item.config, "log_episode", task=task, episode=record)
@@ -130,7 +131,7 @@ class Project:
             pytest.fail(record.headline, pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
         judge = self._judge(task, record, recording, arguments)
-        return ProjectRun(record, environment, shims.calls, judge)
+        return ProjectRun(record, environment, shims.calls, judge, servers)
 
     def _shims(self, arguments: Mapping[str, Any]) -> Shims:
         """Return the programs that a run fakes or watches."""

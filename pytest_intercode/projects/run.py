@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re as regular_expressions
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from pytest_intercode.environments.project.environment import (
     ProjectEnvironment,
     ProjectState,
 )
-from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError, UngradableState
 from pytest_intercode.projects.answer import Answer
 from pytest_intercode.projects.commands import Commands
@@ -49,6 +48,7 @@ class ProjectRun:
         environment: the environment with the agent's sandbox; None where a recording was played.
         calls: the calls of programs that the test gives or watches.
         judge: has a model judge it; None where none can be asked.
+        servers: the names of the MCP servers that the agent was given.
 
     Attributes:
         record: the record; its outcome is set by the test's result, once that is known.
@@ -63,8 +63,10 @@ class ProjectRun:
         environment: ProjectEnvironment | None,
         calls: Sequence[ShimCall] = (),
         judge: _JudgeRun | None = None,
+        servers: Iterable[str] = (),
     ) -> None:
         self.record = record
+        self._servers = tuple(servers)
         self._judge = judge
         self.calls = tuple(calls)
         self.questions: tuple[Question, ...] = tuple(
@@ -103,9 +105,7 @@ class ProjectRun:
     @cached_property
     def tool_calls(self) -> ToolCalls:
         """The calls of the agent's own tools, in order; see :class:`ToolCalls`."""
-        environment = self._environment
-        fields = None if environment is None else environment.current_task.fields
-        return ToolCalls(self.turns, fields.mcp if isinstance(fields, ProjectFields) else ())
+        return ToolCalls(self.turns, self._servers)
 
     def called(self, tool: str, /, **arguments: Any) -> Answer:
         """Return whether the agent called a tool; see :meth:`ToolCalls.called`."""

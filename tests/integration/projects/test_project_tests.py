@@ -411,3 +411,29 @@ def test_it(intercode_project):
     result = run(pytester, test, *options, "--intercode-record=none", agent="Talkative")
     result.assert_outcomes(passed=1)  # no agent has played
     assert results(pytester.path / "r.jsonl")[0]["calls"] == first["calls"]
+
+
+COUNTER = """\
+NAMES = ("mcp_tickets_count", "tickets_count", "tickets-count", "tickets__count")
+
+class Counter:
+    def run(self, task, env):
+        for name in NAMES:
+            env.record_turn(f"{name}({{}})", "3", tool=name)
+        env.submit("There are 3.")
+"""
+
+
+@pytest.mark.usefixtures("project")
+def test_a_server_has_its_name_in_what_is_played(pytester: pytest.Pytester) -> None:
+    """Whatever the client makes of it; none but the test says which servers there are."""
+    (pytester.path / "agents.py").write_text(COUNTER)
+    test = """\
+def test_it(intercode_project):
+    run = intercode_project.run("Count.", mcp={"tickets": "https://tickets.example/mcp"})
+    assert run.called("tickets.count")
+    assert [(call.server, call.name) for call in run.tool_calls] == [("tickets", "count")] * 4
+"""
+    for mode in ("missing", "none"):
+        result = run(pytester, test, f"--intercode-record={mode}", agent="Counter")
+        result.assert_outcomes(passed=1)
