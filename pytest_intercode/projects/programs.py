@@ -6,15 +6,16 @@ It is what their manuals say of their options; no program is asked. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeVar
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-__all__ = ["SHELLS", "Script", "base_name", "begins_with", "read_shell_call", "readings"]
+from pytest_intercode.projects.shell_words import Word
 
-Text = TypeVar("Text", bound=str)
+__all__ = ["Script", "base_name", "begins_with", "read_script", "readings"]
 
-SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
-"""Programs that take shell text: as an option, from a file or from the standard input."""
+# Programs that take shell text: as an option, from a file or from the standard input.
+_SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _SHELL_OPTIONS = ("oO", ("--rcfile", "--init-file"))
@@ -44,10 +45,11 @@ _WRAPPERS = {
     "busybox": _Wrapper(),
     "chroot": _Wrapper(operands=1),
     "command": _Wrapper(queries="vV"),
+    "coproc": _Wrapper(),
     "doas": _Wrapper("uC"),
     "env": _Wrapper("uCS", ("--unset", "--chdir", "--split-string"), assignments=True),
     "exec": _Wrapper("a"),
-    "flock": _Wrapper("wEc", ("--timeout", "--wait", "--conflict-exit-code"), operands=1),
+    "flock": _Wrapper("wE", ("--timeout", "--wait", "--conflict-exit-code"), operands=1),
     "ionice": _Wrapper("cnpPu", ("--class", "--classdata")),
     "nice": _Wrapper("n", ("--adjustment",)),
     "nohup": _Wrapper(),
@@ -55,9 +57,12 @@ _WRAPPERS = {
     "stdbuf": _Wrapper("ioe", ("--input", "--output", "--error")),
     "sudo": _Wrapper(
         "ughpCrtTUDR",
-        ("--user", "--group", "--host", "--prompt", "--chdir", "--chroot", "--other-user"),
+        (
+            *("--user", "--group", "--host", "--prompt", "--chdir", "--chroot", "--other-user"),
+            *("--close-from", "--role", "--type", "--command-timeout"),
+        ),
         assignments=True,
-        queries="lvKk",
+        queries="lvK",  # with -k, it asks for the password before it runs the command
     ),
     "time": _Wrapper("fo", ("--format", "--output")),
     "timeout": _Wrapper("sk", ("--signal", "--kill-after"), operands=1),
@@ -67,6 +72,11 @@ _WRAPPERS = {
         ("--arg-file", "--delimiter", "--max-lines", "--max-args", "--max-procs", "--max-chars"),
     ),
 }
+_SPLITTING = ("S", "split-string")  # of env: a value that holds words
+_FLOCK_TEXT = ("-c", "--command")
+_SU_TEXT = ("c", "command", "session-command")
+# What begins a group behind coproc, which is a word to the grammar; a name may be in front of it.
+_GROUP_WORDS = frozenset(("{", "if", "until", "while"))
 # Options before the subcommand that take a value: of one letter, and long ones.
 _GLOBAL_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cargo": ("CZ", ("--config", "--color")),
@@ -82,19 +92,29 @@ _GLOBAL_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "uv": ("", ("--directory", "--project", "--config-file", "--cache-dir", "--color")),
     "yarn": ("", ("--cwd",)),
 }
+# Options that take no value in any program that has them. Of another, nobody knows.
+_FLAGS = frozenset(
+    (
+        *("--", "-q", "-y", "--all", "--bare", "--dev", "--dry-run", "--force", "--global"),
+        *("--help", "--offline", "--paginate", "--quiet", "--rm", "--silent", "--upgrade"),
+        *("--verbose", "--version", "--yes"),
+    )
+)
 _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 
 
 class Script(NamedTuple):
-    """What a shell is to run.
+    """What a program is to run of shell text.
 
     Attributes:
-        position: the position of the word that is shell text (``-c``); -1 for none.
+        text: the text (``-c``); None for none.
+        source: the word that the text is in.
         reads_input: it reads its commands from the standard input.
         stops: it ends after the first command that fails (``-e``).
     """
 
-    position: int = -1
+    text: str | None = None
+    source: str = ""
     reads_input: bool = False
     stops: bool = False
 
@@ -104,7 +124,7 @@ def base_name(program: str) -> str:
     return program.rsplit("/", 1)[-1]
 
 
-def readings(words: Sequence[Text]) -> Iterator[Sequence[Text]]:
+def readings(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     """Yield the words of a command, and those of the command that it runs, to the innermost.
 
     ``sudo env X=1 ls`` is ``sudo``, ``env`` and ``ls``.
@@ -126,17 +146,78 @@ def readings(words: Sequence[Text]) -> Iterator[Sequence[Text]]:
             return
 
 
-def _wrapped(words: Sequence[Text], wrapper: _Wrapper) -> Sequence[Text]:
+def _wrapped(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
+    program = base_name(words[0])
+    if program == "env":
+        words = _split_words(words, wrapper)
     start = find_operand(words, wrapper.letters, wrapper.names)
-    options = (word for word in words[1:start] if word.startswith("-") and word[1:2] != "-")
-    if any(letter in word for word in options for letter in wrapper.queries):
+    if any(_has_letter(word, wrapper) for word in words[1:start]):
         return ()
+    if start < len(words) and words[start] == "-":  # the -i of env
+        start += 1
     while wrapper.assignments and start < len(words) and _ASSIGNMENT.match(words[start]):
         start += 1
-    return words[start + wrapper.operands :]
+    command = words[start + wrapper.operands :]
+    if program == "coproc":
+        group = next((n for n, word in enumerate(command[:2]) if word in _GROUP_WORDS), -1)
+        return command[group + 1 :]
+    # ``flock FILE -c TEXT`` runs a text, see read_script().
+    runs_text = program == "flock" and command and command[0] in _FLOCK_TEXT
+    return () if runs_text else command
 
 
-def _found_command(words: Sequence[Text]) -> Sequence[Text]:
+def _has_letter(word: str, wrapper: _Wrapper) -> bool:
+    """Whether a word is a cluster of options with a query in it; what follows -u is its value."""
+    if word.startswith("--") or not _is_option(word):
+        return False
+    for letter in word[1:]:
+        if letter in wrapper.queries:
+            return True
+        if letter in wrapper.letters:
+            return False
+    return False
+
+
+def _split_words(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
+    """Return a call of ``env`` with the words that the value of its ``-S`` holds."""
+    start = find_operand(words, wrapper.letters, wrapper.names)
+    values = _option_values(words[:start], wrapper.letters, _SPLITTING)
+    text, position = next(values, ("", 0))  # what follows the first one is read again
+    if not position:
+        return words
+    try:
+        parts = shlex.split(text)
+    except ValueError:  # a quote without its end
+        parts = text.split()
+    return [words[0], *map(Word, parts), *words[position + 1 :]]
+
+
+def _option_values(
+    words: Sequence[str], letters: str, options: Sequence[str]
+) -> Iterator[tuple[str, int]]:
+    """Yield the values of an option, each with the position of the word that it is in.
+
+    Args:
+        words: a command.
+        letters: its options of one letter that take a value.
+        options: the names of the option.
+    """
+    position = 1
+    while position < len(words):
+        word = words[position]
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+        else:
+            index = next((n for n, letter in enumerate(word) if n and letter in letters), 0)
+            name, value = (word[index], word[index + 1 :]) if index and word[0] == "-" else ("", "")
+            equals = value
+        if name in options and (equals or position + 1 < len(words)):
+            position += not equals
+            yield value if equals else words[position], position
+        position += 1
+
+
+def _found_command(words: Sequence[Word]) -> Sequence[Word]:
     """Return what ``find`` runs for each file that it finds: the first such command."""
     for position, word in enumerate(words):
         if word in _FIND_RUNS:
@@ -166,7 +247,9 @@ def begins_with(words: Sequence[str], beginning: Sequence[str]) -> bool:
     """Whether a command begins with these words.
 
     Its program is compared without its folders, unless the beginning has some. Options between the
-    words are skipped: ``git -C app --no-pager add .`` begins with ``git add``.
+    words are skipped: ``git -C app --no-pager add .`` begins with ``git add``. Where nobody knows
+    whether an option takes a value, the word behind it may be one: ``uv run --with x pytest``
+    begins with ``uv run pytest``.
 
     Args:
         words: the command.
@@ -177,15 +260,39 @@ def begins_with(words: Sequence[str], beginning: Sequence[str]) -> bool:
     name = base_name(words[0])
     if beginning[0] != (words[0] if "/" in beginning[0] else name):
         return False
-    position = 1
+    ends = {1}
     for number, word in enumerate(beginning[1:]):
         letters, names = _GLOBAL_OPTIONS.get(name, ("", ())) if number == 0 else ("", ())
-        while position < len(words) and words[position] != word and _is_option(words[position]):
-            position = _skip_option(words, position, letters, names)
-        if position >= len(words) or words[position] != word:
-            return False
-        position += 1
-    return True
+        positions = _skip_options(words, ends, letters, names)
+        ends = {position + 1 for position in positions if words[position] == word}
+    return bool(ends)
+
+
+def _skip_options(
+    words: Sequence[str], starts: Iterable[int], letters: str, names: Sequence[str]
+) -> set[int]:
+    """Return where a word may stand that has nothing but options between it and a start."""
+    positions: set[int] = set()
+    pending = list(starts)
+    while pending:
+        position = pending.pop()
+        if position >= len(words) or position in positions:
+            continue
+        positions.add(position)
+        word = words[position]
+        if _is_option(word):
+            following = _skip_option(words, position, letters, names)
+            pending.append(following)
+            if following == position + 1 and _may_take_value(word):
+                pending.append(position + 2)
+    return positions
+
+
+def _may_take_value(word: str) -> bool:
+    """Whether the word behind an option that is not known may be its value."""
+    if "=" in word or word[0] == "+" or word in _FLAGS or word.startswith("--no-"):
+        return False
+    return word[-1].isalpha()  # -n1 has its value
 
 
 def _is_option(word: str) -> bool:
@@ -202,12 +309,27 @@ def _skip_option(words: Sequence[str], position: int, letters: str, names: Seque
     return position + 1 + (valued == len(word) - 1)
 
 
-def read_shell_call(words: Sequence[str]) -> Script:
-    """Return what a call of a shell is to run.
+def read_script(words: Sequence[str]) -> Script:
+    """Return what a command is to run of shell text, as shells, ``su`` and ``flock`` do.
 
     Args:
-        words: the call, with the shell itself as the first word.
+        words: the innermost command.
     """
+    program = base_name(words[0])
+    if program in _SHELLS:
+        return _read_shell_call(words)
+    if program == "su":
+        values = list(_option_values(words, "cCgGsTw", _SU_TEXT))
+        text, position = values[-1] if values else (None, 0)  # it runs the last one
+        return Script(text, words[position], reads_input=text is None)
+    if program == "flock":
+        start = find_operand(words, _WRAPPERS["flock"].letters, _WRAPPERS["flock"].names) + 1
+        if len(words) > start + 1 and words[start] in _FLOCK_TEXT:
+            return Script(words[start + 1], words[start + 1])
+    return Script()
+
+
+def _read_shell_call(words: Sequence[str]) -> Script:
     operand = find_operand(words, *_SHELL_OPTIONS)
     clusters = [
         word[1:]
@@ -216,6 +338,7 @@ def read_shell_call(words: Sequence[str]) -> Script:
     ]
     stops = any("e" in cluster for cluster in clusters)
     if any("c" in cluster for cluster in clusters):
-        return Script(operand if operand < len(words) else -1, stops=stops)
+        text = words[operand] if operand < len(words) else None
+        return Script(text, text or "", stops=stops)
     reads_input = operand >= len(words) or any("s" in cluster for cluster in clusters)
-    return Script(-1, reads_input, stops)
+    return Script(None, "", reads_input, stops)

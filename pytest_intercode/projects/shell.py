@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.projects.programs import SHELLS, base_name, read_shell_call, readings
+from pytest_intercode.projects.programs import base_name, read_script, readings
 from pytest_intercode.projects.shell_words import ShellSource, Word, marks_translation, unescape
 from pytest_intercode.system.extras import has_extra, need
 
@@ -361,16 +361,19 @@ class _Reader:
             if child.type == "herestring_redirect":
                 place = replace(place, document=self._here_string(child))
         texts: list[tuple[str, bool]] = []
-        in_texts: set[int] = set()  # positions of words that are shell text
+        sources: set[int] = set()  # the identities of words that are shell text
         if words:
             all_readings = tuple(map(tuple, readings(words)))
             link = place.link
-            if any(base_name(reading[0]) == "xargs" for reading in all_readings[:-1]):
+            programs = {base_name(reading[0]) for reading in all_readings[:-1]}
+            if "coproc" in programs:  # runs in the background
+                place, link = place.unknown, "none"
+            elif "xargs" in programs:
                 link = place.weakened.link
             self._add(all_readings, node, replace(place, link=link))
-            texts, in_texts = self._texts_of(all_readings[-1], len(words), place)
-        for position, part in enumerate(parts):
-            if position not in in_texts:
+            texts, sources = self._texts_of(all_readings[-1], place)
+        for word, part in zip(words, parts, strict=True):
+            if id(word) not in sources:
                 self._visit(part, place.unknown)
         in_words = {part.id for part in parts}
         for child in node.named_children:
@@ -393,26 +396,22 @@ class _Reader:
         return [*parts, *extra]
 
     def _texts_of(
-        self, words: tuple[Word, ...], count: int, place: _Place
+        self, words: tuple[Word, ...], place: _Place
     ) -> tuple[list[tuple[str, bool]], set[int]]:
-        """Return the shell texts that a command runs, and the positions of the words they are in.
+        """Return the shell texts that a command runs, and the identities of the words they are in.
 
         Args:
             words: the innermost reading.
-            count: how many words the whole command has.
             place: where it stands.
         """
-        offset, program = count - len(words), base_name(words[0])
+        program = base_name(words[0])
         if program == "eval":
-            return [(" ".join(words[1:]), False)], set(range(offset + 1, count))
+            return [(" ".join(words[1:]), False)], set(map(id, words[1:]))
         if program == "set":
             self._set_options(words)
-        if program not in SHELLS:
-            return [], set()
-        script = read_shell_call(words)
-        if script.position >= 0:
-            text = words[script.position]
-            return [(text, script.stops)], {offset + script.position}
+        script = read_script(words)
+        if script.text is not None:
+            return [(script.text, script.stops)], {id(script.source)}
         if script.reads_input and place.document is not None:
             return [(place.document, script.stops)], set()
         return [], set()

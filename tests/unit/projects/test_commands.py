@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -79,6 +80,51 @@ def test_options_before_a_subcommand_have_values() -> None:
     assert not ran("git -C add log").ran("git add")
     assert ran("/opt/a/pip install x").ran("/opt/a/pip install")
     assert not ran("/opt/b/pip install x").ran("/opt/a/pip install")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("make -C app deploy", "make deploy"),
+        ("make -j4 -k deploy", "make deploy"),
+        ("bun --cwd app add x", "bun add"),
+        ("uv run --with x pytest", "uv run pytest"),
+        ("uv run --with x --with=y -p 3.12 -- pytest -q", "uv run pytest"),
+        ("docker compose -f x.yml up", "docker compose up"),
+        ("docker --context c compose -p x -f x.yml up -d", "docker compose up"),
+        ("gh pr -R a/b create", "gh pr create"),
+        ("npm --loglevel error install x", "npm install x"),
+        ("kubectl --token t -n x apply -f y", "kubectl apply"),
+    ],
+)
+def test_options_whose_values_nobody_knows(action: str, words: str) -> None:
+    assert ran(action).ran(words)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("uv run --with=x python pytest", "uv run pytest"),
+        ("uv run -q python pytest", "uv run pytest"),
+        ("docker compose -f x.yml down up", "docker compose up"),
+        ("docker run --rm image pytest", "docker run pytest"),
+        ("docker run --no-healthcheck image pytest", "docker run pytest"),
+        ("npm run -- build test", "npm run test"),
+        ("make -j4 build deploy", "make deploy"),
+        ("cargo +nightly test build", "cargo build"),
+        ("make -C app", "make deploy"),
+    ],
+)
+def test_one_word_may_be_the_value_of_an_option_that_takes_one(action: str, words: str) -> None:
+    assert not ran(action).ran(words)
+
+
+def test_options_without_end() -> None:
+    commands = ran("make " + "-x y " * 8_000)
+    began = time.monotonic()
+    assert not commands.ran(f"make {'y ' * 40}z")
+    assert commands.ran("make y y")
+    assert time.monotonic() - began < 5
 
 
 def test_a_regular_expression() -> None:
