@@ -21,10 +21,12 @@ from urllib.request import getproxies, proxy_bypass
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientHttpProxyError,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
     DummyCookieJar,
+    InvalidURL,
     TCPConnector,
 )
 from yarl import URL
@@ -56,6 +58,7 @@ _KEEPALIVE_TIMEOUT = 4.0  # seconds between requests; some servers close a conne
 _FORWARDED = ("accept", "anthropic-version", "user-agent")
 _BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
 _VERSION = "2023-06-01"  # of Anthropic's API
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = (
     *("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id"),
@@ -251,7 +254,10 @@ class Upstream:
         """Send a request with these headers, see :meth:`open`."""
         assert self._client is not None
         address = self._settings.address(vendor, path) + (f"?{query}" if query else "")
+        proxy = _proxy(address)
         server = f"the server {self.name(vendor)}"
+        if proxy is not None:
+            server += f", through the proxy {_without_password(proxy)},"
         aws = self._settings.aws
         if vendor == "bedrock" and aws is not None and not self._settings.keys.get(vendor):
             signed = {name: v for name, v in headers.items() if name == "content-type"}
@@ -265,7 +271,7 @@ class Upstream:
                 headers=headers,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
                 allow_redirects=False,
-                proxy=_proxy(address),
+                proxy=proxy,
             ) as response:
                 yield Answer(
                     response.status,
@@ -280,7 +286,8 @@ class Upstream:
             seconds = self._settings.silence
             raise UpstreamError(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
-            unreached = isinstance(error, ClientConnectorError)  # names and TLS included
+            # Names and TLS included, and a proxy that makes no connection, or has no address.
+            unreached = isinstance(error, (ClientConnectorError, ClientHttpProxyError, InvalidURL))
             raise UpstreamError(
                 f"{server} cannot be used: {cause(error)}", unreached=unreached
             ) from None
@@ -371,6 +378,16 @@ def _proxy(address: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
+def _without_password(proxy: str) -> str:
+    """Return a proxy for messages, as the machine's settings have it."""
+    scheme = match[0] if (match := _SCHEME.match(proxy)) else ""
+    return scheme + proxy[len(scheme) :].rpartition("@")[2]
+
+
 def cause(error: BaseException) -> str:
     """Return why a connection failed: the system's words, or the library's."""
+    if isinstance(error, ClientHttpProxyError):
+        return f"the proxy answered with status {error.status} {error.message:.100}".rstrip()
+    if isinstance(error, InvalidURL):  # its text is the address, with the password
+        return "an address such as http://proxy.example:3128 is needed"
     return failure(error) or str(error) or type(error).__name__

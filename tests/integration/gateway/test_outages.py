@@ -24,7 +24,10 @@ Serve = Callable[[int, int], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers that answer POST and GET with a status each, and returns their address."""
+    """Starts servers that answer POST and GET with a status each, and returns their address.
+
+    As proxies, they want a password that they do not take.
+    """
     servers: list[http.server.HTTPServer] = []
 
     def start(post: int, get: int) -> str:
@@ -44,6 +47,9 @@ def serve() -> Iterator[Serve]:
             def do_GET(self) -> None:
                 assert "attack" not in str(self.headers)
                 self._answer(get)
+
+            def do_CONNECT(self) -> None:
+                self._answer(407)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -82,6 +88,36 @@ def test_a_name_that_does_not_exist_is_an_outage(gateways: Gateways) -> None:
     session, _ = opened(gateways("http://no-such-host.invalid"))
     assert ask(session, ROUTES["chat"], body("chat")).status == 502
     assert "the server http://no-such-host.invalid/v1 cannot be used" in session.outage()
+
+
+@pytest.mark.parametrize(
+    ("proxy", "cause"),
+    [
+        ("http://me:wrong@{host}", "the proxy answered with status 407 Proxy Authentication"),
+        ("me:wrong@{host}", "an address such as http://proxy.example:3128 is needed"),
+        ("http://me:wrong@{closed_host}", "Connection refused"),
+    ],
+    ids=["password", "no-scheme", "refused"],
+)
+def test_a_proxy_that_makes_no_connection_is_an_outage(
+    proxy: str,
+    cause: str,
+    serve: Serve,
+    gateways: Gateways,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = {"host": serve(200, 200), "closed_host": closed_address()}
+    hosts = {name: address.removeprefix("http://") for name, address in hosts.items()}
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("https_proxy", proxy.format_map(hosts))
+    session, _ = opened(gateways("https://model.example"))
+    assert ask(session, ROUTES["chat"], body("chat")).status == 502
+    outage = session.outage()
+    name = proxy.replace("me:wrong@", "").format_map(hosts)
+    server = f"the server https://model.example/v1, through the proxy {name}, cannot be used"
+    assert outage.startswith(f"{server}: {cause}")
+    assert "wrong" not in outage + str(session.refusals)
 
 
 @pytest.mark.parametrize(
