@@ -65,7 +65,8 @@ _RETURNED = (
     *("x-amzn-requestid", "x-amzn-errortype"),
     "anthropic-ratelimit-unified-reset",
 )
-_MAX_LIMIT_WAIT = 300.0  # seconds that a request waits until a subscription's limit is reset
+_MAX_LIMIT_WAIT = 300.0  # seconds that a request waits, in all, until a subscription has more
+_MIN_LIMIT_WAIT = 1.0  # seconds until it is sent again, where the server says 0
 _MAX_RESET = 31 * 86400.0  # seconds that a limit may be said to last
 
 
@@ -209,7 +210,7 @@ class Upstream:
             async with self._request(method, path, vendor, headers, body, query) as answer:
                 yield answer
             return
-        refused, limited = "", False
+        refused, waited = "", 0.0
         while True:
             own_headers = await self._log_in(login, refused)
             all_headers = {**headers, **own_headers}
@@ -228,10 +229,12 @@ class Upstream:
             if delay is None:
                 yield replace(answer, pieces=_whole(data))
                 return
-            if delay > _MAX_LIMIT_WAIT or limited:
+            # Requests that wait for the same reset come at once, and may use it up for each other.
+            pause = max(delay, _MIN_LIMIT_WAIT)
+            waited += pause
+            if waited > _MAX_LIMIT_WAIT:
                 raise LimitReached(login.program, delay)
-            limited = True
-            await asyncio.sleep(delay)
+            await asyncio.sleep(pause)
 
     async def _log_in(self, login: Login | GoogleToken, refused: str) -> dict[str, str]:
         """Return the headers of a login, which may have to be renewed first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,20 @@ def test_a_limit_that_is_soon_reset_is_waited_for(
         assert ask(session, ROUTES[api], body(api)).status == 200
         assert len(server.requests) == 2
     assert session.refusals == []
+
+
+def test_a_limit_that_is_reached_again_is_waited_for_again_up_to_the_whole_time(
+    tokens: TokenServer, gateways: Gateways
+) -> None:
+    limited = Step(status=429, text="limit", headers={"retry-after": "1"})
+    script = [limited, limited, "hello", limited, replace(limited, headers={"retry-after": "300"})]
+    with ModelServer(lambda _: script[len(server.requests) - 1]) as server:
+        session, _ = opened(gateways(server, logins=("claude",)))
+        assert ask(session, ROUTES["messages"], body("messages")).status == 200
+        assert (len(server.requests), session.refusals) == (3, [])
+        assert ask(session, ROUTES["messages"], body("messages")).status == 403
+        assert len(server.requests) == len(script)
+    assert session.failure == "the limit of the login of Claude Code is used up for another 5 min"
 
 
 @pytest.mark.parametrize("login", API)
