@@ -18,6 +18,7 @@ from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body,
 from tests.integration.gateway.test_programs import AGENT, COMMAND
 from tests.support.installed import SUPPORT, World
 from tests.support.model_server import ModelServer, Step
+from tests.support.token_server import claude_login
 
 Serve = Callable[[int, int], str]
 
@@ -26,7 +27,7 @@ Serve = Callable[[int, int], str]
 def serve() -> Iterator[Serve]:
     """Starts servers that answer POST and GET with a status each, and returns their address.
 
-    As proxies, they want a password that they do not take.
+    As proxies, they want a password that they do not take. A limit is reset after an hour.
     """
     servers: list[http.server.HTTPServer] = []
 
@@ -38,6 +39,8 @@ def serve() -> Iterator[Serve]:
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))
+                if status == 429:
+                    self.send_header("retry-after", "4000")
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -144,6 +147,17 @@ def test_what_a_status_says(
     said = session.outage()
     assert bool(said) == outage
     assert not outage or f"refuses the key: status {get}" in said
+
+
+def test_a_login_whose_limit_is_reached_shows_a_server_that_works(
+    serve: Serve, gateways: Gateways, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    claude_login(tmp_path)
+    upstreams = {"anthropic": serve(403, 429)}
+    session, _ = opened(gateways("", upstreams=upstreams, keys={}, logins=("claude",)))
+    assert ask(session, ROUTES["messages"], body("messages")).status == 403
+    assert session.outage() == ""
 
 
 def test_an_episode_that_was_served_once_has_no_outage(gateways: Gateways) -> None:
