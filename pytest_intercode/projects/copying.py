@@ -49,7 +49,7 @@ TEST_MARK = b"intercode_project"
 
 _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
-_RECIPE = "1"  # to be changed when the same files have to come to another layer
+_RECIPE = "2"  # to be changed when the same files have to come to another layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
 # Set where a hook of git runs the tests: they would name its repository in every folder.
 _REPOSITORY_VARIABLES = {

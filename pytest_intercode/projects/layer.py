@@ -15,6 +15,9 @@ from pytest_intercode.system.git import CHECKOUT_SETTINGS, Git, pack_checkout
 __all__ = ["ProjectFile", "make_layer"]
 
 _TIME = 1_704_067_200  # of all files: 2024-01-01, the time of the copy's one commit
+# The commit has the bytes of the work tree, and git is to compare them as they are: by the
+# project's attributes it would convert them first, and find other line ends, for example.
+_ATTRIBUTES = "* -text -ident -filter !working-tree-encoding\n"
 _SETTINGS = (*CHECKOUT_SETTINGS, "user.name=Agent", "user.email=agent@localhost")
 
 
@@ -53,6 +56,9 @@ def make_layer(files: Mapping[str, ProjectFile], root: str, folder: Path) -> tup
     git.run(folder, "init", "-q", "--template=", "-b", "main", str(checkout))
     for setting in _SETTINGS:
         git.run(checkout, "config", *setting.split("=", 1))
+    attributes = checkout / ".git/info/attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text(_ATTRIBUTES, "ascii", newline="\n")
     # One stream makes one pack; `git add` would write a file for each object, and sync it.
     with stream.open("wb") as file_stream:
         _write_stream(files, file_stream)

@@ -76,6 +76,36 @@ def test_it_is_a_clean_repository_of_one_commit(project: Path, unpack: Unpack) -
     assert git(unpacked, "fsck", "--strict") == ""
 
 
+@pytest.mark.parametrize(
+    ("attribute", "content"),
+    [
+        ("text eol=crlf", b"first\r\nsecond\r\n"),
+        ("text eol=crlf", b"first\nsecond\n"),
+        ("text", b"first\r\nsecond\r\n"),
+        ("text=auto", b"first\r\nsecond\n"),
+        ("crlf=input", b"first\r\n"),
+        ("ident", b"$Id: 0123 $\n"),
+        ("filter=upper", b"lower\n"),
+        ("working-tree-encoding=UTF-16", "text\n".encode("utf-16")),
+        ("working-tree-encoding=UTF-16", b"not in UTF-16\n"),
+    ],
+)
+def test_it_is_clean_where_attributes_convert(
+    project: Path, unpack: Unpack, attribute: str, content: bytes
+) -> None:
+    (project / ".gitattributes").write_text(f"converted {attribute}\n")
+    (project / "converted").write_bytes(content)
+    unpacked = unpack(copy_folder(project))
+    assert (unpacked / "converted").read_bytes() == content
+    git(unpacked, "config", "filter.upper.clean", "tr a-z A-Z")  # as an image may have one
+    assert git(unpacked, "status", "--porcelain") == ""
+    (unpacked / "converted").touch()  # git is to compare the content
+    assert git(unpacked, "status", "--porcelain") == ""
+    (unpacked / "converted").unlink()
+    git(unpacked, "checkout", "converted")
+    assert (unpacked / "converted").read_bytes() == content
+
+
 def test_odd_names_modes_and_links(project: Path, unpack: Unpack) -> None:
     names = ['quote".txt', "back\\slash", "new\nline", "tab\t", " blank ", "ümlaut", "-dash"]
     for name in names:
