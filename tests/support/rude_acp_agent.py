@@ -46,8 +46,12 @@ def misbehave(number: int) -> None:
             send(id=count, method="terminal/create", params={"command": "true"})
             release = {"terminalId": f"terminal-{count + 1}"}
             send(id=f"release {count}", method="terminal/release", params=release)
-    elif WAY == "spends":
+    elif WAY.startswith("spends"):
         tokens = {"totalTokens": 120, "inputTokens": 100, "outputTokens": 20}
+        if WAY != "spends":  # caches and thoughts, among those or next to them
+            tokens |= {"cachedReadTokens": 60, "cachedWriteTokens": 30, "thoughtTokens": 15}
+        if WAY == "spends-next-to-caches":
+            tokens["totalTokens"] = 225
         send(id=number, result={"stopReason": "end_turn", "usage": tokens})
     elif WAY == "ignores-fs":
         pathlib.Path("x").write_text("hi\n")

@@ -227,17 +227,26 @@ def _server_entry(name: str, server: str, greeting: Mapping[str, Any]) -> dict[s
 
 
 def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens of a prompt, as :meth:`AgentEnvironment.spend` takes them."""
+    """Return the tokens of a prompt, as :meth:`AgentEnvironment.spend` takes them.
+
+    With some agents, the input includes what went through caches, and the output the thoughts. With
+    others, such as opencode, they do not: the total is the sum of all.
+    """
 
     def count(key: str) -> int:
         value = usage.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
+    input_tokens, output_tokens = count("inputTokens"), count("outputTokens")
     read_tokens, write_tokens = count("cachedReadTokens"), count("cachedWriteTokens")
+    cache_tokens, thought_tokens = read_tokens + write_tokens, count("thoughtTokens")
+    if count("totalTokens") >= input_tokens + cache_tokens + output_tokens + thought_tokens:
+        input_tokens += cache_tokens
+        output_tokens += thought_tokens
     return {
-        "input_tokens": max(count("inputTokens"), read_tokens + write_tokens),
-        "output_tokens": max(count("outputTokens"), count("thoughtTokens")),
+        "input_tokens": max(input_tokens, cache_tokens),
+        "output_tokens": max(output_tokens, thought_tokens),
         "cached_tokens": read_tokens,
         "cache_write_tokens": write_tokens,
-        "reasoning_tokens": count("thoughtTokens"),
+        "reasoning_tokens": thought_tokens,
     }

@@ -133,9 +133,20 @@ def test_budgets_end_it(
     assert turns is None or [turn.action for turn in record.turns] == ["true"] * turns
 
 
-def test_tokens_that_it_reports_are_counted(provider: SandboxProvider) -> None:
-    record = play(provider, rude("spends"))
-    assert (record.usage.input_tokens, record.usage.output_tokens) == (100, 20)
+@pytest.mark.parametrize(
+    ("way", "tokens"),
+    [
+        ("spends", (100, 20, 0, 0, 0)),
+        ("spends-from-caches", (100, 20, 60, 30, 15)),
+        ("spends-next-to-caches", (190, 35, 60, 30, 15)),
+    ],
+)
+def test_tokens_that_it_reports_are_counted(
+    provider: SandboxProvider, way: str, tokens: tuple[int, ...]
+) -> None:
+    usage = play(provider, rude(way)).usage
+    assert (usage.input_tokens, usage.output_tokens) == tokens[:2]
+    assert (usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens) == tokens[2:]
 
 
 def test_one_that_ignores_what_it_is_served_acts_in_a_copy(provider: SandboxProvider) -> None:
