@@ -52,9 +52,12 @@ from pytest_intercode.plugin.reports import WITHOUT_AGENT, keep_episode
 from pytest_intercode.plugin.run import Run, forget_spec, run_of, spec_of
 from pytest_intercode.plugin.timeouts import cancel_on_timeout
 from pytest_intercode.projects.copying import WORKDIR, ProjectCopy, copy_project
+from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.run import ProjectRun, RunSoFar
+from pytest_intercode.projects.shim_programs import FakeLike
 from pytest_intercode.projects.shims import Shims
 from pytest_intercode.rollouts.executor import Handle
+from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import bundled_folder
 
 if TYPE_CHECKING:
@@ -145,7 +148,11 @@ class Project:
     def _recording(self, task: Task, arguments: Mapping[str, Any]) -> RunRecording:
         """Return what a run does with its recording."""
         inputs = {name: arguments[name] for name in _INPUTS if name in arguments}
-        inputs |= {f"fake {name}": fake for name, fake in arguments.get("fake", {}).items()}
+        folder = self._item.path.parent
+        inputs |= {
+            f"fake {name}": _content_of_fake(fake, folder)
+            for name, fake in arguments.get("fake", {}).items()
+        }
         spec, replay = spec_of(self._item, task), arguments.get("replay", "agent")
         return RunRecording(self._item, self._run, spec, self._count, replay, inputs)
 
@@ -298,6 +305,13 @@ def _check_limits(options: Mapping[str, Any]) -> None:
             "intercode_project.run(): timeout: a number of seconds above 0 is needed, found "
             f"{timeout!r}"
         )
+
+
+def _content_of_fake(fake: FakeLike, folder: Path) -> object:
+    """Return what decides what a fake answers; a script has been read before."""
+    if isinstance(fake, Fake):
+        return [fake.answers, fake.default, fake.reads_input]
+    return file_digest(folder / fake)
 
 
 def _servers(options: Mapping[str, Any]) -> dict[str, str]:

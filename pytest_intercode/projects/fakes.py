@@ -82,6 +82,11 @@ class Fake:
             word is ``-``, or ends with ``=-`` or ``@-``. Anything else leaves it to what comes
             after the fake, such as the next ``read`` of a loop.
 
+    Attributes:
+        answers: the words of each pattern with its answer, in order.
+        default: the answer to all other calls.
+        reads_input: whether the standard input is read to its end; None where the words say so.
+
     Raises:
         ConfigurationError: a pattern is empty, is not words of a shell, or is there twice; an
             answer is none.
@@ -96,7 +101,7 @@ class Fake:
     ) -> None:
         self.default = default
         self.reads_input = reads_input
-        self._answers: list[tuple[_Pattern, Answer]] = []
+        self._patterns: list[tuple[_Pattern, Answer]] = []
         names: dict[tuple[str, ...], str] = {}
         for text, answer in (answers or {}).items():
             words = _read_pattern(text)
@@ -107,12 +112,13 @@ class Fake:
                 )
             names[words] = text
             _check_answer(answer, repr(text))
-            self._answers.append((_Pattern(words), answer))
+            self._patterns.append((_Pattern(words), answer))
         _check_answer(default, "default")
+        self.answers = tuple(zip(names, (answers or {}).values(), strict=True))
 
     def find_answer(self, arguments: Sequence[str]) -> Answer:
         """Return the answer to a call with these words."""
-        for pattern, answer in self._answers:
+        for pattern, answer in self._patterns:
             if pattern.matches(arguments):
                 return answer
         return self.default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -97,3 +98,39 @@ def test_an_agent_in_the_tests_process_is_recorded_without_exchanges(
         done = play(tmp_path, f"{options} --intercode-record={mode}")
         assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "called").read_text() == "1"
+
+
+FAKES = """\
+from pytest_intercode import Fake
+
+def test_lists(intercode_project):
+    gh = Fake({"repo view": "a", "repo *": "b"})
+    intercode_project.run("List them.", fake={"gh": gh, "jq": "jq.sh"})
+"""
+
+
+def test_a_fake_that_answers_otherwise_makes_it_stale(tmp_path: Path, bubblewrap: None) -> None:
+    test = make_project(tmp_path)
+    test.write_text(FAKES)
+    script = test.parent / "jq.sh"
+    script.write_text("#!/bin/sh\n")
+    (tmp_path / "my_agent.py").write_text("def agent(task, env):\n    env.step('gh repo view')\n")
+    options = "--intercode-agent=my_agent:agent -o intercode_agent_arg="
+
+    def stale_fakes() -> list[str]:
+        done = play(tmp_path, f"{options} --intercode-record=none")
+        return re.findall(r"\b(fake \w+) is changed", "".join(lines_of(done)))
+
+    done = play(tmp_path, f"{options} --intercode-record=missing")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert stale_fakes() == []
+    script.write_text("#!/bin/sh\necho other\n")
+    assert stale_fakes() == ["fake jq"]
+    for old, new in (
+        ('"repo view": "a", "repo *": "b"', '"repo *": "b", "repo view": "a"'),
+        ('": "a"', '": "x"'),
+        ('"b"}', '"b"}, default=""'),
+        ('"b"}', '"b"}, reads_input=True'),
+    ):
+        test.write_text(FAKES.replace(old, new))
+        assert stale_fakes() == ["fake gh", "fake jq"]
