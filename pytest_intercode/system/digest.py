@@ -200,10 +200,12 @@ def _archive_content(archive: Archive, state: _State) -> str:
 def value_digest(value: object) -> str:
     """Return 16 hexadecimal digits of SHA-256 over a value of a test's own.
 
-    Of what is the same in every run: of a function its name, of an object that is not a dataclass
-    its type. The order of a mapping does not count.
+    Equal values have equal digests in every run: the order of a mapping or of a set does not count.
+    Of a function, a class, and any other object that can be called, only the name counts. Of an
+    object that nothing else is known of, what it would be pickled as counts.
 
     Raises:
+        TypeError: nothing says what a value is, such as a lock.
         RecursionError: a value holds itself.
     """
     return hashlib.sha256(_to_json(_plain(value)).encode("ascii")).hexdigest()[:_LENGTH]
@@ -223,10 +225,26 @@ def _plain(value: object) -> object:
         if any(all(isinstance(key, kind) for key in value) for kind in (str, (int, float))):
             return {key: _plain(part) for key, part in value.items()}
         return sorted(([_plain(key), _plain(part)] for key, part in value.items()), key=_to_json)
-    if is_dataclass(value):
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value), key=_to_json)
+    if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (Path, bytes)):
         return str(value)
     if isinstance(value, re.Pattern):
         return [_plain(value.pattern), value.flags]
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return _plain(_reduce(value))
+
+
+def _reduce(value: object) -> object:
+    """Return what an object would be pickled as, which says all that makes it up."""
+    try:
+        parts = value.__reduce_ex__(2)
+    except Exception as error:  # what its class raises, also where it cannot be pickled
+        raise TypeError(f"nothing says what a {type(value).__qualname__} is") from error
+    if isinstance(parts, str):
+        return parts
+    content, items = parts[:3], parts[3:5]  # the second are iterators
+    return [*content, *(list(part) for part in items if part is not None)]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tarfile
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +44,7 @@ from pytest_intercode.environments.python.fields import PythonFields
 from pytest_intercode.environments.sql.fields import SqlFields
 from pytest_intercode.environments.swe.fields import SweFields
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
+from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.system import digest as module
 from pytest_intercode.system.digest import PARTS, digest, value_digest
@@ -401,3 +407,54 @@ def test_keys_that_json_does_not_have() -> None:
     assert digests == [value_digest(dict(reversed(value.items()))) for value in values]
     assert digests[0] == value_digest(MappingProxyType({re.compile("which"): "y"}))
     assert value_digest([{"answers": values[0]}]) != value_digest([{"answers": values[1]}])
+
+
+class _Case:
+    """A parameter as tests of users have them: neither a dataclass nor with a __repr__."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+class _Slotted:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Color(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@pytest.mark.parametrize(
+    ("make", "make_other"),
+    [
+        (lambda: _Case("a", "b"), lambda: _Case("b", "a")),
+        (lambda: [{"case": _Case("a")}], lambda: [{"case": _Case("b")}]),
+        (lambda: _Slotted("a"), lambda: _Slotted("b")),
+        (lambda: _Color.RED, lambda: _Color.BLUE),
+        (lambda: {*"abcdefgh"}, lambda: {*"abcdefg"}),
+        (lambda: frozenset([_Color.RED, "a"]), lambda: frozenset([_Color.BLUE, "a"])),
+        (lambda: Decimal("1.5"), lambda: Decimal("1.6")),
+        (lambda: datetime(2026, 1, 2), lambda: datetime(2026, 1, 3)),
+        (lambda: deque([1, 2]), lambda: deque([2, 1])),
+        (lambda: OSError("a"), lambda: OSError("b")),
+        (lambda: Fake({"a": "b", "*": "c"}), lambda: Fake({"*": "c", "a": "b"})),
+        (lambda: Task, lambda: Limits),
+    ],
+)
+def test_what_an_object_is_counts(
+    make: Callable[[], object], make_other: Callable[[], object]
+) -> None:
+    assert value_digest(make()) == value_digest(make())
+    assert value_digest(make()) != value_digest(make_other())
+
+
+def test_what_cannot_be_known_has_no_digest() -> None:
+    case = _Case()
+    case.names = (case,)  # type: ignore[assignment]
+    for value, error in ((threading.Lock(), TypeError), (case, RecursionError)):
+        with pytest.raises(error):
+            value_digest([value])
