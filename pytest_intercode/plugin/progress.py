@@ -59,6 +59,7 @@ class Progress:
         self._paused = False
         self._thread: threading.Thread | None = None
         self._began = self._last_line = time.monotonic()
+        self._counting = threading.Lock()
         self._total = self._reused = self._solved = self._tokens = 0
         self._cost: float | None = None
         self._lacks_tokens = False  # an episode did, and that was said
@@ -88,24 +89,25 @@ class Progress:
             record: the episode, with the node id of its item.
             reused: it is taken from an earlier part of the run.
         """
-        if record.node_id in self.done:
-            return
-        self.done.add(record.node_id)
-        self._reused += reused
-        self._solved += record.solved
-        self._tokens += record.usage.tokens
-        if record.usage.cost is not None:
-            self._cost = (self._cost or 0.0) + record.usage.cost
-        if not (reused or self._lacks_tokens):
-            self._check_tokens(record)
+        with self._counting:
+            if record.node_id in self.done:
+                return
+            self.done.add(record.node_id)
+            self._reused += reused
+            self._solved += record.solved
+            self._tokens += record.usage.tokens
+            if record.usage.cost is not None:
+                self._cost = (self._cost or 0.0) + record.usage.cost
+            missing = "" if reused or self._lacks_tokens else self._describe_missing(record)
+            self._lacks_tokens = self._lacks_tokens or bool(missing)
+        if missing:
+            self.report(missing)
 
-    def _check_tokens(self, record: EpisodeRecord) -> None:
-        """Say of the first episode that lacks the tokens which were asked for what it lacks."""
+    def _describe_missing(self, record: EpisodeRecord) -> str:
+        """Say what an episode lacks of the tokens that were asked for; nothing where it has all."""
         server = Settings.of(self._config).tokens
         missing = describe_missing(record.model_calls) if server and record.graded else ""
-        if missing:
-            self._lacks_tokens = True
-            self.report(f"--intercode-tokens={server}: {record.task.id}: {missing}")
+        return missing and f"--intercode-tokens={server}: {record.task.id}: {missing}"
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Leave out an item that ended without an episode, and show how far the run is."""
