@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -233,8 +234,8 @@ class ConcurrentExecution(Observer):
                 if not running.handle.asked:  # the item was skipped in its turn
                     running.handle.cancel("its item was not run")
                     self._keep_records([running])
-                if running.handle.over:  # else its thread asks for it yet
-                    del self._of[running.handle]
+                # Until then its thread asks for it yet.
+                running.handle.when_over(partial(self._of.pop, running.handle, None))
             self._executor.wake()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

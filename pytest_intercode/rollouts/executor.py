@@ -201,6 +201,14 @@ class Handle:
         """Whether its observer is not notified of it any more."""
         return self.recorded.done() and self.closed.done()
 
+    def when_over(self, action: Callable[[], object]) -> None:
+        """Do something once it is :attr:`over`: at once, or on the thread that ends it.
+
+        Args:
+            action: is quick, and needs no lock.
+        """
+        self.recorded.add_done_callback(lambda _: self.closed.add_done_callback(lambda _: action()))
+
     @property
     def cancelled(self) -> bool:
         """Whether it has no record because it was cancelled, or has none yet."""

@@ -292,6 +292,58 @@ def test_a_plugin_that_keeps_fixtures_from_ending(pytester: pytest.Pytester) -> 
     ]
 
 
+UNWANTED = """
+import time
+from pathlib import Path
+import pytest
+
+
+def wait_for_t1():
+    while not Path("begun-t1").exists():
+        time.sleep(0.002)
+
+
+def agent(task, env):
+    if task.id == "t1":
+        Path("begun-t1").touch()
+        while True:
+            time.sleep(0.002)
+    wait_for_t1()
+    env.step("true")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if "t1" in item.name:
+        wait_for_t1()
+        pytest.skip("not wanted any more")
+"""
+
+
+def test_nothing_is_kept_of_a_rollout_that_ends_after_its_turn(
+    suite: Path, pytester: pytest.Pytester
+) -> None:
+    """Its environment and its output would stay for the whole run."""
+    kept: list[str] = []
+
+    class Watch:
+        @pytest.hookimpl(trylast=True)
+        def pytest_sessionfinish(self, session: pytest.Session) -> None:
+            execution: Any = session.config.pluginmanager.get_plugin("intercode-execution")
+            kept.extend(running.item.name for running in execution._of.values())
+
+    pytester.syspathinsert()
+    (pytester.path / "unwanted.py").write_text(UNWANTED)
+    suite.write_text(tasks(3))
+    result = pytester.inline_run(
+        *("suite.yaml", "--intercode-agent=unwanted:agent", "--intercode-concurrency=2"),
+        *("-p", "unwanted"),
+        plugins=[Watch()],
+    )
+    result.assertoutcome(passed=2, skipped=1)
+    assert kept == []
+
+
 @pytest.mark.usefixtures("suite")
 def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
