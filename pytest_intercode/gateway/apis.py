@@ -316,8 +316,10 @@ def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
 
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     """Whether a body looks like an answer of an API."""
-    if api == "gemini":  # of a prompt that was blocked there is no candidate
-        return isinstance(body.get("candidates"), list) or "promptFeedback" in body
+    if api == "gemini" and body.keys() & {"promptFeedback", "usageMetadata"}:
+        return True  # without a candidate: the prompt was blocked, or all tokens went into thoughts
+    if api == "gemini":
+        return isinstance(body.get("candidates"), list)
     if api == "converse":
         return isinstance(body.get("output"), dict)
     keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}

@@ -48,16 +48,16 @@ async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.Str
     async for piece in answer.pieces:
         data += piece
         if len(data) > _MAX_ANSWER_SIZE:
-            raise UpstreamError("the answer has more than 64 MiB")
+            raise UpstreamError("the answer has more than 64 MiB", unpaid=answer.status != 200)
     status, server = answer.status, call.server
     raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
     content = parse_object(raw)
     if 300 <= status < 400:
-        raise UpstreamError(f"{server} redirects, which is not followed")
+        raise UpstreamError(f"{server} redirects, which is not followed", unpaid=True)
     if status == 200 and (content is None or not is_answer(call.api, content)):
         problem = "is not JSON" if content is None else "is not an answer of this API"
         start = raw[:80].decode("utf-8", "replace")
-        raise UpstreamError(f"{server} sent what {problem}: {start!r}")
+        raise UpstreamError(f"{server} sent what {problem}: {start!r}", unpaid=True)
     headers = {**answer.headers}
     if status != 200:
         message = error_message(content) or raw[:200].decode("utf-8", "replace")
@@ -135,6 +135,7 @@ async def _relay_stream(
     except (UpstreamError, StreamBroken, ClientError, asyncio.TimeoutError) as error:
         complete = False
         if not client.started:
+            await _settle(call, parts, complete=False)
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
                 raise  # in the words of the one who opened it
             raise error if isinstance(error, UpstreamError) else UpstreamError(str(error)) from None

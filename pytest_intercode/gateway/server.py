@@ -351,9 +351,10 @@ class Server:
         try:
             async with self._open(request, call, payload) as answer:
                 return await relay(request, call, answer, self.upstream)
-        except asyncio.CancelledError:
-            # The session ends; its request was sent, and is paid for.
-            await call.settle(200, {}, None, complete=False)
+        except (asyncio.CancelledError, UpstreamError) as ended:
+            # The session ends, or the server has not finished what it took: that is paid for.
+            if not (isinstance(ended, UpstreamError) and ended.unpaid):
+                await call.settle(200, {}, None, complete=False)
             raise
 
     @contextlib.asynccontextmanager
@@ -389,9 +390,8 @@ class Server:
             query=target.query,
         ) as answer:
             if answer.status in KEY_REFUSED:
-                name = self.upstream.name(vendor)
                 session.record_obstacle(
-                    f"the server {name} refuses the key: status {answer.status}"
+                    f"the server {call.server} refuses the key: status {answer.status}"
                 )
             else:
                 session.record_answer()

@@ -137,7 +137,8 @@ def final_message(exchanges: Sequence[Exchange]) -> str:
     Args:
         exchanges: all of a session's; those without tools count only where none has any.
     """
-    good = [exchange for exchange in as_messages(exchanges) if exchange.status == 200]
+    answered = [exchange for exchange in exchanges if exchange.status == 200 and exchange.answer]
+    good = as_messages(answered)
     with_tools = [exchange for exchange in good if _has_tools(exchange)]
     for exchange in reversed(with_tools or good):
         return "" if _calls(exchange) else _text(exchange)

@@ -92,11 +92,16 @@ class UpstreamError(Exception):
         message: what happened.
         status: for the client.
         unreached: no connection was made, so the server has seen nothing of the request.
+        unpaid: it was refused, or what came is not an answer, so it costs nothing; also where it
+            is ``unreached``.
     """
 
-    def __init__(self, message: str, status: int = 502, *, unreached: bool = False) -> None:
+    def __init__(
+        self, message: str, status: int = 502, *, unreached: bool = False, unpaid: bool = False
+    ) -> None:
         super().__init__(message)
         self.message, self.status, self.unreached = message, status, unreached
+        self.unpaid = unpaid or unreached
 
 
 @dataclass
@@ -264,6 +269,7 @@ class Upstream:
         if proxy is not None:
             server += f", through the proxy {_without_password(proxy)},"
         aws = self._settings.aws
+        refused = False  # by the status, whose body may break off, too
         if vendor == "bedrock" and aws is not None and not self._settings.keys.get(vendor):
             signed = {name: v for name, v in headers.items() if name == "content-type"}
             time_now = datetime.now(timezone.utc)
@@ -278,6 +284,7 @@ class Upstream:
                 allow_redirects=False,
                 proxy=proxy,
             ) as response:
+                refused = response.status != 200
                 yield Answer(
                     response.status,
                     response.content_type,
@@ -289,13 +296,13 @@ class Upstream:
                 message = f"{server} cannot be reached in {_CONNECT_TIMEOUT:g} s"
                 raise UpstreamError(message, 504, unreached=True) from None
             seconds = self._settings.silence
-            raise UpstreamError(f"{server} was silent for {seconds:g} s", 504) from None
+            message = f"{server} was silent for {seconds:g} s"
+            raise UpstreamError(message, 504, unpaid=refused) from None
         except ClientError as error:
             # Names and TLS included, and a proxy that makes no connection, or has no address.
             unreached = isinstance(error, (ClientConnectorError, ClientHttpProxyError, InvalidURL))
-            raise UpstreamError(
-                f"{server} cannot be used: {cause(error)}", unreached=unreached
-            ) from None
+            message = f"{server} cannot be used: {cause(error)}"
+            raise UpstreamError(message, unreached=unreached, unpaid=refused) from None
 
     async def outage(self) -> str:
         """Return why no server that is set up lets the gateway in; empty if one does.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import http.server
 import json
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +101,77 @@ def test_a_server_that_is_not_there(api: str, stream: bool, gateways: Gateways) 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 def test_a_server_that_is_silent(stream: bool, gateways: Gateways) -> None:
     with ModelServer([Step("x", fault="silent")]) as server:
-        session, _ = opened(gateways(server, silence=0.2))
+        session, ledger = opened(gateways(server, silence=0.2))
         answer = ask(session, ROUTES["messages"], body("messages", stream=stream))
         assert answer.status == 504
         assert answer.message.endswith("was silent for 0.2 s")
         assert answer.json["error"]["type"] == "api_error"
+        [exchange] = session.exchanges
+        assert (exchange.answer, exchange.complete) == ({}, False)
+        # The server took the request, and may have thought for all that time.
+        assert ledger.usage == Usage(1, exchange.usage.input_tokens)
+        assert ledger.usage.input_tokens > 10
+
+
+@pytest.fixture
+def breaking_server() -> Iterator[Callable[[int, str], str]]:
+    """Starts servers that begin with a status and a content type, and break off."""
+    with contextlib.ExitStack() as servers:
+
+        def start(status: int, content_type: str) -> str:
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_POST(self) -> None:
+                    self.rfile.read(int(self.headers["content-length"]))
+                    self.send_response(status)
+                    self.send_header("content-type", content_type)
+                    self.send_header("content-length", "1000")
+                    self.end_headers()
+                    self.wfile.write(b'data: {"choices": [')
+
+                def log_message(self, *_: object) -> None:
+                    pass
+
+            server = servers.enter_context(http.server.HTTPServer(("127.0.0.1", 0), Handler))
+            threading.Thread(target=server.serve_forever, name="intercode-server").start()
+            servers.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "is_paid"),
+    [
+        (200, "application/json", True),
+        (200, "text/event-stream", True),
+        (503, "application/json", False),
+        (307, "application/json", False),
+    ],
+)
+def test_an_answer_that_breaks_off_at_once_is_paid_unless_it_is_a_refusal(
+    status: int,
+    content_type: str,
+    is_paid: bool,
+    breaking_server: Callable[[int, str], str],
+    gateways: Gateways,
+) -> None:
+    session, ledger = opened(gateways(breaking_server(status, content_type)))
+    streamed = content_type == "text/event-stream"
+    assert ask(session, ROUTES["chat"], body("chat", stream=streamed)).status == 502
+    assert (ledger.usage.input_tokens > 10) == is_paid
+    assert [exchange.complete for exchange in session.exchanges] == [False] * is_paid
+
+
+@pytest.mark.parametrize(("status", "is_paid"), [(200, True), (500, False)])
+def test_an_answer_that_is_too_large_is_paid_unless_it_is_a_refusal(
+    status: int, is_paid: bool, gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.gateway.relay._MAX_ANSWER_SIZE", 10)
+    with ModelServer([Step("a long text", status=status)]) as server:
+        session, ledger = opened(gateways(server))
+        answer = ask(session, ROUTES["chat"], body("chat"))
+    assert answer.message == "the answer has more than 64 MiB"
+    assert (ledger.usage.input_tokens > 10) == is_paid
 
 
 @pytest.mark.parametrize("fault", ["stall", "drop"])
@@ -266,8 +336,6 @@ def test_the_order_is_that_of_the_requests_whatever_ends_first(gateways: Gateway
 
     with ModelServer(script) as server:
         session, _ = opened(gateways(server))
-        import threading
-
         slow = threading.Thread(
             target=ask, args=(session, ROUTES["chat"], body("chat", user="slow"))
         )

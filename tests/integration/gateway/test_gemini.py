@@ -87,6 +87,15 @@ def test_results_belong_to_calls_with_and_without_ids(
     assert observed == [("a", "did a"), ("b", "did b")]
 
 
+def test_an_answer_of_thoughts_alone_has_its_tokens(gateways: Gateways) -> None:
+    usage = {"promptTokenCount": 1000, "thoughtsTokenCount": 9000}
+    thoughts = {"usageMetadata": usage, "modelVersion": "g"}
+    with ModelServer([Step(body=thoughts)]) as server:
+        session, ledger = opened(gateways(server))
+        assert ask(session, GENERATE, body("gemini")).json == thoughts
+    assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (1000, 9000)
+
+
 def test_a_prompt_that_is_blocked_has_an_answer_and_its_tokens(gateways: Gateways) -> None:
     blocked = {
         "promptFeedback": {"blockReason": "SAFETY"},

@@ -70,6 +70,12 @@ def test_an_agent_of_chat() -> None:
     assert list(map(count_calls, exchanges)) == [0, 1, 2, 0]
 
 
+def test_a_request_without_an_answer_is_not_the_last_word() -> None:
+    one = chat([], "Done.")
+    two = chat(after(one), answer={}, complete=False)
+    assert final_message([one, two]) == "Done."
+
+
 def test_ids_that_come_back() -> None:
     """A small server calls the first call of each answer the same."""
     one = chat([], "", ("call_1", "bash", '{"command": "a"}'))
