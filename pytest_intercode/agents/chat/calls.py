@@ -8,16 +8,22 @@ from typing import Any
 
 from pytest_intercode.agents.chat.client import Answer
 from pytest_intercode.agents.chat.history import Message
+from pytest_intercode.system.nesting import is_too_deep
 
 __all__ = ["message_with_calls", "parse_arguments"]
 
 
 def parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
     """Return a call's arguments, and what is wrong with them."""
+    too_deep = f"the arguments of the call are nested too deeply: {text[:200]!r}"
     try:
         arguments = json.loads(text) if text.strip() else {}
     except ValueError as error:
         return {}, f"the arguments of the call are not JSON ({error}): {text[:200]!r}"
+    except RecursionError:
+        return {}, too_deep
+    if is_too_deep(arguments):
+        return {}, too_deep
     if not isinstance(arguments, dict):
         return {}, f"the arguments of the call are not a JSON object: {text[:200]!r}"
     return arguments, ""

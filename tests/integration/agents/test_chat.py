@@ -252,6 +252,8 @@ def test_a_model_that_never_acts_uses_up_its_turns(play: Play, agent: str) -> No
     [
         (("execute", '{"code": "SELECT 1'), "are not JSON"),
         (("execute", '"SELECT 1"'), "not a JSON object"),
+        (("execute", f'{{"code": {"[" * 1000}{"]" * 1000}}}'), "are nested too deeply"),
+        (("execute", f'{{"code": {"[" * 200_000}'), "are nested too deeply"),
         (("execute", ""), "execute needs the argument code"),
         (("execute", {"command": "SELECT 1"}), "execute needs the argument code"),
         (("execute", {"code": ["SELECT 1"]}), "execute needs the argument code"),
