@@ -152,6 +152,8 @@ class Call:
             await self._run_in_thread(write)
         except OSError as error:
             self.session.note(f"an exchange could not be recorded: {error.strerror}")
+        except RecursionError:  # the answer, which has a bound in requests alone
+            self.session.note("an exchange could not be recorded: it is nested too deeply")
 
     async def _run_in_thread(self, work: Callable[[], None]) -> None:
         """Do what may wait, for a file or its lock, on another thread, and to its end."""

@@ -18,6 +18,7 @@ from pytest_intercode.gateway.apis import AMAZON_ERRORS, Route, Target, error_bo
 from pytest_intercode.gateway.fields import check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.gateway.shapes import Limits, NotAllowed
+from pytest_intercode.system.nesting import MAX_DEPTH, is_too_deep
 
 __all__ = [
     *("MAX_BODY_SIZE", "RefusedRequest", "check_body", "digest_of", "error_answer"),
@@ -106,12 +107,19 @@ def parse_body(data: bytes) -> dict[str, Any]:
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
 
+    too_deep = RefusedRequest(
+        400, f"the request's body is nested more than {MAX_DEPTH} levels deep", "invalid_request"
+    )
     try:
         body = json.loads(data.decode("utf-8"), parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RefusedRequest(
             400, f"the request's body is not JSON: {error!s:.100}", "invalid_request"
         ) from None
+    except RecursionError:
+        raise too_deep from None
+    if is_too_deep(body):
+        raise too_deep
     if not isinstance(body, dict):
         raise RefusedRequest(400, "the request's body is not a JSON object", "invalid_request")
     return body

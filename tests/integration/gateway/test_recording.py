@@ -69,6 +69,30 @@ def test_errors_are_recorded_and_what_failed_is_not(gateways: Gateways, tmp_path
     assert statuses == [429, 200]
 
 
+@pytest.mark.parametrize("depth", [190, 600])
+def test_what_is_nested_deep_reaches_the_client(
+    depth: int, gateways: Gateways, tmp_path: Path
+) -> None:
+    """A request within its bound is recorded; an answer has none, and was paid."""
+    value = json.loads("[" * depth + "]" * depth)
+    is_recorded = depth < 200
+    tool = {"name": "t", "input_schema": value if is_recorded else {}}
+    content = [{"type": "tool_use", "id": "t", "name": "t", "input": {"value": value}}]
+    answer = {"type": "message", "role": "assistant", "model": "m", "content": content}
+    with ModelServer([Step(body=answer)]) as server:
+        session, ledger = opened(gateways(server, record=tmp_path))
+        given = body("messages", tools=[tool])
+        assert ask(session, ROUTES["messages"], given).json["content"] == content
+        assert len(server.requests) == 1
+    assert ledger.usage.requests == 1
+    session.close()
+    assert len(list((tmp_path / "task-1").glob("*.json"))) == is_recorded
+    note = "an exchange could not be recorded: it is nested too deeply"
+    assert session.refusals == ([] if is_recorded else [note])
+    session, _ = opened(gateways("http://127.0.0.1:9", replay=tmp_path))
+    assert ask(session, ROUTES["messages"], given).status == (200 if is_recorded else 403)
+
+
 def _recorded(gateways: Gateways, folder: Path, *texts: str) -> None:
     with ModelServer(lambda request: f"to {request.body['messages'][-1]['content']}") as server:
         session, _ = opened(gateways(server, record=folder))
