@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ FILES = {
     for name in (
         *sorted(ALWAYS),
         *("README.md", "src/a.py", "src/b.py", "tests/a.py", "my file.txt", "pyproject.toml"),
+        *("docs/deep/my file.md", "a=b.txt", "app/[slug]/page.tsx", "app/page.tsx", "my dir/c.sh"),
     )
 }
 
@@ -36,11 +38,69 @@ FILES = {
         ("grep -rn import", "src/a.py:3:import x\nsrc/b.py:no line", {"src/a.py"}),
         ("python -c \"open('README.md')\"", "", {"README.md"}),
         ("cat READ", "", set()),
+        ("cd src; cat ../README.md", "", {"README.md"}),
+        ("cat ../../src/../src/a.py", "", {"src/a.py"}),
+        ("cat docs/../README.md", "", {"README.md"}),
+        ("cat src//b.py ././pyproject.toml", "", {"src/b.py", "pyproject.toml"}),
+        ("cat $PWD/README.md", "", {"README.md"}),
+        ('cat "${HOME}/../project/README.md"', "", {"README.md"}),
+        ("cd /; cat project/src/b.py", "", {"src/b.py"}),
+        ("cp -r . /tmp/copy; cat /tmp/copy/src/a.py", "", {"src/a.py"}),
+        ("cat other/src/c.py", "", set()),
+        ("cat README.*", "", {"README.md"}),
+        ("cat /project/s?c/*.py", "", {"src/a.py", "src/b.py"}),
+        ("cat src/$NAME.py", "", {"src/a.py", "src/b.py"}),
+        ("cat **/a.p?", "", {"src/a.py", "tests/a.py"}),
+        ("cat $FILE; echo $((2 * 3)) /* x */ **", "", set()),
+        ("cat *****************************a.py", "", {"src/a.py", "tests/a.py"}),
+        ("cat 'my file.txt'", "", {"my file.txt"}),
+        ("cat docs/deep/my\\ file.md", "", {"docs/deep/my file.md"}),
+        ("cd docs/deep; cat my*", "", {"my file.txt", "docs/deep/my file.md"}),
+        ("cat a=b.txt", "", {"a=b.txt"}),
+        ("cat a\\=b.txt", "", {"a=b.txt"}),
+        ("cat 'my dir/c.sh'", "", {"my dir/c.sh"}),
+        ("cd 'my dir'; ./c.sh", "", {"my dir/c.sh"}),
+        ("cat 'app/[slug]/page.tsx'", "", {"app/[slug]/page.tsx", "app/page.tsx"}),
+        ('Bash({"command": "cat src/b.py\\ncat README.md\\n"})', "", {"src/b.py", "README.md"}),
+        ("grep -rn x", "../my file.txt:3:x\n./src/b.py:4-x\n*:5:x", {"my file.txt", "src/b.py"}),
     ],
 )
 def test_calls_name_what_is_read(action: str, observation: str, read: set[str]) -> None:
     turns = [Turn(action, observation, True)]
     assert find_read_files(turns, FILES) == {name: name for name in sorted(ALWAYS | read)}
+
+
+@pytest.mark.parametrize(
+    "make_word",
+    [
+        lambda number: f"a{number}*b{number}*c",
+        lambda number: f"f*{number}",
+        lambda number: f"{'*a' * 50}{number}",
+        lambda number: f"x{number}/{'a/' * 50}f1",
+        lambda number: f"./{'*/' * 50}{number}",
+        lambda number: f"{number}/__init__.py",
+        lambda number: f"$X{number}/../__init__.py",
+        lambda number: f"{number}=:1:1",
+    ],
+)
+@pytest.mark.timeout(60)
+def test_what_takes_long_to_compare(make_word: Callable[[int], str]) -> None:
+    """Text that is made for it, and a project of ten thousand files: some seconds, not hours."""
+    names = ("__init__.py", "f", "a=b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+    files = {f"{n % 100}/{n}/{names[n % 4]}{n % 5 and n}": "" for n in range(10_000)}
+    text = " ".join(map(make_word, range(30_000)))
+    assert set(find_read_files([Turn(text, text, True)], files)) <= set(files)
+
+
+def test_too_much_to_compare_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn("cat x*", "", True)
+    assert set(find_read_files([turn], FILES)) == ALWAYS
+    monkeypatch.setattr("pytest_intercode.projects.read_files._MAX_COMPARISONS", 3)
+    assert set(find_read_files([turn], FILES)) == set(FILES)
+    monkeypatch.undo()
+    monkeypatch.setattr("pytest_intercode.projects.read_files._MAX_SEARCHED", 3)
+    assert {"a=b.txt", "my file.txt"} <= set(find_read_files([turn], FILES))
+    assert "README.md" not in find_read_files([turn], FILES)
 
 
 def test_the_digests_of_a_copy(tmp_path: Path) -> None:
