@@ -33,7 +33,7 @@ __all__ = [
         "error_message",
         "find_target",
     ),
-    *("is_answer", "model_list", "objects", "parse_object", "stop_status"),
+    *("is_answer", "is_blocked", "model_list", "objects", "parse_object", "stop_status"),
 ]
 
 FramingName: TypeAlias = Literal["events", "array", "frames", "chunks"]
@@ -324,6 +324,12 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
         return isinstance(body.get("output"), dict)
     keys: Mapping[Api, str] = {"chat": "choices", "responses": "output", "messages": "content"}
     return api is None or isinstance(body.get(keys[api]), list)
+
+
+def is_blocked(body: Mapping[str, Any]) -> bool:
+    """Whether an answer of Gemini's says that its prompt was blocked: no candidate comes."""
+    feedback = body.get("promptFeedback")
+    return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:

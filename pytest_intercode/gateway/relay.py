@@ -12,7 +12,13 @@ from typing import Any
 
 from aiohttp import ClientError, web
 
-from pytest_intercode.gateway.apis import error_body, error_message, is_answer, parse_object
+from pytest_intercode.gateway.apis import (
+    error_body,
+    error_message,
+    is_answer,
+    is_blocked,
+    parse_object,
+)
 from pytest_intercode.gateway.call import Call
 from pytest_intercode.gateway.exchange import usage_of
 from pytest_intercode.gateway.frames import FRAMES, FrameSplitter
@@ -248,7 +254,7 @@ def _is_finished(answer: Mapping[str, Any]) -> bool:
         return bool(choices) and all(choice.get("finish_reason") for choice in choices)
     candidates = answer.get("candidates")
     if isinstance(candidates, list):
-        return bool(candidates) and all(map(_has_ended, candidates))
+        return all(map(_has_ended, candidates)) if candidates else is_blocked(answer)
     return bool(answer.get("stop_reason") or answer.get("stopReason"))
 
 

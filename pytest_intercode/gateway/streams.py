@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.gateway.apis import objects, parse_object
+from pytest_intercode.gateway.apis import is_blocked, objects, parse_object
 from pytest_intercode.gateway.exchange import Api
 
 __all__ = ["Assembler", "Event", "Splitter", "StreamBroken", "StreamTooLong", "assembler"]
@@ -366,7 +366,8 @@ class _Gemini(Assembler):
             if index in self._candidates or len(self._candidates) < _MAX_PARTS:
                 self._add(self._candidates.setdefault(index, {"parts": []}), candidate)
         self.complete = "error" in self._head
-        self.ending = any(state.get("finishReason") for state in self._candidates.values())
+        ends = (state.get("finishReason") for state in self._candidates.values())
+        self.ending = any(ends) or is_blocked(self._head)
 
     def _add(self, state: dict[str, Any], candidate: dict[str, Any]) -> None:
         self.length += _text_length(candidate.get("content"))

@@ -96,14 +96,24 @@ def test_an_answer_of_thoughts_alone_has_its_tokens(gateways: Gateways) -> None:
     assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (1000, 9000)
 
 
-def test_a_prompt_that_is_blocked_has_an_answer_and_its_tokens(gateways: Gateways) -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+def test_a_prompt_that_is_blocked_has_an_answer_and_its_tokens(
+    stream: bool, gateways: Gateways
+) -> None:
     blocked = {
         "promptFeedback": {"blockReason": "SAFETY"},
         "usageMetadata": {"promptTokenCount": 9},
     }
-    with ModelServer([Step(body=blocked)]) as server:
+    step = Step(body=blocked)
+    if stream:
+        event = f"data: {json.dumps(blocked)}\r\n\r\n"
+        step = Step(body=event, content_type="text/event-stream")
+    with ModelServer([step]) as server:
         session, ledger = opened(gateways(server))
-        assert ask(session, GENERATE, body("gemini")).json == blocked
+        answer = ask(session, STREAM if stream else GENERATE, body("gemini"))
+        assert answer.json == ([blocked] if stream else blocked)
+        assert [exchange.complete for exchange in session.exchanges] == [True]
+        assert not session.refusals
     assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (9, 0)
 
 
