@@ -181,7 +181,9 @@ class _Chat(Assembler):
         index = _number(choice.get("index"))
         if index not in self._choices and len(self._choices) >= _MAX_PARTS:
             return
-        state = self._choices.setdefault(index, {"texts": {}, "calls": {}, "finish": None})
+        state = self._choices.setdefault(
+            index, {"texts": {}, "calls": {}, "function": _new_function(), "finish": None}
+        )
         state["finish"] = choice.get("finish_reason") or state["finish"]
         delta = choice.get("delta")
         if not isinstance(delta, dict):
@@ -196,12 +198,15 @@ class _Chat(Assembler):
             number = position if isinstance(position, int) else len(calls)
             if number not in calls and len(calls) >= _MAX_PARTS:
                 continue
-            whole = calls.setdefault(number, {"id": "", "name": [], "arguments": []})
+            whole = calls.setdefault(number, {"id": "", **_new_function()})
             whole["id"] = whole["id"] or self._take(call.get("id"))
-            function = call.get("function")
-            if isinstance(function, dict):
-                for key in ("name", "arguments"):
-                    whole[key].append(self._take(function.get(key)))
+            self._add_function(whole, call.get("function"))
+        self._add_function(state["function"], delta.get("function_call"))
+
+    def _add_function(self, pieces: dict[str, list[str]], function: Any) -> None:
+        if isinstance(function, dict):
+            for key in ("name", "arguments"):
+                pieces[key].append(self._take(function.get(key)))
 
     def answer(self) -> dict[str, Any]:
         choices = []
@@ -210,14 +215,23 @@ class _Chat(Assembler):
             message: dict[str, Any] = {"role": "assistant", "content": None, **texts}
             if state["calls"]:
                 message["tool_calls"] = [_call(call) for _, call in sorted(state["calls"].items())]
+            if any(state["function"]["name"]):
+                message["function_call"] = _function(state["function"])
             choices.append({"index": index, "message": message, "finish_reason": state["finish"]})
         completion = {"object": "chat.completion", **self._head, "choices": choices}
         return {**completion, "usage": self.usage} if self.usage is not None else completion
 
 
+def _new_function() -> dict[str, list[str]]:
+    return {"name": [], "arguments": []}
+
+
+def _function(pieces: Mapping[str, Any]) -> dict[str, str]:
+    return {key: "".join(pieces[key]) for key in ("name", "arguments")}
+
+
 def _call(pieces: Mapping[str, Any]) -> dict[str, Any]:
-    function = {key: "".join(pieces[key]) for key in ("name", "arguments")}
-    return {"id": pieces["id"], "type": "function", "function": function}
+    return {"id": pieces["id"], "type": "function", "function": _function(pieces)}
 
 
 class _Responses(Assembler):

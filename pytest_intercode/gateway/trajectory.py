@@ -30,6 +30,7 @@ _HEAD = re.compile(
     r"(?:Original token count: .*\n)?Output:\n"
 )
 _DEFERRED = "tool_call"  # Qwen Code's tool that calls those which are not in each request
+_FUNCTION = "function:{}"  # the id of OpenAI's older calls, whose results name the function
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
 
 
@@ -154,7 +155,8 @@ def count_calls(exchange: Exchange) -> int:
 
 
 def _has_tools(exchange: Exchange) -> bool:
-    return bool(exchange.request.get("tools")) or bool(_calls(exchange))
+    request = exchange.request
+    return bool(request.get("tools") or request.get("functions")) or bool(_calls(exchange))
 
 
 def _calls(exchange: Exchange) -> list[_Call]:
@@ -188,6 +190,10 @@ def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
             if name == _DEFERRED and isinstance(arguments, dict) and "name" in arguments:
                 name, arguments = str(arguments["name"]), arguments.get("arguments", {})
             yield _Call(str(call.get("id", "")), name, arguments)
+    function = message.get("function_call")  # which some servers have next to the same call
+    if isinstance(function, dict) and function.get("name") and not message.get("tool_calls"):
+        name = str(function["name"])
+        yield _Call(_FUNCTION.format(name), name, _parse_json(function.get("arguments")))
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -304,6 +310,9 @@ def _results(exchange: Exchange) -> dict[str, list[_Result]]:
     for message in objects(request.get("messages")):
         if exchange.api == "chat" and message.get("role") == "tool":
             identity = str(message.get("tool_call_id", ""))
+            results.setdefault(identity, []).append(_Result(message.get("content")))
+        elif exchange.api == "chat" and message.get("role") == "function":
+            identity = _FUNCTION.format(message.get("name", ""))
             results.setdefault(identity, []).append(_Result(message.get("content")))
         elif exchange.api == "messages":
             for block in objects(message.get("content")):

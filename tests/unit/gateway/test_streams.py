@@ -86,6 +86,19 @@ def test_calls_of_chat_are_put_together(end: str) -> None:
         ]
 
 
+def test_a_call_of_the_older_kind_is_put_together() -> None:
+    deltas = [
+        {"role": "assistant", "function_call": {"name": "one", "arguments": ""}},
+        {"function_call": {"arguments": '{"x'}},
+        {"function_call": {"arguments": '": 1}'}},
+    ]
+    data = _lines(*({"choices": [{"index": 0, "delta": delta}]} for delta in deltas))
+    answer, _, _, _ = _feed("chat", data, 1000)
+    [choice] = answer["choices"]
+    call = {"name": "one", "arguments": '{"x": 1}'}
+    assert choice["message"] == {"role": "assistant", "content": None, "function_call": call}
+
+
 def test_blocks_of_messages_are_put_together() -> None:
     data = _lines(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,34 @@ def test_a_request_without_an_answer_is_not_the_last_word() -> None:
     one = chat([], "Done.")
     two = chat(after(one), answer={}, complete=False)
     assert final_message([one, two]) == "Done."
+
+
+def test_an_agent_with_functions_of_the_older_kind() -> None:
+    def call(command: str) -> dict[str, Any]:
+        arguments = f'{{"command": "{command}"}}'
+        message = {"role": "assistant", "function_call": {"name": "bash", "arguments": arguments}}
+        return {"choices": [{"message": message}]}
+
+    def function_result(text: str) -> dict[str, Any]:
+        return {"role": "function", "name": "bash", "content": text}
+
+    one = chat([], tools=None, answer=call("a"))
+    two = chat(after(one, function_result("A")), tools=None, answer=call("b"))
+    three = chat(after(two, function_result("B")), "Done.", tools=None)
+    three = replace(three, request={**three.request, "functions": TOOLS})
+    title = chat([], "A title", tools=None)
+    exchanges = [one, two, three, title]
+    observed = [(turn.action, turn.observation) for turn in turns(exchanges)]
+    assert observed == [("a", "A"), ("b", "B")]
+    assert list(map(count_calls, exchanges)) == [1, 1, 0, 0]
+    assert final_message(exchanges) == "Done."
+
+
+def test_a_call_in_both_kinds_is_one_turn() -> None:
+    one = chat([], "", ("c", "bash", '{"command": "a"}'))
+    message = one.answer["choices"][0]["message"]
+    message["function_call"] = message["tool_calls"][0]["function"]
+    assert count_calls(one) == 1
 
 
 def test_ids_that_come_back() -> None:
