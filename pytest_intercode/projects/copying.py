@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError, SuiteError
 from pytest_intercode.projects.layer import ProjectFile, make_layer
-from pytest_intercode.system.archives import Budget, unpack_archive
+from pytest_intercode.system.archives import Budget
 from pytest_intercode.system.beneath import Root
 from pytest_intercode.system.files import cache_folder
 from pytest_intercode.system.git import Git, GitError, workplace
@@ -51,6 +51,11 @@ _RECORDINGS = "recordings"
 _CACHES = {"__pycache__", ".pytest_cache"}
 _RECIPE = "2"  # to be changed when the same files have to come to another layer
 _LIST_TIMEOUT = 120.0  # seconds for git to list the files of a project
+# Of git that reads a commit: nothing is run but filters, and nothing written in the repository.
+_TREE_SETTINGS = (
+    *("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "core.splitIndex=false"),
+    *("core.sparseCheckout=false", "submodule.recurse=false"),
+)
 # Set where a hook of git runs the tests: they would name its repository in every folder.
 _REPOSITORY_VARIABLES = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
@@ -226,32 +231,43 @@ def _read_folder(
 def _read_revision(revision: str, root: Path, hidden: Sequence[Path]) -> dict[str, ProjectFile]:
     """Return the files of a project as it was in a commit; see :func:`copy_project`.
 
+    They are what a work tree of the commit has, with its line ends and what filters in the
+    repository's own settings make of them. What is left out of archives (``export-ignore``) is
+    among them.
+
     Args:
         revision: the commit, as git names it.
         root: the project's folder; of a repository that is larger, only this folder is read.
         hidden: see :func:`copy_project`.
 
     Raises:
-        ConfigurationError: there is no such commit.
+        ConfigurationError: there is no such commit, or its files cannot be read.
     """
     with workplace() as folder:
-        git, archive, unpacked = Git(folder), folder / "archive.tar", folder / "unpacked"
+        git, tree = Git(folder, index=folder / "index"), folder / "tree"
+        tree.mkdir()
         try:
             commit = git.run(
                 root, "rev-parse", "--verify", "--end-of-options", revision + "^{commit}"
             )
-            prefix = git.run(root, "rev-parse", "--show-prefix")
-            top = Path(git.run(root, "rev-parse", "--show-toplevel"))
-            git.run(top, "archive", f"--output={archive}", f"{commit}:{prefix.rstrip('/')}")
         except GitError:
             raise ConfigurationError(
                 f"project={revision!r}: neither a folder next to the test nor a revision of the "
                 f"repository of {root}"
             ) from None
-        unpacked.mkdir()
-        unpack_archive(archive, unpacked)
-        with Root(unpacked, links=False) as unpacked_root:
-            files = dict(_read_files(unpacked_root, _walk(unpacked_root), Budget(archive)))
+        settings = [word for setting in _TREE_SETTINGS for word in ("-c", setting)]
+        try:
+            prefix = git.run(root, "rev-parse", "--show-prefix")
+            git.run(root, *settings, "read-tree", commit)
+            words = (f"--work-tree={tree}", "--literal-pathspecs", "checkout", "-q", "--")
+            git.run(root, *settings, *words, prefix or ".")
+            with Root(tree, links=False) as tree_root:
+                files = dict(_read_files(tree_root, _walk(tree_root), Budget(root)))
+        except (GitError, SuiteError) as error:
+            raise ConfigurationError(
+                f"project={revision!r}: {root} as it was then cannot be read: {error}"
+            ) from None
+    files = {name.removeprefix(prefix): file for name, file in files.items()}
     return _without_tests(files, _relative(hidden, root))
 
 

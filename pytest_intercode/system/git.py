@@ -44,9 +44,10 @@ class Git:
 
     Args:
         home: a folder for what git looks for at home; nothing is in it.
+        index: a file that is used in place of a repository's own index.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, index: Path | None = None) -> None:
         self._variables = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(home),
@@ -56,6 +57,8 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "file",
         }
+        if index is not None:
+            self._variables["GIT_INDEX_FILE"] = str(index)
         for word, value in _AUTHOR.items():
             self._variables[f"GIT_AUTHOR_{word}"] = self._variables[f"GIT_COMMITTER_{word}"] = value
 

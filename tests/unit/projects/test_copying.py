@@ -176,6 +176,64 @@ def test_a_revision(project: Path, unpack: Unpack) -> None:
     assert names_in(unpack(copy_project("HEAD", project / "src", project / "src"))) == {"app.py"}
 
 
+def test_a_revision_has_what_is_checked_out(project: Path, tmp_path: Path) -> None:
+    """Attributes of archives leave nothing out and fill nothing in; those of line ends hold."""
+    (project / ".gitattributes").write_text(
+        "gone.txt export-ignore\n/src/docs export-ignore\n*.id ident\nversion export-subst\n"
+        "*.bat text eol=crlf\n*.u16 text working-tree-encoding=UTF-16\n"
+    )
+    (project / "src/docs").mkdir()
+    (project / "src/docs/index.md").write_text("x")
+    (project / "src/run.bat").write_text("first\nsecond\n")
+    (project / "src/text.u16").write_text("text\n", "utf-16")
+    (project / "src/version").write_text("$Format:%H$\n")
+    (project / "src/a.id").write_text("$Id$\n")
+    (project / "gone.txt").write_text("x")
+    (project / "link").symlink_to("src/app.py")
+    (project / "new.txt").chmod(0o755)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "Second")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(project), str(clone))
+    assert (clone / "src/run.bat").read_bytes() == b"first\r\nsecond\r\n"
+    assert copy_project("HEAD", project, project) == copy_project(None, clone, clone)
+    part = project / "src"
+    assert copy_project("HEAD", part, part) == copy_project("src", clone, clone)
+
+
+def test_a_revision_leaves_the_repository_as_it_is(
+    project: Path, tmp_path: Path, unpack: Unpack
+) -> None:
+    (project / ".gitattributes").write_text("*.py filter=upper\n")
+    git(project, "add", ".gitattributes")
+    git(project, "commit", "-qm", "Attributes")
+    git(project, "config", "filter.upper.smudge", "tr a-z A-Z")
+    git(project, "config", "core.splitIndex", "true")
+    (project / ".git/hooks").mkdir(exist_ok=True)
+    for hook in ("post-checkout", "post-index-change"):
+        (project / ".git/hooks" / hook).write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+        (project / ".git/hooks" / hook).chmod(0o755)
+    files = {path: path.stat().st_mtime_ns for path in (project / ".git").rglob("*")}
+    unpacked = unpack(copy_project("HEAD", project, project))
+    assert (unpacked / "src/app.py").read_text() == "COMMITTED\n"
+    assert {path: path.stat().st_mtime_ns for path in (project / ".git").rglob("*")} == files
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_folder_that_a_revision_has_not(project: Path, tmp_path: Path) -> None:
+    """A link in its place leads to nothing of this machine's."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text("x")
+    (project / "docs").symlink_to(tmp_path / "outside")
+    git(project, "add", "docs")
+    git(project, "commit", "-qm", "Link")
+    (project / "docs").unlink()
+    (project / "docs").mkdir()
+    for revision in ("HEAD", "HEAD~1"):
+        with pytest.raises(ConfigurationError, match=f"{revision}': .*docs as it was then cannot"):
+            copy_project(revision, project / "docs", project / "docs")
+
+
 def test_a_folder_without_a_repository(tmp_path: Path, unpack: Unpack) -> None:
     folder = tmp_path / "example"
     (folder / "inner").mkdir(parents=True)
@@ -259,6 +317,8 @@ def test_more_than_is_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("pytest_intercode.system.archives._MAX_ENTRIES", 2)
     with pytest.raises(ConfigurationError, match="holds more than 2 files and folders"):
         copy_folder(project)
+    with pytest.raises(ConfigurationError, match=r"'main': .* holds more than 2 files and folders"):
+        copy_project("main", project, project)
 
 
 # -- treatments
