@@ -21,6 +21,7 @@ from pytest_intercode.environments.project.environment import ProjectState
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.masking import Masks, matches_masked
 from pytest_intercode.gateway.recording import RecordedExchange, Replayer
+from pytest_intercode.projects.read_files import find_read_files
 from pytest_intercode.projects.recording_file import ExchangeLines, read_file, write_file
 from pytest_intercode.results.format import from_row, to_row
 
@@ -162,6 +163,11 @@ class RecordingHead:
             changes.append(f"{path}, which the agent has read, {verb}")
         if len(changed_files) > 3:
             changes.append(f"so were {len(changed_files) - 3} more files that it has read")
+        # Of those there were, the recording has all.
+        new_files = [path for path in find_read_files((), now.files) if path not in self.files]
+        changes += [f"{path}, which agents read, is new" for path in new_files[:3]]
+        if len(new_files) > 3:
+            changes.append(f"so are {len(new_files) - 3} more files that agents read")
         return "; ".join(changes)
 
 

@@ -212,6 +212,18 @@ def test_a_key_that_is_not_known_any_more_matches_its_mask(path: Path) -> None:
             "AGENTS.md, which the agent has read, was changed; uv.lock, which the agent has read, "
             "is gone",
         ),
+        (
+            {
+                "files": {
+                    **HEAD.files,
+                    "docs/AGENTS.md": "d",
+                    ".claude/rules/a.md": "r",
+                    "new.py": "n",
+                }
+            },
+            ".claude/rules/a.md, which agents read, is new; docs/AGENTS.md, which agents read, is "
+            "new",
+        ),
     ],
 )
 def test_what_changed_is_named(changes: dict[str, Any], line: str, path: Path) -> None:
@@ -427,7 +439,7 @@ def test_the_prompt_in_the_head_has_no_key(path: Path) -> None:
     head = replace(HEAD, prompt=f"Log in with {KEY}.", agent_arguments={"api_key": KEY})
     item = _open(path, "missing", head)
     _exchange(item, 1, "Done.", "x")
-    item.save(RECORD)
+    item.save(RECORD, files={"AGENTS.md": "a1"})
     assert KEY not in gzip.decompress(path.read_bytes()).decode()
     assert load_recording(path).head.prompt == f"Log in with {KEY_MASK}."
     assert _open(path, "", head).action == "replay"
