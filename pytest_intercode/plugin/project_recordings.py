@@ -20,6 +20,7 @@ from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import EpisodeRecording
 from pytest_intercode.plugin.hooks import call_hook
@@ -157,7 +158,8 @@ class RunRecording:
             ConfigurationError: it is too large, or cannot be written.
         """
         if self._recording.recorder is not None:
-            read_files = find_read_files(record.turns, self._files, WORKDIR)
+            commands = (*self._task.setup, *ProjectFields.of(self._task).mcp.values())
+            read_files = find_read_files(record.turns, self._files, WORKDIR, commands)
             self._recording.save(record, files=read_files)
 
 

@@ -62,7 +62,10 @@ _SETTINGS = frozenset(
 
 
 def find_read_files(
-    turns: Iterable[Turn], digests: Mapping[str, str], workdir: str = "/project"
+    turns: Iterable[Turn],
+    digests: Mapping[str, str],
+    workdir: str = "/project",
+    commands: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the files that an agent has read, with their digests.
 
@@ -73,18 +76,20 @@ def find_read_files(
         turns: what it did.
         digests: all files of the project, as they were at the beginning.
         workdir: where its sandbox has the project.
+        commands: what else was run in the project for it: a file that one names counts as well.
     """
     read_paths = {path for path in digests if _is_instruction(PurePosixPath(path))}
     texts: list[str] = []
     names: set[str] = set()
     patterns: set[str] = set()
-    for turn in turns:
-        text = _ESCAPED_LINE_END.sub("\n", turn.action)
-        texts += [turn.action, text.replace("\\", "")]  # a shell's escaped blank is a blank
-        for word in {*_WORD.findall(turn.action), *_WORD.findall(text)}:
+    pairs = [(turn.action, turn.observation) for turn in turns]
+    for call, output in (*pairs, *((command, "") for command in commands)):
+        text = _ESCAPED_LINE_END.sub("\n", call)
+        texts += [call, text.replace("\\", "")]  # a shell's escaped blank is a blank
+        for word in {*_WORD.findall(call), *_WORD.findall(text)}:
             name = _normal_name(_VARIABLE.sub("*", word), workdir)
             (patterns if _WILDCARD.search(name) else names).add(name)
-        names.update(_normal_name(name, workdir) for name in _FOUND.findall(turn.observation))
+        names.update(_normal_name(name, workdir) for name in _FOUND.findall(output))
     read_paths.update(_find_named(names, digests))
     read_paths.update(_find_matching(patterns, digests))
     read_paths.update(_find_mentioned("\0".join(texts), digests))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import results
 from tests.docs.shell import run
+from tests.support.example_recordings import EXAMPLES
 from tests.support.model_server import Command, ModelServer
 from tests.support.recorded_project import SCRIPT_TEXT, make_project
 
@@ -134,3 +135,27 @@ def test_a_fake_that_answers_otherwise_makes_it_stale(tmp_path: Path, bubblewrap
     ):
         test.write_text(FAKES.replace(old, new))
         assert stale_fakes() == ["fake gh", "fake jq"]
+
+
+SERVERS = """\
+def test_lists(intercode_project):
+    servers = {"tickets": "python3 tools/server.py --port 1"}
+    intercode_project.run("List them.", mcp=servers, setup=["sh ./prepare.sh"])
+"""
+
+
+def test_files_that_the_test_has_run_make_it_stale(tmp_path: Path, bubblewrap: None) -> None:
+    make_project(tmp_path).write_text(SERVERS)
+    (tmp_path / "tools").mkdir()
+    paths = [tmp_path / name for name in ("prepare.sh", "tools/server.py", "tools/other.py")]
+    for path in paths:
+        path.write_text("")
+    shutil.copy(EXAMPLES / "mcp-server" / "server.py", paths[1])
+    (tmp_path / "my_agent.py").write_text("def agent(task, env):\n    env.step('ls')\n")
+    options = "--intercode-agent=my_agent:agent -o intercode_agent_arg="
+    done = play(tmp_path, f"{options} --intercode-record=missing")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in paths:
+        path.write_text("# other\n")
+    [line] = lines_of(play(tmp_path, f"{options} --intercode-record=none"))
+    assert re.findall(r"[\w./]+(?=, which)", line) == ["prepare.sh", "tools/server.py"]
