@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 
+_RUNS = pytest.StashKey[bool]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each with its ini value."""
     add_options(parser)
@@ -146,6 +149,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         skip_decided(item)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Note that a test runs: a report that is made then is of one of its subtests."""
+    if not has_episodes(item):
+        return (yield)
+    item.stash[_RUNS] = True
+    try:
+        return (yield)
+    finally:
+        del item.stash[_RUNS]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -158,9 +173,9 @@ def pytest_runtest_makereport(
         explain(None if call.excinfo is None else call.excinfo.value)
     report = yield
     if has_episodes(item):
-        from pytest_intercode.plugin.reports import complete
+        from pytest_intercode.plugin.reports import complete, complete_subtest
 
-        complete(report, item, call)
+        (complete_subtest if _RUNS in item.stash else complete)(report, item, call)
     return report
 
 

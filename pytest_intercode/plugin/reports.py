@@ -39,6 +39,7 @@ __all__ = [
     "WITHOUT_AGENT",
     "amend_episode",
     "complete",
+    "complete_subtest",
     "detach_episodes",
     "keep_episode",
     "reported_episode",
@@ -51,6 +52,7 @@ RAN_AGAIN = pytest.StashKey[str]()
 """Is on an item that is run though a resumed run has its result: why."""
 
 _EPISODES = pytest.StashKey[list[EpisodeRecord]]()
+_SUBTEST_ERROR = pytest.StashKey[BaseException]()
 _REPORTED: WeakKeyDictionary[pytest.TestReport, list[EpisodeRecord]] = WeakKeyDictionary()
 """The episodes of reports that were made in this process, which need not be parsed again."""
 
@@ -116,6 +118,15 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
     escape(report, key_masks_of(item.config))
 
 
+def complete_subtest(
+    report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]
+) -> None:
+    """Escape what the report of a subtest says; if it failed, so has the test that it is of."""
+    if report.failed and call.excinfo is not None:
+        item.stash.setdefault(_SUBTEST_ERROR, call.excinfo.value)
+    escape(report, key_masks_of(item.config))
+
+
 def escape(report: pytest.TestReport, masks: Masks) -> None:
     """Escape all that a report says, and indent what was captured; also of a report without us.
 
@@ -150,6 +161,9 @@ def _escape_value(value: Any, masks: Masks) -> Any:
 
 def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     error = call.excinfo.value if call.excinfo is not None else None
+    if report.when == "call" and _SUBTEST_ERROR in item.stash:
+        error = error or item.stash[_SUBTEST_ERROR]
+        del item.stash[_SUBTEST_ERROR]  # a rerun must not find it
     cause = error.__cause__ if isinstance(error, pytest.skip.Exception) else error
     if isinstance(cause, ImageError) and cause.image:
         vars(report)["intercode_missing_image"] = cause.image
