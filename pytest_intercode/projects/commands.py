@@ -19,7 +19,8 @@ from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.projects.answer import Answer, Line, Refusal, number_lines
 from pytest_intercode.projects.programs import base_name, begins_with
-from pytest_intercode.projects.shell import StatusLink, parse_shell
+from pytest_intercode.projects.shell import parse_shell
+from pytest_intercode.projects.shell_status import StatusLink
 
 __all__ = ["Command", "Commands", "ProgramCall", "Source"]
 

@@ -12,10 +12,16 @@ from typing import NamedTuple
 
 from pytest_intercode.projects.shell_words import Word
 
-__all__ = ["Script", "base_name", "begins_with", "read_script", "readings"]
+__all__ = ["RESERVED_WORDS", "Script", "base_name", "begins_with", "read_script", "readings"]
 
 # Programs that take shell text: as an option, from a file or from the standard input.
 _SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
+
+RESERVED_WORDS = frozenset(
+    ("!", "coproc", "do", "elif", "else", "if", "then", "until", "while", "{")
+)
+"""Words of Bash before a command that the grammar may take for a program: all of them behind
+``coproc`` and ``time``, most of them behind ``!``."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _SHELL_OPTIONS = ("oO", ("--rcfile", "--init-file"))
@@ -41,11 +47,11 @@ class _Wrapper(NamedTuple):
 
 
 _WRAPPERS = {
+    **dict.fromkeys(RESERVED_WORDS, _Wrapper()),
     "builtin": _Wrapper(),
     "busybox": _Wrapper(),
     "chroot": _Wrapper(operands=1),
     "command": _Wrapper(queries="vV"),
-    "coproc": _Wrapper(),
     "doas": _Wrapper("uC"),
     "env": _Wrapper("uCS", ("--unset", "--chdir", "--split-string"), assignments=True),
     "exec": _Wrapper("a"),
@@ -75,8 +81,6 @@ _WRAPPERS = {
 _SPLITTING = ("S", "split-string")  # of env: a value that holds words
 _FLOCK_TEXT = ("-c", "--command")
 _SU_TEXT = ("c", "command", "session-command")
-# What begins a group behind coproc, which is a word to the grammar; a name may be in front of it.
-_GROUP_WORDS = frozenset(("{", "if", "until", "while"))
 # Options before the subcommand that take a value: of one letter, and long ones.
 _GLOBAL_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cargo": ("CZ", ("--config", "--color")),
@@ -159,7 +163,7 @@ def _wrapped(words: Sequence[Word], wrapper: _Wrapper) -> Sequence[Word]:
         start += 1
     command = words[start + wrapper.operands :]
     if program == "coproc":
-        group = next((n for n, word in enumerate(command[:2]) if word in _GROUP_WORDS), -1)
+        group = next((n for n, word in enumerate(command[:2]) if word in RESERVED_WORDS), -1)
         return command[group + 1 :]
     # ``flock FILE -c TEXT`` runs a text, see read_script().
     runs_text = program == "flock" and command and command[0] in _FLOCK_TEXT

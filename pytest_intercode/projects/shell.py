@@ -12,14 +12,16 @@ commands have bounds, and what is beyond them is left out and said (``ShellText.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.projects.programs import base_name, read_script, readings
+from pytest_intercode.projects.programs import RESERVED_WORDS, base_name, read_script, readings
+from pytest_intercode.projects.shell_status import Place, ShellState, StatusLink
 from pytest_intercode.projects.shell_words import ShellSource, Word, marks_translation, unescape
 from pytest_intercode.system.extras import has_extra, need
 
@@ -35,10 +37,6 @@ _MAX_COMMANDS = 5_000
 _MAX_DEPTH = 80  # of nodes in each other; Python's own limit is far off
 _MAX_TEXTS = 8  # shell texts in each other
 
-StatusLink: TypeAlias = Literal["equal", "success", "none"]
-"""What the exit status of a text says of one of its commands: it is the command's own; the command
-succeeded if the text did; nothing."""
-
 # Blanks to the grammar, and letters to Bash: those of Unicode beyond ASCII.
 _UNICODE_BLANK = (
     rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
@@ -47,7 +45,6 @@ _MISREAD = re.compile(
     rb"\\(?:([\\ \t\r\v\f]|" + _UNICODE_BLANK + rb")|.)|(" + _UNICODE_BLANK + rb")", re.DOTALL
 )
 _DOCUMENT_ESCAPE = re.compile(r"\\([$`\\\n])")
-_ENDS_TEXT = frozenset(("exit", "return", "exec"))
 _NOT_WORDS = frozenset(("variable_assignment", "herestring_redirect", "subshell", "comment"))
 _OF_DOCUMENT = frozenset(
     (
@@ -55,7 +52,8 @@ _OF_DOCUMENT = frozenset(
         *("file_descriptor", "comment"),
     )
 )
-_STATEMENTS = frozenset(("program", "compound_statement", "subshell", "ERROR"))
+_STATEMENTS = frozenset(("program", "compound_statement", "ERROR"))
+_SHELLS = frozenset(("subshell", "command_substitution", "process_substitution"))
 
 
 class ShellCommand(NamedTuple):
@@ -100,7 +98,7 @@ def parse_shell(text: str) -> ShellText:
         ConfigurationError: the parser is not installed.
     """
     reader = _Reader()
-    reader.read_text(text, "equal")
+    reader.read_text(text, Place("equal", is_certain=True), ShellState())
     return ShellText(tuple(reader.commands), reader.complete)
 
 
@@ -142,37 +140,10 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a node stands.
-
-    Attributes:
-        link: what the exit status of the whole text says of it.
-        function: the function in whose body it stands.
-        document: what is on its standard input, as far as the text says it.
-        end: where its text ends with its redirections; 0 if it has none.
-        words: words of it that stand behind a redirection.
-    """
-
-    link: StatusLink
-    function: str = ""
-    document: str | None = None
-    end: int = 0
-    words: tuple[Node, ...] = ()
-
-    def with_link(self, link: StatusLink) -> _Place:
-        """Return the place of a part that has another link, and no redirections."""
-        return _Place(link, self.function)
-
-    @property
-    def weakened(self) -> _Place:
-        """The place of a command that has succeeded if the text has."""
-        return self.with_link("none" if self.link == "none" else "success")
-
-    @property
-    def unknown(self) -> _Place:
-        """The place of a command whose status the text's does not tell."""
-        return self.with_link("none")
+class _Text(NamedTuple):
+    text: str
+    place: Place
+    shell: ShellState
 
 
 class _Reader:
@@ -189,13 +160,10 @@ class _Reader:
         self._source = ShellSource(b"")
         self._texts = 0  # in each other, now
         self._depth = 0
-        self._stops = False  # set -e
-        self._pipefail = False
+        self._shell = ShellState()
 
-    def read_text(
-        self, text: str, link: StatusLink, function: str = "", *, stops: bool = False
-    ) -> None:
-        """Read a text to its end; one in another has options of its own."""
+    def read_text(self, text: str, place: Place, shell: ShellState) -> None:
+        """Read a text to its end, for the shell that runs it."""
         if self._texts >= _MAX_TEXTS:
             self.complete = False
             return
@@ -203,24 +171,36 @@ class _Reader:
         readable = data[: _end_of_readable(data)]
         self.complete = self.complete and len(readable) == len(data)
         data = readable
-        outer = self._source, self._stops, self._pipefail
-        self._source, self._stops, self._pipefail = ShellSource(data), stops, False
+        outer = self._source, self._shell
+        self._source, self._shell = ShellSource(data), shell
         self._texts += 1
         root = _parse(data).root_node
         self.complete = self.complete and not root.has_error
-        self._visit(root, _Place(link, function))
+        self._visit(root, place)
         self._texts -= 1
-        self._source, self._stops, self._pipefail = outer
+        self._source, self._shell = outer
+
+    @contextmanager
+    def _own_shell(self) -> Iterator[None]:
+        """Read what another shell runs, whose options and end are its own."""
+        outer, self._shell = self._shell, self._shell.copy()
+        yield
+        self._shell = outer
 
     # -- nodes
 
-    def _visit(self, node: Node, place: _Place) -> None:
+    def _visit(self, node: Node, place: Place) -> None:
         if self._depth >= _MAX_DEPTH or len(self.commands) >= _MAX_COMMANDS:
             self.complete = False
             return
         self._depth += 1
         kind = node.type
-        if kind in _STATEMENTS:
+        if kind in _SHELLS:
+            with self._own_shell():
+                is_subshell = kind == "subshell"
+                place = replace(place if is_subshell else place.unknown, is_followed=False)
+                self._visit_statements(node, replace(place, is_certain=True))
+        elif kind in _STATEMENTS:
             self._visit_statements(node, place.unknown if kind == "ERROR" else place)
         elif kind == "list":
             self._visit_list(node, place)
@@ -239,25 +219,22 @@ class _Reader:
                 self._visit(child, place.unknown)
         self._depth -= 1
 
-    def _visit_statements(self, node: Node, place: _Place) -> None:
+    def _visit_statements(self, node: Node, place: Place) -> None:
         """Visit statements that follow each other: the status is that of the last."""
         children = [child for child in node.children if child.type != "comment"]
         last = max((n for n, child in enumerate(children) if child.is_named), default=-1)
-        text_ended = False
         for number, child in enumerate(children):
             if not child.is_named:
                 continue
             in_background = number + 1 < len(children) and children[number + 1].type == "&"
-            if text_ended or in_background:
-                child_place = place.unknown
-            elif self._stops:
-                child_place = place.weakened
-            else:
-                child_place = place if number == last else place.unknown
-            self._visit(child, child_place)
-            text_ended = text_ended or self._name_of(child) in _ENDS_TEXT
+            is_last = number == last
+            child_place = self._shell.statement_place(
+                place, is_last=is_last, in_background=in_background
+            )
+            with self._own_shell() if in_background else nullcontext():
+                self._visit(child, child_place)
 
-    def _visit_list(self, node: Node, place: _Place) -> None:
+    def _visit_list(self, node: Node, place: Place) -> None:
         """Visit ``a && b || c``, which is ``(a && b) || c``; long ones are deep in the tree."""
         parts: list[Node] = []
         all_and = True
@@ -271,23 +248,28 @@ class _Reader:
             node = left_parts[0]
         if node.type != "list":
             parts.append(node)
-        # All have succeeded if the list has; of a list that failed, nothing says which did.
-        link = place.weakened.link if all_and else "none"
+        # All have succeeded if the list has; of a list that failed, nothing says which did. Before
+        # others, it may have failed: ``set -e`` heeds its last part alone.
+        link = place.weakened.link if all_and and not place.is_followed else "none"
         for number, part in enumerate(reversed(parts), 1):
+            part_link: StatusLink = "none" if self._shell.may_end else link
             # To the grammar, a redirection of the last one is the list's.
             is_last = number == len(parts)
-            self._visit(part, replace(place, link=link) if is_last else place.with_link(link))
+            part_place = replace(place if is_last else place.with_link(link), link=part_link)
+            is_certain = place.is_certain and number == 1
+            is_checked = place.is_checked or not is_last
+            self._visit(part, replace(part_place, is_certain=is_certain, is_checked=is_checked))
 
-    def _visit_pipeline(self, node: Node, place: _Place) -> None:
+    def _visit_pipeline(self, node: Node, place: Place) -> None:
         parts = node.named_children
         for number, part in enumerate(parts):
             is_last = number == len(parts) - 1
-            part_place = place if is_last else place.unknown
-            if self._pipefail:
-                part_place = replace(part_place, link=place.weakened.link)
-            self._visit(part, part_place)
+            link = self._shell.pipeline_link(place, is_last=is_last)
+            part_place = replace(place, link=link) if is_last else place.with_link(link)
+            with self._own_shell():
+                self._visit(part, replace(part_place, is_certain=False, is_followed=False))
 
-    def _visit_redirected(self, node: Node, place: _Place) -> None:
+    def _visit_redirected(self, node: Node, place: Place) -> None:
         body = node.child_by_field_name("body")
         redirects = [child for child in node.named_children if child != body]
         documents = [child for child in redirects if child.type == "heredoc_redirect"]
@@ -307,11 +289,12 @@ class _Reader:
         # ``cat <<EOF && b`` and ``cat <<EOF | b`` have the rest of the line in the redirection.
         rest = [part for redirect in documents for part in self._after_document(redirect)]
         if body is not None:
-            link = "none" if rest else place.link
-            self._visit(body, _Place(link, place.function, document, end, tuple(words)))
+            link: StatusLink = "none" if rest else place.link
+            body_place = replace(place, link=link, document=document, end=end, words=tuple(words))
+            self._visit(body, body_place)
         is_shown = body is not None and self._name_of(body) == "cat"
         for part in rest:
-            self._visit(part, _Place("none", place.function, document if is_shown else None))
+            self._visit(part, Place("none", place.function, document if is_shown else None))
         for redirect in redirects:
             for child in redirect.named_children:
                 if child not in rest and child not in words:
@@ -338,7 +321,7 @@ class _Reader:
             if child.type not in _OF_DOCUMENT and child not in arguments
         ]
 
-    def _visit_declaration(self, node: Node, place: _Place) -> None:
+    def _visit_declaration(self, node: Node, place: Place) -> None:
         """Visit ``export X=1``, ``local``, ``unset`` and the like, which the grammar sets apart."""
         words = tuple(Word(self._source.text(child)) for child in node.children)
         self._add((words,), node, place)
@@ -349,29 +332,34 @@ class _Reader:
         name = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if body is not None:
-            self._visit(body, _Place("none", "" if name is None else self._source.text(name)))
+            self._visit(body, Place("none", "" if name is None else self._source.text(name)))
 
     # -- a command
 
-    def _visit_command(self, node: Node, place: _Place) -> None:
+    def _visit_command(self, node: Node, place: Place) -> None:
         """Add a simple command, and those in its words."""
         parts = self._parts(node, place.words)
         words = tuple(map(self._source.word, parts))
         for child in node.named_children:
             if child.type == "herestring_redirect":
                 place = replace(place, document=self._here_string(child))
-        texts: list[tuple[str, bool]] = []
+        texts: list[_Text] = []
         sources: set[int] = set()  # the identities of words that are shell text
         if words:
             all_readings = tuple(map(tuple, readings(words)))
             link = place.link
             programs = {base_name(reading[0]) for reading in all_readings[:-1]}
-            if "coproc" in programs:  # runs in the background
+            if programs & RESERVED_WORDS:  # which group it belongs to is not known
                 place, link = place.unknown, "none"
+                self._shell.note_unparsed()
+            elif "find" in programs:  # succeeds where what it runs for a file fails
+                link = "none"
             elif "xargs" in programs:
                 link = place.weakened.link
             self._add(all_readings, node, replace(place, link=link))
-            texts, sources = self._texts_of(all_readings[-1], place)
+            texts, sources = self._texts_of(all_readings[-1], replace(place, link=link))
+            for reading in all_readings:
+                self._shell.note(reading, place)
         for word, part in zip(words, parts, strict=True):
             if id(word) not in sources:
                 self._visit(part, place.unknown)
@@ -379,8 +367,8 @@ class _Reader:
         for child in node.named_children:
             if child.id not in in_words and child.type != "command_name":
                 self._visit(child, place.unknown)
-        for text, stops in texts:
-            self.read_text(text, place.link, place.function, stops=stops)
+        for text in texts:
+            self.read_text(*text)
 
     def _parts(self, node: Node, extra: Sequence[Node]) -> list[Node]:
         """Return the nodes of a command's words."""
@@ -395,40 +383,26 @@ class _Reader:
                 parts.append(child)
         return [*parts, *extra]
 
-    def _texts_of(
-        self, words: tuple[Word, ...], place: _Place
-    ) -> tuple[list[tuple[str, bool]], set[int]]:
+    def _texts_of(self, words: tuple[Word, ...], place: Place) -> tuple[list[_Text], set[int]]:
         """Return the shell texts that a command runs, and the identities of the words they are in.
 
         Args:
             words: the innermost reading.
             place: where it stands.
         """
-        program = base_name(words[0])
-        if program == "eval":
-            return [(" ".join(words[1:]), False)], set(map(id, words[1:]))
-        if program == "set":
-            self._set_options(words)
+        if base_name(words[0]) == "eval":
+            text_place = replace(place.with_link(place.link), is_certain=place.is_certain)
+            return [_Text(" ".join(words[1:]), text_place, self._shell)], set(map(id, words[1:]))
         script = read_script(words)
+        shell = ShellState(stops=script.stops, may_stop=script.stops)
+        text_place = Place(place.link, place.function, is_certain=True)
         if script.text is not None:
-            return [(script.text, script.stops)], {id(script.source)}
+            return [_Text(script.text, text_place, shell)], {id(script.source)}
         if script.reads_input and place.document is not None:
-            return [(place.document, script.stops)], set()
+            return [_Text(place.document, text_place, shell)], set()
         return [], set()
 
-    def _set_options(self, words: tuple[Word, ...]) -> None:
-        """Note what ``set -e`` and ``set -o pipefail`` mean for the statuses that follow."""
-        for index, word in enumerate(words):
-            is_set = word.startswith("-")
-            if not is_set and not word.startswith("+"):
-                continue
-            option = words[index + 1] if word.endswith("o") and index + 1 < len(words) else ""
-            if "e" in word or option == "errexit":
-                self._stops = is_set
-            if option == "pipefail":
-                self._pipefail = is_set
-
-    def _add(self, all_readings: tuple[tuple[Word, ...], ...], node: Node, place: _Place) -> None:
+    def _add(self, all_readings: tuple[tuple[Word, ...], ...], node: Node, place: Place) -> None:
         end = place.end or node.end_byte
         text = self._source.data[node.start_byte : end].decode("utf-8", "replace")
         self.commands.append(ShellCommand(all_readings, text, place.link, place.function))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
 import subprocess
 import time
 
@@ -84,6 +87,7 @@ def test_commands_wherever_they_stand(text: str, commands: list[str]) -> None:
         ("env -S 'sudo -k b' c", ["env -S sudo -k b c", "sudo -k b c", "b c"]),
         ("flock -w 5 f b c", ["flock -w 5 f b c", "b c"]),
         ("coproc b c", ["coproc b c", "b c"]),
+        ("time ! b", ["time ! b", "! b", "b"]),
     ],
 )
 def test_what_runs_another_command(text: str, readings: list[str]) -> None:
@@ -158,6 +162,45 @@ def test_the_text_of_a_command_has_its_redirections() -> None:
         ("set -e; a; b", ["none", "success", "success"]),
         ("set -euo pipefail\na | b", ["none", "success", "success"]),
         ("exit 0; a", ["none", "none"]),
+        ("set -e; a && b; c", ["none", "none", "none", "success"]),
+        ("set -e; a && b >x; c", ["none", "none", "none", "success"]),
+        ("set -e; a; b && c", ["none", "success", "success", "success"]),
+        ("set -e; { a; b && c; }; d", ["none", "success", "none", "none", "success"]),
+        ("set -e; (a; b && c); d", ["none", *["success"] * 4]),
+        ("set -e; { a; b; } && c", ["none", "none", "success", "success"]),
+        ("set -e && a; b", ["none", "none", "success"]),
+        ("(set -e; a); b; c", ["none", "none", "none", "equal"]),
+        ("set -e; a; set +e; b; c", ["none", "success", "success", "none", "success"]),
+        ("set -e; (set +e; a; b); c; d", ["none", "success", "none", *["success"] * 3]),
+        ("set -e; $(set +e; a); b; c", ["none", "success", "none", "none", "success", "success"]),
+        ("set -e; set +e & b; c", ["none", "none", "success", "success"]),
+        ("x || set -e; a; b", ["none", "none", "none", "success"]),
+        ("if x; then set +e; fi; a; b", ["none", "none", "none", "equal"]),
+        ("set -e; if x; then set +e; fi; a; b", [*["none"] * 4, "success"]),
+        ("f() { set -e; }; a; b", ["none", "none", "success"]),
+        ("f() { set +e; }; set -e; f; a; b", [*["none"] * 4, "success"]),
+        ("set -e; eval 'a; b && c'; d", ["none", *["success"] * 5]),
+        ("set -e; eval 'set +e'; a; b", ["none", "success", "success", "none", "success"]),
+        ("set -e; set -- +e; a; b", ["none", *["success"] * 3]),
+        ("set -e; set $X; a; b", ["none", "success", "none", "success"]),
+        ("set -o pipefail -e; a | b", ["none", "success", "success"]),
+        ("if x; then set -o pipefail; fi; a | b", ["none", "none", "none", "success"]),
+        ("(set -o pipefail); a | b", ["none", "none", "equal"]),
+        ("bash -ec 'a && b; c'", ["equal", "none", "none", "success"]),
+        ("set -e; bash -c 'a; b'; c", ["none", "success", "none", "success", "success"]),
+        ("a || exit 1; b", ["none", "none", "success"]),
+        ("a || exit 0; b", ["none", "none", "none"]),
+        ("a || exit; b", ["none", "none", "none"]),
+        ("(exit 0); a", ["none", "equal"]),
+        ("f() { exit 0; }; f; a", ["none", "none", "none"]),
+        ("f() { return 0; }; f; a", ["none", "none", "equal"]),
+        ("exec >x; a", ["none", "equal"]),
+        ("[ -x a ] && exec a; b", ["none", "none"]),
+        ("find . -exec a \\;", ["none"]),
+        ("time ! a", ["none"]),
+        ("! while a; do exit 0; done; b", ["none"] * 4),
+        ("! ! exit 0; a", ["none", "none"]),
+        ("set -e; coproc { a; b; }; c", [*["none"] * 4, "success"]),
         ("timeout 5 a", ["equal"]),
         ("xargs a", ["success"]),
         ("echo $(a)", ["equal", "none"]),
@@ -167,6 +210,78 @@ def test_the_text_of_a_command_has_its_redirections() -> None:
 )
 def test_what_a_status_says_of_a_command(text: str, links: list[str]) -> None:
     assert [command.link for command in parse_shell(text).commands] == links
+
+
+LEAVES = ["yes", "no", "set -e", "set +e", "set -o pipefail", "f", "exit 0", "exit 3", "return"]
+COMPOUNDS = """\
+{}; {}
+{} && {}
+{} || {}
+{} | no
+{} | {{ {}; }}
+{} & {}
+! {}; {}
+( {} ); {}
+{{ {}; {}; }}
+{{ {}; }} && {}
+( {} ) || {}
+{} && {}; no
+( {}; {} )
+if {}; then {}; fi
+f() {{ {}; }}; {}
+f() ( {} ); {}
+eval '{}'; {}
+x=$( {} ); {}
+bash -ec '{}'; {}
+set -e; {}; {}
+for i in 1 2; do {}; {}; done
+eval '{}' && {}
+""".splitlines()
+
+
+def join_texts(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    def fill(form: str, first: str, second: str) -> str:
+        if "f()" in form:  # nothing calls itself
+            first = re.sub(r"\bf\b(?!\()", "yes", first)
+        return form.format("no" if "'" in form and "'" in first else first, second)
+
+    return st.builds(fill, st.sampled_from(COMPOUNDS), texts, texts)
+
+
+SCRIPTS = st.recursive(st.sampled_from(LEAVES), join_texts, max_leaves=8)
+
+
+def run_in_bash(text: str) -> tuple[int, dict[str, list[int]]]:
+    """Return the status of a text, and those of its commands that begin with y and n."""
+    names = re.findall(r"\b(?:yes|no)\d+", text)
+    functions = "".join(
+        f"{name}() {{ echo {name} >&9; return {int(name[0] == 'n')}; }}; export -f {name}\n"
+        for name in names
+    )
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as log:
+        script = f"exec 9>&{writer}\nf() {{ :; }}\n{functions}{text}"
+        command = ["bash", "-c", script]
+        try:
+            done = subprocess.run(command, stderr=subprocess.DEVNULL, pass_fds=[writer], timeout=20)
+        finally:
+            os.close(writer)
+        statuses: dict[str, list[int]] = {}
+        for line in log:
+            statuses.setdefault(line.strip(), []).append(int(line[0] == "n"))
+    return done.returncode, statuses
+
+
+@given(SCRIPTS)
+@settings(max_examples=250, deadline=None)
+def test_what_a_status_says_of_a_command_is_so_in_bash(text: str) -> None:
+    numbers = itertools.count()
+    text = re.sub(r"\b(?:yes|no)\b", lambda match: f"{match[0]}{next(numbers)}", text)
+    status, statuses = run_in_bash(text)
+    for command in parse_shell(text).commands:
+        is_told = command.link == "equal" or (command.link == "success" and status == 0)
+        if is_told and command.words[0].startswith(("yes", "no")):
+            assert statuses.get(command.words[0]) == [status], command
 
 
 def test_what_a_function_would_run_is_marked() -> None:

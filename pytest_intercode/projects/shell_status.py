@@ -1,0 +1,170 @@
+"""What the exit status of shell text says of the commands in it. Pure.
+
+It follows Bash's manual on ``set -e``, ``set -o pipefail``, lists and ``exit``. Where it depends on
+what happens as the text runs, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pytest_intercode.projects.shell_words import Word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+__all__ = ["Place", "ShellState", "StatusLink"]
+
+StatusLink: TypeAlias = Literal["equal", "success", "none"]
+"""What the exit status of a text says of one of its commands: it is the command's own; the command
+succeeded if the text did; nothing."""
+
+_ENDING = frozenset(("exit", "return", "exec"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands.
+
+    Attributes:
+        link: what the exit status of the whole text says of it.
+        function: the function in whose body it stands.
+        document: what is on its standard input, as far as the text says it.
+        end: where its text ends with its redirections; 0 if it has none.
+        words: words of it that stand behind a redirection.
+        is_certain: it runs wherever its shell comes to it.
+        is_followed: more follows, whatever a list says here: ``set -e`` heeds its last part alone.
+        is_checked: ``set -e`` has no effect on what is in it, as before ``&&``.
+    """
+
+    link: StatusLink
+    function: str = ""
+    document: str | None = None
+    end: int = 0
+    words: tuple[Node, ...] = ()
+    is_certain: bool = False
+    is_followed: bool = False
+    is_checked: bool = False
+
+    def with_link(self, link: StatusLink) -> Place:
+        """Return the place of a part that has another link, and no redirections."""
+        return Place(link, self.function, is_checked=self.is_checked)
+
+    @property
+    def weakened(self) -> Place:
+        """The place of a command that has succeeded if the text has."""
+        return self.with_link("none" if self.link == "none" else "success")
+
+    @property
+    def unknown(self) -> Place:
+        """The place of a command whose status the text's does not tell."""
+        return self.with_link("none")
+
+
+@dataclass
+class ShellState:
+    """What a shell has been told so far, in the order of its text.
+
+    A function may be called anywhere behind its definition, so what it would do may happen from
+    there on, and what it would turn off is not relied on.
+
+    Attributes:
+        stops: it ends after a command that fails (``set -e``).
+        may_stop: it may have ended with another status than 0.
+        may_end: it may have ended with any status.
+        pipefail: a pipeline fails if one of its commands does.
+        may_pipefail: it may do so.
+        is_fixed: no function turns one of the two off.
+    """
+
+    stops: bool = False
+    may_stop: bool = False
+    may_end: bool = False
+    pipefail: bool = False
+    may_pipefail: bool = False
+    is_fixed: bool = True
+
+    def copy(self) -> ShellState:
+        """Return the state of a shell that this one starts in itself, as for ``( )``."""
+        return replace(self)
+
+    def statement_place(self, place: Place, *, is_last: bool, in_background: bool) -> Place:
+        """Return the place of one of several statements that follow each other.
+
+        Args:
+            place: that of all.
+            is_last: no other one follows.
+            in_background: nobody waits for it.
+        """
+        if self.may_end or in_background:
+            statement = place.unknown
+        elif is_last:
+            statement = replace(place, link=place.weakened.link) if self.may_stop else place
+        elif self.stops and not place.is_checked:
+            statement = replace(place.weakened, is_followed=True)
+        else:
+            statement = place.unknown
+        return replace(statement, is_certain=place.is_certain and not in_background)
+
+    def pipeline_link(self, place: Place, *, is_last: bool) -> StatusLink:
+        """Return the link of a part of a pipeline."""
+        if self.pipefail or (is_last and self.may_pipefail):
+            return place.weakened.link
+        return place.link if is_last else "none"
+
+    def note(self, words: Sequence[Word], place: Place) -> None:
+        """Note what a command means for those that follow.
+
+        Args:
+            words: its words.
+            place: where it stands.
+        """
+        if words[0] == "set":
+            self._set_options(words, place)
+        elif words[0] in _ENDING and not self._goes_on(words, place):
+            status = words[1] if words[0] != "exec" and len(words) > 1 else ""
+            fails = status.isascii() and status.isdigit() and int(status[-9:]) % 256 != 0
+            self.may_stop, self.may_end = True, self.may_end or not fails
+
+    @staticmethod
+    def _goes_on(words: Sequence[Word], place: Place) -> bool:
+        """Whether what ends a shell does not end it: ``exec >log``, ``return`` from a function."""
+        return (
+            len(words) == 1 if words[0] == "exec" else words[0] == "return" and place.function != ""
+        )
+
+    def note_unparsed(self) -> None:
+        """Note that what follows may belong to another shell (``coproc {``)."""
+        self.stops = self.pipefail = self.is_fixed = False
+
+    def _set_options(self, words: Sequence[Word], place: Place) -> None:
+        position = 1
+        while position < len(words) and words[position][:1] in ("-", "+"):
+            cluster = words[position]
+            position += 1
+            if cluster in ("-", "--"):
+                return
+            for letter in cluster[1:]:
+                option = "errexit" if letter == "e" else ""
+                if letter == "o" and position < len(words):
+                    option = words[position]
+                    position += 1
+                self._set(option, place, is_on=cluster[0] == "-")
+        if position < len(words) and words[position].expands:  # set $OPTIONS
+            self.stops = self.pipefail = False
+            self.may_stop = self.may_pipefail = True
+
+    def _set(self, option: str, place: Place, *, is_on: bool) -> None:
+        takes_effect = is_on and place.is_certain and self.is_fixed
+        if option == "errexit":
+            self.stops = takes_effect or (is_on and self.stops)
+            self.may_stop = self.may_stop or is_on
+        elif option == "pipefail":
+            self.pipefail = takes_effect or (is_on and self.pipefail)
+            self.may_pipefail = self.may_pipefail or is_on
+        else:
+            return
+        if place.function and not is_on:
+            self.is_fixed = False
