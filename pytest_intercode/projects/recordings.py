@@ -187,11 +187,13 @@ def _changes(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> li
     for key in sorted({*before, *now}):
         if before.get(key) == now.get(key):
             continue
-        if not name:  # digests say nothing
-            verb = "changed" if key in before and key in now else "new" if key in now else "gone"
-            changes.append(f"{key} is {verb}")
+        label = f"{name} {key}".strip()
+        if key not in before or key not in now:
+            changes.append(f"{label} is {'new' if key in now else 'gone'}")
+        elif not name:  # digests say nothing
+            changes.append(f"{label} is changed")
         else:
-            changes += _change(f"{name} {key}", before.get(key, ""), now.get(key, ""))
+            changes += _change(label, before[key], now[key])
     return changes
 
 

@@ -202,6 +202,11 @@ def test_a_key_that_is_not_known_any_more_matches_its_mask(path: Path) -> None:
             "the agent's argument model was 'gpt-x' and is 'gpt-y'",
         ),
         (
+            {"agent_arguments": {"model": "gpt-x", "system": ""}},
+            "the agent's argument system is new",
+        ),
+        ({"agent_arguments": {}}, "the agent's argument model is gone"),
+        (
             {"agent_version": "@openai/codex@1.1"},
             "the agent's version was '@openai/codex@1.0' and is '@openai/codex@1.1'",
         ),
