@@ -127,14 +127,8 @@ def test_a_fake_that_answers_otherwise_makes_it_stale(tmp_path: Path, bubblewrap
     assert stale_fakes() == []
     script.write_text("#!/bin/sh\necho other\n")
     assert stale_fakes() == ["fake jq"]
-    for old, new in (
-        ('"repo view": "a", "repo *": "b"', '"repo *": "b", "repo view": "a"'),
-        ('": "a"', '": "x"'),
-        ('"b"}', '"b"}, default=""'),
-        ('"b"}', '"b"}, reads_input=True'),
-    ):
-        test.write_text(FAKES.replace(old, new))
-        assert stale_fakes() == ["fake gh", "fake jq"]
+    test.write_text(FAKES.replace('"repo view": "a"', '"repo view": "x"'))
+    assert stale_fakes() == ["fake gh", "fake jq"]
 
 
 SERVERS = """\

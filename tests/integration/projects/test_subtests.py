@@ -31,14 +31,14 @@ def test_follows(intercode_project, subtests):
 
 
 @pytest.mark.parametrize(
-    ("name", "mistakes", "outcomes", "outcome", "passed"),
+    ("options", "name", "mistakes", "outcomes", "outcome", "passed"),
     [
-        ("greeting", 0, {"passed": 1}, "solved", True),
-        ("farewell", 0, {"failed": 2}, "failed", False),  # with the subtest
-        ("greeting", 1, {"failed": 2}, "task-error", None),
+        ([], "greeting", 0, {"passed": 1}, "solved", True),
+        (["-n1"], "farewell", 0, {"failed": 2}, "failed", False),  # with the subtest
+        ([], "greeting", 1, {"failed": 2}, "task-error", None),
     ],
+    ids=["passed", "failed", "mistake"],
 )
-@pytest.mark.parametrize("options", [[], ["-n1"]], ids=["inline", "xdist"])
 def test_an_episode_is_its_tests(
     pytester: pytest.Pytester,
     options: list[str],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.plugin.project_recordings import _digest_inputs
+from pytest_intercode.plugin.project_tests import _content_of_fake
+from pytest_intercode.projects.fakes import Fake
+from pytest_intercode.system.digest import value_digest
 
 _TASK = Task("t", "Do it.", (), "project", "s", "", fields=ProjectFields(commit="a"))
 
@@ -43,3 +47,15 @@ def test_the_order_of_answers_counts() -> None:
 )
 def test_answers_of_earlier_versions_are_recognised(answers: object, expected: str) -> None:
     assert _digest_answers(answers) == expected
+
+
+def test_fakes_that_answer_otherwise_have_other_digests(tmp_path: Path) -> None:
+    fakes = [
+        Fake({"repo view": "a", "repo *": "b"}),
+        Fake({"repo *": "b", "repo view": "a"}),
+        Fake({"repo view": "x", "repo *": "b"}),
+        Fake({"repo view": "a", "repo *": "b"}, default=""),
+        Fake({"repo view": "a", "repo *": "b"}, reads_input=True),
+    ]
+    digests = [value_digest(_content_of_fake(fake, tmp_path)) for fake in fakes]
+    assert len(set(digests)) == len(fakes)
