@@ -128,7 +128,7 @@ printf '%s\n%s' "$ending" "$answer" >&"$report"
 # By the older transport the first event says where messages go, and that is answer enough.
 _LAST_LINES = {"http": "yes:data:*", "sse": ":data:*[![:space:]]*"}
 
-_HEAD_END = re.compile(r"\r?\n\r?\n")
+_BLANK_LINE = re.compile(r"\r?\n\r?\n")
 _STATUS = re.compile(r"HTTP/\S+ (\d{3})\b")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]*\r?\n")
 
@@ -225,7 +225,7 @@ def _find_problem_of_address(output: str, transport: str) -> str:
 def _read_response(answer: str) -> tuple[str, str]:
     """Return the status and the body of an answer by HTTP; no status if it is none."""
     while True:
-        head, *rest = _HEAD_END.split(answer, maxsplit=1)
+        head, *rest = _BLANK_LINE.split(answer, maxsplit=1)
         match = _STATUS.match(head)
         if match is None:
             return "", answer
@@ -248,7 +248,7 @@ def _join_chunks(body: bytes) -> bytes:
 
 def _events(body: str) -> list[str]:
     """Return the data of the events of a stream."""
-    blocks = _HEAD_END.split(body)
+    blocks = _BLANK_LINE.split(body)
     return [
         "\n".join(line[5:].strip() for line in block.splitlines() if line.startswith("data:"))
         for block in blocks

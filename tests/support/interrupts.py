@@ -34,10 +34,10 @@ def ctrl_c_after(ready: Callable[[], object]) -> Iterator[None]:
 
     main = threading.main_thread().ident or 0
     sender = threading.Thread(target=send)
-    before = signal.signal(signal.SIGINT, interrupt_once)
+    previous_handler = signal.signal(signal.SIGINT, interrupt_once)
     try:
         sender.start()
         yield
     finally:
         sender.join()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)

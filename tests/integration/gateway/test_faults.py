@@ -271,8 +271,10 @@ def wait_for_exchange(session: Session) -> Exchange:
 
 @pytest.mark.parametrize("api", [name for name in ROUTES if name != "azure"])
 def test_a_client_that_leaves_a_stream_pays_for_all_of_it(api: str, gateways: Gateways) -> None:
-    spent = Spent(output=30_000)
-    with ModelServer([Step("one two three four five six", spent=spent, pause=0.03)]) as server:
+    tokens_spent = Spent(output=30_000)
+    with ModelServer(
+        [Step("one two three four five six", spent=tokens_spent, pause=0.03)]
+    ) as server:
         session, ledger = opened(gateways(server))
         leave_stream(session, api)
         exchange = wait_for_exchange(session)

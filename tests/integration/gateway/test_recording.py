@@ -81,8 +81,8 @@ def test_what_is_nested_deep_reaches_the_client(
     answer = {"type": "message", "role": "assistant", "model": "m", "content": content}
     with ModelServer([Step(body=answer)]) as server:
         session, ledger = opened(gateways(server, record=tmp_path))
-        given = body("messages", tools=[tool])
-        assert ask(session, ROUTES["messages"], given).json["content"] == content
+        request = body("messages", tools=[tool])
+        assert ask(session, ROUTES["messages"], request).json["content"] == content
         assert len(server.requests) == 1
     assert ledger.usage.requests == 1
     session.close()
@@ -90,7 +90,7 @@ def test_what_is_nested_deep_reaches_the_client(
     note = "an exchange could not be recorded: it is nested too deeply"
     assert session.refusals == ([] if is_recorded else [note])
     session, _ = opened(gateways("http://127.0.0.1:9", replay=tmp_path))
-    assert ask(session, ROUTES["messages"], given).status == (200 if is_recorded else 403)
+    assert ask(session, ROUTES["messages"], request).status == (200 if is_recorded else 403)
 
 
 def _recorded(gateways: Gateways, folder: Path, *texts: str) -> None:

@@ -324,13 +324,13 @@ def test_nothing_is_kept_of_a_rollout_that_ends_after_its_turn(
     suite: Path, pytester: pytest.Pytester
 ) -> None:
     """Its environment and its output would stay for the whole run."""
-    kept: list[str] = []
+    remaining_names: list[str] = []
 
     class Watch:
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(self, session: pytest.Session) -> None:
             execution: Any = session.config.pluginmanager.get_plugin("intercode-execution")
-            kept.extend(running.item.name for running in execution._of.values())
+            remaining_names.extend(running.item.name for running in execution._of.values())
 
     pytester.syspathinsert()
     (pytester.path / "unwanted.py").write_text(UNWANTED)
@@ -341,7 +341,7 @@ def test_nothing_is_kept_of_a_rollout_that_ends_after_its_turn(
         plugins=[Watch()],
     )
     result.assertoutcome(passed=2, skipped=1)
-    assert kept == []
+    assert remaining_names == []
 
 
 @pytest.mark.usefixtures("suite")

@@ -83,7 +83,7 @@ def test_only_what_is_missing_is_run(
 
 
 def test_environments_of_a_hook_are_closed(pytester: pytest.Pytester, played: Path) -> None:
-    counted = """
+    environment_code = """
 
 class Counted(Pretend):
     def close(self):
@@ -100,7 +100,7 @@ def pytest_intercode_make_environment(config, task):
     note("made")
     return Counted(None)
 """
-    pytester.makeconftest(PRETEND + counted)
+    pytester.makeconftest(PRETEND + environment_code)
     pytester.runpytest("suite.yaml", AGENT, RESULTS)
     assert len(_taken(played)) == 3
     (pytester.path / "environments").unlink()

@@ -378,13 +378,13 @@ def test_it(intercode_project):
         file.write(_CLOSED)
     pytester.makeconftest(hook.format("None"))
     run(pytester, test, "--intercode-record=missing").assert_outcomes(passed=1)
-    for made, options in (("Closed", ()), ("AsyncClosed", ("--intercode-record=all",))):
-        pytester.makeconftest(hook.format(f"agents.{made}()"))
+    for class_name, options in (("Closed", ()), ("AsyncClosed", ("--intercode-record=all",))):
+        pytester.makeconftest(hook.format(f"agents.{class_name}()"))
         result = run(pytester, test, *options)
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["the hook pytest_intercode_make_agent makes the agent of *"])
         result.stdout.no_fnmatch_line("*Traceback*")
-        assert (pytester.path / "closed").read_text() == made
+        assert (pytester.path / "closed").read_text() == class_name
     (recording,) = (pytester.path / "recordings/test_rules").iterdir()
     recording.unlink()
     run(pytester, test).assert_outcomes(passed=1)

@@ -119,11 +119,11 @@ def test_a_fake_that_answers_otherwise_makes_it_stale(tmp_path: Path, bubblewrap
     options = "--intercode-agent=my_agent:agent -o intercode_agent_arg="
 
     def stale_fakes() -> list[str]:
-        done = play(tmp_path, f"{options} --intercode-record=none")
-        return re.findall(r"\b(fake \w+) is changed", "".join(lines_of(done)))
+        result = play(tmp_path, f"{options} --intercode-record=none")
+        return re.findall(r"\b(fake \w+) is changed", "".join(lines_of(result)))
 
-    done = play(tmp_path, f"{options} --intercode-record=missing")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = play(tmp_path, f"{options} --intercode-record=missing")
+    assert result.returncode == 0, result.stdout + result.stderr
     assert stale_fakes() == []
     script.write_text("#!/bin/sh\necho other\n")
     assert stale_fakes() == ["fake jq"]
@@ -147,8 +147,8 @@ def test_files_that_the_test_has_run_make_it_stale(tmp_path: Path, bubblewrap: N
     shutil.copy(EXAMPLES / "mcp-server" / "server.py", paths[1])
     (tmp_path / "my_agent.py").write_text("def agent(task, env):\n    env.step('ls')\n")
     options = "--intercode-agent=my_agent:agent -o intercode_agent_arg="
-    done = play(tmp_path, f"{options} --intercode-record=missing")
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = play(tmp_path, f"{options} --intercode-record=missing")
+    assert result.returncode == 0, result.stdout + result.stderr
     for path in paths:
         path.write_text("# other\n")
     [line] = lines_of(play(tmp_path, f"{options} --intercode-record=none"))

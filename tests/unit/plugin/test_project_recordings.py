@@ -23,17 +23,17 @@ def _digest_answers(answers: object) -> str:
 
 def test_the_order_of_answers_counts() -> None:
     """The first one that fits is given."""
-    which, tests = re.compile("which"), re.compile("tests")
+    pattern, tests = re.compile("which"), re.compile("tests")
     orders: list[dict[object, str]] = [
-        {which: "a", tests: "b"},
-        {tests: "b", which: "a"},
+        {pattern: "a", tests: "b"},
+        {tests: "b", pattern: "a"},
         {"which": "a", tests: "b"},
         {tests: "b", "which": "a"},
         {"which": "a", "tests": "b"},
         {"tests": "b", "which": "a"},
     ]
     assert len(set(map(_digest_answers, orders))) == len(orders)
-    assert _digest_answers({re.compile("which"): "a"}) == _digest_answers({which: "a"})
+    assert _digest_answers({re.compile("which"): "a"}) == _digest_answers({pattern: "a"})
 
 
 @pytest.mark.parametrize(

@@ -263,13 +263,15 @@ def run_in_bash(text: str) -> tuple[int, dict[str, list[int]]]:
         script = f"exec 9>&{writer}\nf() {{ :; }}\n{functions}{text}"
         command = ["bash", "-c", script]
         try:
-            done = subprocess.run(command, stderr=subprocess.DEVNULL, pass_fds=[writer], timeout=20)
+            process = subprocess.run(
+                command, stderr=subprocess.DEVNULL, pass_fds=[writer], timeout=20
+            )
         finally:
             os.close(writer)
         statuses: dict[str, list[int]] = {}
         for line in log:
             statuses.setdefault(line.strip(), []).append(int(line[0] == "n"))
-    return done.returncode, statuses
+    return process.returncode, statuses
 
 
 @given(SCRIPTS)

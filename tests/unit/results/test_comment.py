@@ -241,12 +241,12 @@ def test_tokens_and_cost_against_the_baseline() -> None:
 def test_the_mean_cost_is_of_the_cells_that_have_a_price() -> None:
     login, priced = {"agent": "login"}, {"agent": "priced"}
     usage = {"requests": 1, "input_tokens": 1000, "output_tokens": 0}
-    before = [_row("one", **priced, **_usage(1000, 0.16)), _row("one", **login, usage=usage)]
-    after = [_row("one", **priced, **_usage(1000, 0.12)), _row("one", **login, usage=usage)]
-    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(after, before)
-    now_priced = [after[0], _row("one", **login, **_usage(1000, 0.5))]
-    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(now_priced, before)
-    assert "; cost 0.5000 (not known before)\n" in _comment(now_priced[1:], before[1:])
+    old_rows = [_row("one", **priced, **_usage(1000, 0.16)), _row("one", **login, usage=usage)]
+    new_rows = [_row("one", **priced, **_usage(1000, 0.12)), _row("one", **login, usage=usage)]
+    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(new_rows, old_rows)
+    now_priced = [new_rows[0], _row("one", **login, **_usage(1000, 0.5))]
+    assert "; cost 0.1200 (before 0.1600, -25%)\n" in _comment(now_priced, old_rows)
+    assert "; cost 0.5000 (not known before)\n" in _comment(now_priced[1:], old_rows[1:])
 
 
 def test_what_differs_between_the_runs_is_quoted() -> None:

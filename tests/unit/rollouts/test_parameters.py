@@ -156,10 +156,10 @@ def test_two_threads_that_set_them_give_the_earlier_ones_back_once(tmp_path: Pat
         (tmp_path / text).write_text(text)
         versions.append(source.set({"w": tmp_path / text}))
         if text == "first":
-            used = source.take()
+            parameters = source.take()
     assert versions == [1, 2, 3]
     assert {path.read_text() for path in nodes.kept} == {"first", "second"}
-    source.give_back(used)
+    source.give_back(parameters)
     assert {path.read_text() for path in nodes.kept} == {"second"}
     source.close()
 

@@ -509,11 +509,11 @@ def test_a_handle_raises_what_its_phase_raised() -> None:
 
 @pytest.mark.parametrize("phase", ["reset", "action"])
 def test_a_phase_that_failed_is_not_run_again(phase: str) -> None:
-    made: list[Counter] = []
+    environments: list[Counter] = []
 
     def make(spec: RolloutSpec) -> Counter:
-        made.append(Breaking(phase, TaskError("no such table"), 100))
-        return made[-1]
+        environments.append(Breaking(phase, TaskError("no such table"), 100))
+        return environments[-1]
 
     events = Events()
     handle = InlineExecutor(replace(services(Counter()), make_environment=make), events).submit(
@@ -522,24 +522,24 @@ def test_a_phase_that_failed_is_not_run_again(phase: str) -> None:
     for _ in range(3):
         with pytest.raises(TaskError, match="no such table"):
             handle.record(handle.agent(), handle.environment())
-    assert len(made) == 1
+    assert len(environments) == 1
     assert events.seen.count("prepare") == 1
     assert (handle.running, handle.cancelled, handle.result) == (False, False, None)
 
 
 def test_an_agent_that_cannot_be_made_is_asked_for_once() -> None:
     """A test may take one of its own in its place."""
-    asked: list[RolloutSpec] = []
+    specs: list[RolloutSpec] = []
 
     def fail(spec: RolloutSpec) -> Agent:
-        asked.append(spec)
+        specs.append(spec)
         raise AgentLoadError("no such agent")
 
     handle = InlineExecutor(replace(services(Counter()), make_agent=fail)).submit(SPEC)
     for _ in range(2):
         with pytest.raises(AgentLoadError, match="no such agent"):
             handle.agent()
-    assert len(asked) == 1
+    assert len(specs) == 1
     agent = Agent("step", act=acts("5", "submit"), name="another")
     assert handle.record(agent, handle.environment()).solved
 

@@ -394,14 +394,14 @@ def test_values_of_earlier_versions_are_recognised(value: object, expected: str)
 
 
 def test_keys_that_json_does_not_have() -> None:
-    which, flags = re.compile("which"), re.compile("which", re.IGNORECASE)
+    pattern, flags = re.compile("which"), re.compile("which", re.IGNORECASE)
     values: list[dict[Any, str]] = [
-        {which: "y"},
+        {pattern: "y"},
         {flags: "y"},
-        {which: "n"},
+        {pattern: "n"},
         {re.compile(b"which"): "y"},
     ]
-    values += [{which: "y", "b": "n"}, {1: "y", "b": "n"}, {("a", 1): "y"}, {Path("a"): "y"}]
+    values += [{pattern: "y", "b": "n"}, {1: "y", "b": "n"}, {("a", 1): "y"}, {Path("a"): "y"}]
     digests = [value_digest(value) for value in values]
     assert len(set(digests)) == len(values)
     assert digests == [value_digest(dict(reversed(value.items()))) for value in values]

@@ -168,14 +168,14 @@ def test_a_server_of_this_machine_is_reached_past_a_proxy(
 ) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as taken:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.socket() as silent_server:
         address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, address)
             monkeypatch.setenv(name.lower(), address)
         assert ask(connect, ["hello"], timeout=5.0, retries=0).text == "hello"
-        taken.bind(("127.0.0.1", 0))
-        server = f"https://localhost:{taken.getsockname()[1]}/v1"
+        silent_server.bind(("127.0.0.1", 0))
+        server = f"https://localhost:{silent_server.getsockname()[1]}/v1"
         with pytest.raises(AgentError, match=r"cannot be reached: Connection refused$"):
             Caller(connect(server, timeout=5.0, retries=0)).ask(ASKED)
         proxy.settimeout(0)
