@@ -152,7 +152,8 @@ def test_a_limit_that_is_reached_again_is_waited_for_again_up_to_the_whole_time(
     tokens: TokenServer, gateways: Gateways
 ) -> None:
     limited = Step(status=429, text="limit", headers={"retry-after": "1"})
-    script = [limited, limited, "hello", limited, replace(limited, headers={"retry-after": "300"})]
+    longer = replace(limited, headers={"retry-after": "300"})
+    script: list[str | Step] = [limited, limited, "hello", limited, longer]
     with ModelServer(lambda _: script[len(server.requests) - 1]) as server:
         session, _ = opened(gateways(server, logins=("claude",)))
         assert ask(session, ROUTES["messages"], body("messages")).status == 200
