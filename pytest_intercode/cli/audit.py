@@ -28,12 +28,12 @@ from pytest_intercode.cli.arguments import (
 from pytest_intercode.cli.printing import note, say, show_count, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
+from pytest_intercode.system.platform import check_platform
 
 if TYPE_CHECKING:
     from pytest_intercode.auditing.report import Report
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.system.platform import check_platform
 
 __all__ = ["HELP", "add_arguments", "run"]
 

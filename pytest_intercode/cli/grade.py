@@ -25,12 +25,12 @@ from pytest_intercode.cli.arguments import (
 from pytest_intercode.cli.printing import note, say, write_output
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.options.table import Options
+from pytest_intercode.system.platform import check_platform
 
 if TYPE_CHECKING:
     from pytest_intercode.auditing.predictions import Graded
     from pytest_intercode.core.task import Task
     from pytest_intercode.results.predictions import Prediction
-from pytest_intercode.system.platform import check_platform
 
 __all__ = ["HELP", "add_arguments", "run"]
 
