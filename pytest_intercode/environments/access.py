@@ -262,11 +262,11 @@ def remove_links_out(links: Iterable[Path], folder: Path) -> list[Path]:
     root = folder.resolve()
     removed: list[Path] = []
     remaining = list(links)
-    while leading_out := [link for link in remaining if not _is_inside(link, root)]:
+    while leading_out := {link for link in remaining if not _is_inside(link, root)}:
         for link in leading_out:
             link.unlink(missing_ok=True)
-        removed += leading_out
-        remaining = [link for link in remaining if link not in set(leading_out)]
+        removed.extend(leading_out)
+        remaining = [link for link in remaining if link not in leading_out]
     return removed
 
 

@@ -19,7 +19,7 @@ __all__ = [
     "terminal_bench_reward",
 ]
 
-_SUMMARY = re.compile(r"=+\s*short test summary info\s*=+", re.IGNORECASE)
+_SUMMARY = re.compile(r"=\s*short test summary info\s*=+", re.IGNORECASE)
 _PASSES = frozenset({"PASSED", "XFAIL", "SKIPPED"})
 _EXCUSED = frozenset({"XFAIL", "SKIPPED"})
 _FAILS = frozenset({"FAILED", "XPASS", "ERROR"})

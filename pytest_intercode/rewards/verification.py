@@ -30,7 +30,7 @@ __all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
 
 _NOT_FOUND = 127  # the status of a shell that does not find the command
 _OWN_PARSERS = ("reward", "terminal-bench", "terminal-bench-swebench")
-_PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+\s*$", re.M)
+_PYTEST_OUTCOME = re.compile(r"\b(?:passed|failed|errors?|no tests ran)\b")
 _MAX_TAIL_LINES = 60
 _MAX_TAIL_CHARACTERS = 4000
 _MAX_SHOWN_CHARACTERS = 16_000
@@ -159,7 +159,7 @@ def _own_reward(verification: Verification, run: TestRun, excused: Container[str
     except (UnreadableReward, NoResults) as nothing:
         raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
     asks = any(name.startswith("pytest") for name in verification.kit or ())
-    if reward.value < 1.0 and asks and not _PYTEST_RAN.search(run.log):
+    if reward.value < 1.0 and asks and not any(map(_ends_pytest, run.log.split("\n"))):
         # Scripts write 0 where they could not install what they run.
         raise NothingRan(f"pytest never ran; the test script printed last: {_last(run.log)}")
     return reward
@@ -187,6 +187,14 @@ def _tampering(run: TestRun, statuses: Statuses) -> str:
     if run.fails and run.status == 0:
         return "one of our own tests must fail, and the run ended with status 0"
     return ""
+
+
+def _ends_pytest(line: str) -> bool:
+    """Whether a line is pytest's last one, such as ``=== 1 passed in 0.01s ===``."""
+    line = line.rstrip()
+    words = line.strip("=")
+    is_framed = line.startswith("=") and line.endswith("=") and words[:1] == words[-1:] == " "
+    return is_framed and _PYTEST_OUTCOME.search(words) is not None
 
 
 def _last(log: str) -> str:

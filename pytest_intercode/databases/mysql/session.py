@@ -25,7 +25,9 @@ _MAX_STATEMENT = 4 * 1024**2 - 1024
 _CHUNK = 256  # rows
 _MAX_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
 _SYNC_TIMEOUT = 2.0  # seconds for the server to be ready for the next statement
-_STATELESS = re.compile(r"\s*\(?\s*(?:select|show|desc|describe|explain|with)\b[^@]*", re.I | re.S)
+_STATELESS = re.compile(
+    r"\s*(?:\(\s*)?(?:select|show|desc|describe|explain|with)\b[^@]*", re.I | re.S
+)
 
 _NO_DATABASE = (1044, 1049)
 _REFUSALS = (1040, 1045)

@@ -7,8 +7,10 @@ the verifier's own git; elsewhere it is every path that changed.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import io
 import posixpath
+import re
 import shlex
 import tarfile
 import time
@@ -383,6 +385,11 @@ def _may_have_been_folder(path: str, changes: Changes) -> bool:
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:
     """Whether a pattern fits a path, or a part of it from a slash on, or a folder above it."""
-    names = path.split("/")
-    parts = ["/".join(names[a:b]) for a in range(len(names)) for b in range(a + 1, len(names) + 1)]
-    return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)
+    return any(_part_form(pattern).search(path) for pattern in patterns)
+
+
+@functools.cache
+def _part_form(pattern: str) -> re.Pattern[str]:
+    """Return what finds a pattern of ``fnmatch`` in a path, between slashes or the path's ends."""
+    form = fnmatch.translate(pattern).removesuffix(r"\Z")
+    return re.compile(rf"(?:\A|(?<=/)){form}(?=/|\Z)")

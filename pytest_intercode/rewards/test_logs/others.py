@@ -91,9 +91,9 @@ def parse_maven(log: str) -> Statuses:
 def _last_test(line: str) -> str:
     index = len(line)
     while (index := line.rfind("-Dtest=", 0, index)) >= 0:
-        value = line[index + len("-Dtest=") :]
-        if value and not value[0].isspace():
-            return value.split(None, 1)[0]
+        start = index + len("-Dtest=")
+        if line[start : start + 1].strip():
+            return line[start:].split(None, 1)[0]
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
-from pytest_intercode.environments.access import extract
+from pytest_intercode.environments.access import extract, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -226,3 +227,12 @@ def test_links_of_earlier_archives_lead_nothing_out(tmp_path: Path) -> None:
     received(file="./b/file")  # not through the link of before
     assert [*victim.iterdir()] == []
     assert (mine / "evil").is_file()
+
+
+def test_many_links_that_lead_out_are_removed_in_time(tmp_path: Path) -> None:
+    links = [tmp_path / f"{number}" for number in range(5000)]
+    for link in links:
+        link.symlink_to("/etc")
+    before = time.process_time()
+    assert set(remove_links_out(links, tmp_path)) == set(links)
+    assert time.process_time() - before < 3

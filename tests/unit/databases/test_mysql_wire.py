@@ -1,4 +1,4 @@
-"""The clock of a MySQL connection's statements, without a server."""
+"""Statements of a MySQL connection and their clock, without a server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pytest_intercode.databases.mysql import wire
+from pytest_intercode.databases.mysql.session import _STATELESS
 from pytest_intercode.databases.mysql.wire import NoAnswer, Watch
 
 
@@ -38,3 +39,11 @@ def test_a_slow_kill_has_its_time_when_it_was_sent(monkeypatch: pytest.MonkeyPat
     watch.wait()
     watch.wait()
     assert kills == ["QUERY"]
+
+
+def test_blanks_before_a_statement_take_no_time() -> None:
+    before = time.process_time()
+    assert not _STATELESS.fullmatch(" " * 100_000 + "?")
+    assert time.process_time() - before < 1
+    assert all(map(_STATELESS.fullmatch, ("select 1", " ( SELECT 1)", "(show tables)")))
+    assert not any(map(_STATELESS.fullmatch, ("((select 1))", "select @a", "selected")))

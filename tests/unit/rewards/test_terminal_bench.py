@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,10 @@ def test_what_neither_passed_nor_failed_counts_where_it_may() -> None:
     assert terminal_bench_reward("terminal-bench", log).value == 1.0
     assert terminal_bench_reward("terminal-bench", log, {"[1] t.py:1: x", "b"}).value == 1.0
     assert terminal_bench_reward("terminal-bench", log, {"b"}).value == 0.0
+
+
+def test_time_grows_with_the_length() -> None:
+    before = time.process_time()
+    with pytest.raises(NoResults):
+        pytest_results("=" * 200_000)  # code under test may print it
+    assert time.process_time() - before < 1
