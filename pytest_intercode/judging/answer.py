@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
@@ -40,7 +39,7 @@ def read_verdict(text: str) -> Verdict:
         raise ValueError(f"it is not an object of score and reason{quoted}")
     score, reason = value["score"], value["reason"]
     is_number = isinstance(score, (int, float)) and not isinstance(score, bool)
-    if not (is_number and math.isfinite(score) and 0 <= score <= 1):
+    if not (is_number and 0 <= score <= 1):
         raise ValueError(f"its score is not a number from 0 to 1{quoted}")
     if not isinstance(reason, str):
         raise ValueError(f"its reason is not a text{quoted}")

@@ -43,6 +43,7 @@ def test_a_reason_is_one_harmless_line() -> None:
         ('{"score": "1", "reason": "a"}', "not a number from 0 to 1"),
         ('{"score": 1.01, "reason": "a"}', "not a number from 0 to 1"),
         ('{"score": 1e999, "reason": "a"}', "not a number from 0 to 1"),
+        (f'{{"score": 1{"0" * 400}, "reason": "a"}}', "not a number from 0 to 1"),
         ('{"score": 1, "reason": null}', "its reason is not a text"),
         ("x" * 20_001, "it has 20,001 characters"),
     ],
