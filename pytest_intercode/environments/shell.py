@@ -27,6 +27,7 @@ from pytest_intercode.errors import (
     SandboxBroken,
     SandboxError,
     TaskError,
+    UngradableState,
     UnpackFailed,
 )
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
@@ -34,7 +35,10 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.system.archives import build_archive, pack_files
 from pytest_intercode.system.files import bundled_folder
 
-__all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "own_image", "set_up", "text_of"]
+__all__ = [
+    *("NAMES_LOST", "STATE_LOST", "ShellEnvironment", "mark_first_state", "own_image", "set_up"),
+    "text_of",
+]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
 """What an observation says where the interpreter was replaced."""
@@ -115,6 +119,21 @@ def set_up(sandbox: Sandbox, task: Task, timestamp: float, archive: bytes | None
                 f"{task.source}: task {task.id!r}: the setup command {command!r} ended with "
                 f"status {status}: {message or 'no output'}"
             )
+
+
+def mark_first_state(sandbox: Sandbox, task: Task) -> None:
+    """Remember what a sandbox holds after setup; changes are counted from there.
+
+    Raises:
+        TaskError: it is more than is read.
+        SandboxError: the sandbox broke.
+    """
+    try:
+        sandbox.mark()
+    except UngradableState as error:
+        raise TaskError(
+            f"{task.source}: task {task.id!r}: setup leaves what cannot be graded: {error}"
+        ) from None
 
 
 def _lay_mounts(sandbox: Sandbox, task: Task, timestamp: float) -> None:

@@ -27,12 +27,11 @@ from pytest_intercode.environments.gold import (
     attribute_to_gold,
     gold_cache,
 )
-from pytest_intercode.environments.shell import ShellEnvironment, text_of
+from pytest_intercode.environments.shell import ShellEnvironment, mark_first_state, text_of
 from pytest_intercode.errors import (
     GoldError,
     IntercodeError,
     MissingProgram,
-    TaskError,
     UngradableState,
 )
 from pytest_intercode.rewards.bash_strict import (
@@ -142,12 +141,7 @@ class BashEnvironment(ShellEnvironment):
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
         super().prepare(sandbox, task)
-        try:
-            sandbox.mark()
-        except UngradableState as error:
-            raise TaskError(
-                f"{task.source}: task {task.id!r}: setup leaves what cannot be graded: {error}"
-            ) from None
+        mark_first_state(sandbox, task)
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
         self.prepare(sandbox, task)

@@ -20,7 +20,7 @@ from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.checks.fields import Check, ChecksFields
 from pytest_intercode.environments.gold import Gold, GoldRun, attribute_state_to_gold
-from pytest_intercode.environments.shell import ShellEnvironment, text_of
+from pytest_intercode.environments.shell import ShellEnvironment, mark_first_state, text_of
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
 from pytest_intercode.environments.swe.machine import read_first_state
 from pytest_intercode.errors import CommandFailed, GoldError, TaskError, UngradableState
@@ -91,7 +91,7 @@ class ChecksEnvironment(ShellEnvironment):
                     f"status {execution.status}: {text_of(execution)[-300:].strip()}"
                 )
         if fields.checks:
-            sandbox.mark()
+            mark_first_state(sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
         if ChecksFields.of(task).match:

@@ -17,6 +17,7 @@ from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import GoldRun
+from pytest_intercode.environments.shell import mark_first_state
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths
 from pytest_intercode.environments.swe.equipment import equip
 from pytest_intercode.environments.swe.fields import SweFields, repository_of
@@ -110,7 +111,7 @@ class SweEnvironment(SubmittingEnvironment):
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
         super().prepare(sandbox, task)
-        sandbox.mark()
+        mark_first_state(sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:
         """Prepare the next verifier: the task's first state, and nothing of its tests.

@@ -10,9 +10,10 @@ import pytest
 
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.task import FileSpec, Task
+from pytest_intercode.core.task import FileSpec, Task, Verification
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.bash.fields import BashFields
+from pytest_intercode.environments.checks.fields import Check, ChecksFields
 from pytest_intercode.errors import RolloutCancelled, SandboxError, TaskError
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again, ungradable_reward
 from pytest_intercode.rollouts.rollout import Rollout, Services
@@ -125,12 +126,20 @@ def test_a_gold_that_leaves_too_much_is_at_fault(provider: SandboxProvider) -> N
         play(rollout(provider, "submit", gold=(MANY,)))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"env": "swe", "verification": Verification("true", "status")},
+        {"env": "checks", "fields": ChecksFields(checks=(Check("true"),))},
+    ],
+)
 def test_a_setup_that_leaves_too_much_is_at_fault(
-    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
+    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(attached, "SETUP_LIMITS", GradingLimits(entries=50))
     with pytest.raises(TaskError, match="setup leaves what cannot be graded"):
-        play(rollout(provider, "submit", setup=(MANY,)))
+        play(rollout(provider, "submit", setup=(MANY,), **fields))
 
 
 @pytest.fixture
