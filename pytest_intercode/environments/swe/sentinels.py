@@ -20,6 +20,7 @@ __all__ = ["Sentinels", "sentinels_for"]
 _PLACE = re.compile(r"\{sentinels(?::(py|js|t))?\}")
 _PYTEST = frozenset({"pytest", "pytest_options", "pytest_v2", "junit"})
 _COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km]\b)")  # which would leave them out
+_CHOICE = re.compile(r"(?:\A|\s)-[km]")  # in options, which leave them out as well
 _WORDS = "border carry chunk depth edge empty field group index join label merge nested order range"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SUFFIXES = {"pytest": ".py", "py": ".py", "js": ".js", "t": ".t"}
@@ -70,7 +71,12 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
     """
     place = _PLACE.search(verification.command)
     kind = "pytest" if place is None else place[1] or "py"
-    uses_pytest = verification.parser in _PYTEST and _COMMAND.search(verification.command)
+    options = dict(verification.variables).get("PYTEST_ADDOPTS", "")
+    uses_pytest = (
+        verification.parser in _PYTEST
+        and _COMMAND.search(verification.command) is not None
+        and not _CHOICE.search(options)
+    )
     if not verification.sentinels or not (place or uses_pytest):
         return None
     chance = random.SystemRandom()
@@ -95,7 +101,7 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
         passes,
         fails,
         _PLACE.sub(lambda _: test_path, verification.command),
-        {"PYTEST_ADDOPTS": shlex.quote(path)} if kind == "pytest" else {},
+        {"PYTEST_ADDOPTS": f"{options} {shlex.quote(path)}".lstrip()} if kind == "pytest" else {},
     )
 
 

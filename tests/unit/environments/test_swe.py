@@ -1,14 +1,17 @@
-"""Gold's patches, and the sentinels among the tests."""
+"""Gold's patches, the sentinels among the tests, and what of artifacts is left out."""
 
 from __future__ import annotations
 
+import fnmatch
 import subprocess
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.core.task import Task, Verification
+from pytest_intercode.environments.swe.end_state import _excluded
 from pytest_intercode.environments.swe.gold import gold_actions, paths_of_patch
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 
@@ -86,3 +89,47 @@ def test_one_passes_and_one_fails(tmp_path: Path, command: str, parser: str) -> 
         for line in said[sentinels.passes]
     )
     assert any("FAIL" in line or line.startswith("not ok") for line in said[sentinels.fails])
+
+
+def test_sentinels_keep_the_options_of_the_task() -> None:
+    variables = (("PYTEST_ADDOPTS", "-p no:randomly"), ("A", "b"))
+    sentinels = sentinels_for(Verification("pytest", "pytest", variables=variables))
+    assert sentinels is not None
+    assert sentinels.variables == {"PYTEST_ADDOPTS": f"-p no:randomly {sentinels.path}"}
+    for options in ("-m 'not slow'", "-q -kfast"):  # which would leave them out
+        choosing = (("PYTEST_ADDOPTS", options),)
+        assert sentinels_for(Verification("pytest", "pytest", variables=choosing)) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "excluded"),
+    [
+        ("*.log", True),
+        ("out", True),
+        ("out/a", True),
+        ("a/b.log", True),
+        ("/srv", True),
+        ("/srv/*/b.*", True),
+        ("s*t", True),
+        ("b.lo", False),
+        ("ut", False),
+        ("rv/out", False),
+        ("[!a-z]*.log", True),  # of a part that begins with a slash
+        ("srv/b.log", False),
+    ],
+)
+def test_what_is_left_out_of_artifacts(pattern: str, excluded: bool) -> None:
+    path = "/srv/out/a/b.log"
+    names = path.split("/")
+    parts = ["/".join(names[a:b]) for a in range(5) for b in range(a + 1, 6)]
+    assert any(fnmatch.fnmatchcase(part, pattern) for part in parts) is excluded
+    assert _excluded(path, ["x", pattern]) is excluded
+
+
+def test_deep_artifacts_take_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert not _excluded("/a" * 500, ["*.log"])
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000  # 64 MB for all parts of the path
+    finally:
+        tracemalloc.stop()
