@@ -50,9 +50,10 @@ class PaperEnvironment(Environment):
 
 
 def split_words(text: str) -> list[str] | None:
-    """Split a string into the words of a process; None if it does not split."""
+    """Split a string into the words of a process; None if no process can be given them."""
     try:
-        return shlex.split(text)
+        text.encode("utf-8", "surrogateescape")
+        return None if "\0" in text else shlex.split(text)
     except ValueError:
         return None
 

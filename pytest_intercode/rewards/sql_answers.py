@@ -48,14 +48,14 @@ def read_answers(text: str) -> list[str]:
     for parse in (json.loads, ast.literal_eval):
         try:
             values = parse(bare) if len(bare) <= _MAX_CHARACTERS else None
+            if isinstance(values, list):
+                # A row of one column, as a driver shows it.
+                return [
+                    str(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
+                    for value in values
+                ]
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             continue
-        if isinstance(values, list):
-            # A row of one column, as a driver shows it.
-            return [
-                str(value[0] if isinstance(value, tuple) and len(value) == 1 else value)
-                for value in values
-            ]
     return [item for item in _ITEM.findall(bare[1:-1]) if item]
 
 

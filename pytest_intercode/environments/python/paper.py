@@ -97,8 +97,8 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Run the tests on the submitted function and on gold, in the agent's interpreter."""
-        if answer is not None:
-            name = answer.split()[0]
+        if words := (answer or "").split():
+            name = words[0]
         else:
             # To define a function in Try Again is to submit it.
             match = _DEFINITION.match(self._action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -217,3 +218,14 @@ def test_the_profile_may_have_an_image_of_its_own(
     task = Task("t", "Do it.", ("true",), "bash", "s", "d", image=image)
     spec = PaperBashEnvironment.spec(task, provider)
     assert spec.image == str(tmp_path / f"{expected}.Dockerfile")
+
+
+@pytest.mark.parametrize("action", ['echo "', "echo a\0b", "echo \ud800"])
+def test_what_no_process_can_be_given_is_malformed(
+    quick_provider: SandboxProvider, action: str
+) -> None:
+    with contextlib.closing(PaperBashEnvironment(quick_provider)) as environment:
+        environment.reset(task=Task("t", "Do it.", ("ls",), "bash", "s", "malformed"))
+        observation, *_, facts = environment.step(action)
+        assert (observation, facts["executed"]) == ("Malformed command", False)
+        assert environment.step("echo y")[0] == "y\n"

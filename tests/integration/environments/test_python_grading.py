@@ -762,6 +762,16 @@ def test_paper_a_passed_turn_does_not_come_upon_gold(quick_provider: SandboxProv
         environment.close()
 
 
+def test_paper_blanks_submit_what_was_defined(quick_provider: SandboxProvider) -> None:
+    environment = PaperPythonEnvironment(quick_provider)
+    try:
+        environment.reset(task=task())
+        environment.step(GOLD)
+        assert environment.submit(" ")[1] == 1.0
+    finally:
+        environment.close()
+
+
 def test_paper_time_that_is_up_between_actions_changes_nothing(
     quick_provider: SandboxProvider,
 ) -> None:

@@ -22,6 +22,7 @@ from pytest_intercode.rewards.sql_answers import (
         ("[]", []),
         ("[__import__('os').getpid()]", ["__import__('os').getpid()"]),
         ("[" * 9999 + "]" * 9999, ["[" * 9998 + "]" * 9998]),
+        (f"[0x{'f' * 5000}]", [f"0x{'f' * 5000}"]),  # more digits than Python writes
     ],
 )
 def test_a_list_is_read(text: str, answers: list[str]) -> None:
