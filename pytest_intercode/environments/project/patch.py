@@ -76,15 +76,23 @@ def _file_patch(name: str, old: FileState | None, new: FileState | None, work: _
         return "".join(head)
     old_label = "/dev/null" if old is None else old_name
     new_label = "/dev/null" if new is None else new_name
-    if b"\0" in old_content or b"\0" in new_content:
+    if _is_binary(old_content) or _is_binary(new_content):
         return "".join([*head, f"Binary files {old_label} and {new_label} differ\n"])
     head += [f"--- {old_label}\n", f"+++ {new_label}\n"]
     return "".join([*head, *_hunks(_lines(old_content), _lines(new_content), work)])
 
 
+def _is_binary(content: bytes) -> bool:
+    """Whether a file is not text, or text that a patch cannot hold, as it is in UTF-8 itself."""
+    try:
+        return "\0" in content.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+
+
 def _lines(content: bytes) -> list[str]:
     """Return lines with their ends; the only ends that git knows are newlines."""
-    lines = content.decode("utf-8", "backslashreplace").split("\n")
+    lines = content.decode("utf-8").split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 

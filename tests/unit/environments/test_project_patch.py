@@ -70,9 +70,11 @@ def test_all_that_can_happen_to_a_file(tmp_path: Path) -> None:
     apply_patch(tmp_path / "back", after, before)
 
 
-def test_binary_files_are_named() -> None:
-    patch = git_patch({"a": FileState(b"\0")}, {"a": FileState(b"\0\1")})
+@pytest.mark.parametrize("content", [b"\0\1", b"caf\xe9\n"])
+def test_binary_files_are_named(content: bytes) -> None:
+    patch = git_patch({"a": FileState(b"\0")}, {"a": FileState(content)})
     assert patch == "diff --git a/a b/a\nBinary files a/a and b/a differ\n"
+    assert git_patch({"a": FileState(b"a\n")}, {"a": FileState(content)}) == patch
 
 
 def test_more_lines_than_a_diff_is_made_of(tmp_path: Path) -> None:
