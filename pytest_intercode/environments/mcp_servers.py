@@ -162,6 +162,7 @@ def start_servers(environment: ShellEnvironment, servers: Mapping[str, str]) -> 
         )
         if problem:
             raise TaskError(f"mcp: the server {name!r} ({one_line(server):.80}) {problem}")
+    environment.episode.action = ""  # what has run is not the agent's
 
 
 def _start_script(command: str) -> str:

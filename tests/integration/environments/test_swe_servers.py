@@ -178,6 +178,7 @@ def test_a_server_with_an_address_is_asked(
                 )
                 if not problem:
                     environment.reset(task=task)
+                    assert environment.episode.action == ""  # nothing that the agent did
                     continue
                 with pytest.raises(TaskError, match=rf"mcp: the server 'tickets' \(.*\) {problem}"):
                     environment.reset(task=task)
