@@ -144,11 +144,8 @@ class Verifier:
             self._commands.run(clearing)
         later_time = self._end_state.transfer.later_time
         for verification_archive in verification.archives:
-            archive = build_archive(
-                replace(task, archive=verification_archive, files={}),
-                self._end_state.transfer.later_time(),
-            )
-            self._sandbox.unpack(archive)
+            files_task = replace(task, archive=verification_archive, files={})
+            self._sandbox.unpack(build_archive(files_task, later_time()))
         files = self._files()
         if files:
             self._sandbox.unpack(pack_files(files, task.workdir, later_time()))
