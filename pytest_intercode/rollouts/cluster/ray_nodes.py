@@ -53,6 +53,11 @@ class RayNodes:
     """
 
     def __init__(self, address: str, *, insecure: bool = False) -> None:
+        ray = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():  # `close` would end what is not ours
+            raise ConfigurationError(
+                f"{_OPTION}={address}: this process is connected to a Ray cluster already"
+            )
         self._local: LocalCluster | None = None
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
         self._resources: dict[str, dict[str, Any]] = {}  # of an actor, by Ray's id of the node
@@ -163,10 +168,6 @@ class RayNodes:
                     "--intercode-cluster-insecure if nobody else reaches it"
                 )
             _probe(target, source)
-        if self._ray.is_initialized():
-            raise ConfigurationError(
-                f"{source}: this process is connected to a Ray cluster already"
-            )
         with _undisturbed(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _quiet()
