@@ -18,6 +18,7 @@ from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.rollouts.isolation import owner
 
 __all__ = [
+    "TRUNCATION",
     "CapturedOutput",
     "CapturingHandler",
     "capture_process",
@@ -30,7 +31,11 @@ __all__ = [
 MAX_CHARACTERS = 16 * 1024 * 1024
 """Characters of an episode; pytest would keep all, but not of all at once."""
 
-_TRUNCATION = "\n[... more was not kept ...]\n"
+TRUNCATION = "\n[... more was not kept ...]\n"
+"""What stands for output that was not kept."""
+
+_ENTRY_SIZE = 64  # characters that an entry counts for besides its text, which may be empty
+_MAX_JOINED = 4096  # characters of a text that the next one is added to
 _MAX_NUMBER = 2**31  # of a level, a line, and a second that a clock may show
 _FORMATTER = logging.Formatter()
 Entry: TypeAlias = "tuple[str, str, str | logging.LogRecord]"
@@ -60,7 +65,8 @@ class CapturedOutput:
 
     def write(self, stream: str, text: str) -> int:
         """Keep a text of ``stdout`` or ``stderr``; return its length, as streams do."""
-        self._add(len(text), stream, text)
+        if text:
+            self._add(len(text), stream, text)
         return len(text)
 
     def log(self, record: logging.LogRecord) -> None:
@@ -78,10 +84,21 @@ class CapturedOutput:
         with self._lock:
             if self._size > self._max_characters:
                 return
-            self._size += size
+            begun_text = self._begun_text(stream)
+            self._size += size + (0 if begun_text else _ENTRY_SIZE)
             if self._size > self._max_characters:
-                stream, value = ("stdout" if stream == "log" else stream), _TRUNCATION
+                stream, value = ("stdout" if stream == "log" else stream), TRUNCATION
+            elif begun_text and isinstance(value, str):
+                del self._entries[-1]
+                value = "".join((begun_text, value))
             self._entries.append((self.phase, stream, value))
+
+    def _begun_text(self, stream: str) -> str:
+        """Return the last text, if it is of this stream and phase, and short: it goes on."""
+        phase, last_stream, value = self._entries[-1] if self._entries else ("", "", "")
+        if (phase, last_stream) != (self.phase, stream) or not isinstance(value, str):
+            return ""
+        return value if len(value) < _MAX_JOINED else ""
 
     def take(self, phase: str = "", *, last: bool = False) -> list[Entry]:
         """Return what was kept, and keep it no longer.

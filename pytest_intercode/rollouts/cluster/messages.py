@@ -9,21 +9,27 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pytest_intercode import errors
 from pytest_intercode.agents.protocol import NoRecording
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import IntercodeError, RolloutCancelled
+from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.executor import Phase, PhaseName
+from pytest_intercode.rollouts.output import TRUNCATION
+from pytest_intercode.rollouts.records import RecordBuilder
 
 __all__ = [
     "BadMessage",
     "Message",
     "decode",
     "encode",
+    "encode_answer",
     "error_from",
     "error_of",
+    "line_of",
     "phases_of",
     "reading",
     "whole",
@@ -31,7 +37,8 @@ __all__ = [
 
 Message: TypeAlias = "dict[str, Any]"
 
-_MAX_MESSAGE = 64 * 1024 * 1024  # bytes of a message from a node; of a record, half of that
+_MAX_MESSAGE = 64 * 1024 * 1024  # bytes of a message from a node
+_MAX_RECORD = _MAX_MESSAGE // 2  # of a record in it; one that is larger is its agent's fault
 _MAX_ERROR = 20_000  # characters
 _MAX_NUMBER = 2**53
 _PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
@@ -70,6 +77,29 @@ def reading() -> Iterator[None]:
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return a message as bytes."""
     return json.dumps(message, separators=(",", ":")).encode("ascii")
+
+
+def line_of(record: EpisodeRecord) -> str:
+    """Return the line of a record; of one that is too large for a message, what fits."""
+    line = to_line(record)
+    size = len(encode({"line": line}))  # its quotes are escaped once more
+    if size > _MAX_RECORD:
+        line = to_line(RecordBuilder.too_large(record, size, _MAX_RECORD))
+    return line
+
+
+def encode_answer(message: Message, output: Sequence[Any]) -> bytes:
+    """Return a node's answer to an attempt as bytes.
+
+    Args:
+        message: the answer.
+        output: what the rollout printed; it is left out where it is too large for a message, as
+            each character may have twelve bytes there.
+    """
+    data = encode({**message, "output": output})
+    if len(data) > _MAX_MESSAGE:
+        data = encode({**message, "output": [["call", "stdout", TRUNCATION]]})
+    return data
 
 
 def decode(data: object) -> Message:

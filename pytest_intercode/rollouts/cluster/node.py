@@ -37,16 +37,20 @@ from pytest_intercode.errors import (
 from pytest_intercode.gateway.exchange import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.judging.judges import Judges
-from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.cluster.budget import RemoteBudget
 from pytest_intercode.rollouts.cluster.files import FileCache, FileRef, bundled_digest, with_paths
-from pytest_intercode.rollouts.cluster.messages import Message, encode, error_of
+from pytest_intercode.rollouts.cluster.messages import (
+    Message,
+    encode,
+    encode_answer,
+    error_of,
+    line_of,
+)
 from pytest_intercode.rollouts.cluster.settings import AgentSource, NodeSettings
 from pytest_intercode.rollouts.executor import Handle, Observer, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, capture_process
-from pytest_intercode.rollouts.records import RecordBuilder
 from pytest_intercode.rollouts.rollout import Services, expect_sandboxes, fresh_agent
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.threads import ThreadsExecutor
@@ -54,7 +58,6 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["Node", "differences", "versions"]
 
-_MAX_RECORD = 32 * 1024 * 1024  # bytes of its line; one that is larger is its agent's fault
 _MAX_OUTPUT = 4 * 1024 * 1024  # characters of a rollout
 _MAX_THREADS = 4096  # the driver decides how many rollouts run; a thread starts when it is needed
 _PYTEST_PHASES: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "teardown"}
@@ -125,7 +128,7 @@ class _Attempt(CapturedOutput):
             name: [phase.began, phase.seconds or max(0.0, present - phase.began)]
             for name, phase in phases.items()
         }
-        self.answer.set_result(encode({**message, "phases": times, "output": self.take_pieces()}))
+        self.answer.set_result(encode_answer({**message, "phases": times}, self.take_pieces()))
 
     def fail(self, error: BaseException, stage: str, *, declined: bool = False) -> None:
         """Answer with what ended it.
@@ -424,10 +427,7 @@ class Node(Observer):
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Answer with the record."""
-        line = to_line(record)
-        if len(line) > _MAX_RECORD:
-            line = to_line(RecordBuilder.too_large(record, len(line), _MAX_RECORD))
-        self._attempt_of[handle].end({"line": line})
+        self._attempt_of[handle].end({"line": line_of(record)})
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Answer with what ended it."""

@@ -48,12 +48,30 @@ def test_nothing_drives_the_terminal(
 
 
 def test_what_is_more_than_the_limit_is_not_kept() -> None:
-    output = CapturedOutput(max_characters=10)
-    for text in ("12345", "67890", "more", "and more"):
+    output = CapturedOutput(max_characters=100)
+    for text in ("12345", "67890", "x" * 50, "and more"):
         output.write("stdout", text)
     assert [text for _, _, text in output.take_pieces()] == [
-        *("12345", "67890", "\n[... more was not kept ...]\n")
+        *("1234567890", "\n[... more was not kept ...]\n")
     ]
+
+
+def test_what_is_printed_in_many_small_pieces_has_the_same_limit() -> None:
+    output = CapturedOutput(max_characters=100_000)
+    for number in range(300_000):
+        output.write("stdout", "")
+        output.write(("stdout", "stderr")[number % 2], "x")
+    assert len(output.take()) < 2000
+
+
+def test_small_texts_of_a_stream_are_one() -> None:
+    output = CapturedOutput()
+    for number in range(3000):
+        output.write("stdout", f"{number}")
+        output.write("stdout", "\n")
+    pieces = output.take_pieces()
+    assert "".join(text for _, _, text in pieces) == "".join(f"{n}\n" for n in range(3000))
+    assert len(pieces) < 10
 
 
 def test_in_setup_only_what_belongs_there_is_taken() -> None:
