@@ -161,11 +161,26 @@ class FileIndex:
             return ref.digest
 
     def pieces(self, digest: str) -> Iterator[bytes]:
-        """Yield the content with a digest, piece by piece."""
-        source = self._sources.get(digest, b"")
-        with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        """Yield the content with a digest, piece by piece; nothing for one that is not known.
+
+        Raises:
+            ConfigurationError: it is not what it was when its digest was taken.
+        """
+        source, content = self._sources.get(digest), hashlib.sha256()
+        if source is None:
+            return
+        with (
+            contextlib.suppress(OSError),
+            io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file,
+        ):
             while piece := file.read(_CHUNK):
+                content.update(piece)
                 yield piece
+        if content.hexdigest() != digest:  # else it counts against nodes
+            raise ConfigurationError(
+                f"{source!s:.500}: it was changed or removed before it was sent to a node; leave "
+                "the files of tasks as they are until the run's end"
+            )
 
     def _make(self, path: Path) -> FileRef | None:
         resolved = path.resolve()

@@ -10,7 +10,6 @@ reaches nobody.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import threading
 import time
@@ -26,6 +25,7 @@ from pytest_intercode.errors import (
     ConfigurationError,
     EngineUnavailable,
     InfrastructureError,
+    JudgeError,
     RolloutCancelled,
     SandboxError,
 )
@@ -201,7 +201,7 @@ class _Answer(NamedTuple):
             if "line" in message:
                 record = _record_of(job, str(message["line"]), node)
                 return cls(record, "run", False, phases, pieces)
-            error, declined = _failure_of(message, node)
+            error, declined = _failure_of(message, job, node)
             return cls(error, str(message["stage"]), declined, phases, pieces)
 
 
@@ -314,11 +314,8 @@ class JobRunner:
         """Put the content with a digest into the object store, if it is not there."""
         with self._storing:
             if digest not in self._stored:
-                references = []
-                with contextlib.suppress(OSError):  # the node says that it is not what it should be
-                    for piece in self._files.pieces(digest):
-                        references.append(self._pool.machines.put(piece))
-                self._stored[digest] = references
+                pieces = self._files.pieces(digest)
+                self._stored[digest] = [self._pool.machines.put(piece) for piece in pieces]
                 while len(self._stored) > _MAX_STORED:
                     del self._stored[next(iter(self._stored))]
             return self._stored[digest]
@@ -354,11 +351,13 @@ class JobRunner:
         if answer.declined:
             self._pool.note_fault(worker, str(result))
             return self._lose(job, worker, str(result), acted=True, error=result)
-        self._pool.note_end(worker, str(result) if isinstance(result, InfrastructureError) else "")
+        # Whichever node asks a judge, it gives no verdict.
+        is_fault = isinstance(result, InfrastructureError) and not isinstance(result, JudgeError)
+        self._pool.note_end(worker, str(result) if is_fault else "")
         handle.phases.update(answer.phases)
         if isinstance(result, (ConfigurationError, InfrastructureError)):
             # A module is missing there, say.
-            result = type(result)(f"node {worker.name}: {result}")
+            result.args = (f"node {worker.name}: {result}",)
         job.end(result, answer.stage, answer.pieces)
         return False
 
@@ -407,9 +406,11 @@ def _pass_phases(handle: Handle, stage: str) -> None:
             future.set_result(None)  # ``wait`` returns what is used instead
 
 
-def _failure_of(message: Message, node: str) -> tuple[Exception, bool]:
+def _failure_of(message: Message, job: Job, node: str) -> tuple[Exception, bool]:
     """Return what ended an attempt, and whether another node is to begin it."""
     error = error_from(message["error"], node)
+    if isinstance(error, JudgeError) and "line" in message["error"]:
+        error.record = _record_of(job, str(message["error"]["line"]), node)
     declined = message.get("declined") is True
     if isinstance(error, RolloutCancelled):  # not by its owner: the process is ending
         return SandboxError(f"it was ended there: {error}"), True

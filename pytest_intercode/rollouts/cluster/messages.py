@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from pytest_intercode import errors
 from pytest_intercode.agents.protocol import NoRecording
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.errors import IntercodeError, RolloutCancelled
+from pytest_intercode.errors import IntercodeError, JudgeError, RolloutCancelled
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.executor import Phase, PhaseName
 from pytest_intercode.rollouts.output import TRUNCATION
@@ -162,6 +162,8 @@ def error_of(error: BaseException) -> Message:
     message = {"kind": kind, "text": text[:_MAX_ERROR]}
     if isinstance(error, IntercodeError) and error.test_output:
         message["test_output"] = error.test_output[:_MAX_ERROR]
+    if isinstance(error, JudgeError) and error.record is not None:
+        message["line"] = line_of(error.record)
     return message
 
 

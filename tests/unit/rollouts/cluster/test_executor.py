@@ -26,6 +26,7 @@ from pytest_intercode.errors import (
     EngineUnavailable,
     ImageError,
     InfrastructureError,
+    JudgeError,
     RolloutCancelled,
     SandboxError,
     TaskError,
@@ -336,6 +337,21 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
     assert run.handles[0].agent().name == "sleeper"
 
 
+def test_a_judge_without_a_verdict_is_no_fault_of_a_node(execute: Execute) -> None:
+    """Its error has the episode, as without a cluster."""
+    error = {"kind": "JudgeError", "text": "judge: no verdict", "test_output": "1 failed"}
+    answer = {"stage": "run", "error": {**error, "line": SleepingNodes(1).line}}
+    run = execute(Answering(1, answer), tasks=5)
+    assert run.all_over.wait(20)
+    assert {str(error) for error in run.errors.values()} == {"node node-0: judge: no verdict"}
+    failure = run.errors["t3"]
+    assert isinstance(failure, JudgeError)
+    assert (failure.record.task.id, len(failure.record.turns)) == ("t3", 3)
+    assert failure.test_output == "1 failed"
+    [counts] = run.connection.counts.values()
+    assert (counts.done, counts.in_a_row, counts.left_out) == (5, 0, "")
+
+
 _NO_MESSAGES = [
     b"\xff\xff\xff\xff",
     b"[]",
@@ -585,3 +601,24 @@ def test_what_is_left_without_a_result_has_an_error(execute: Execute) -> None:
 def _busy(nodes: SleepingNodes) -> list[SleepingProcess]:
     """Return the processes in which something runs."""
     return [process for process in nodes.processes if process.running]
+
+
+@pytest.mark.parametrize("change", ["write", "remove"])
+def test_a_file_that_changes_under_the_run_is_no_fault_of_a_node(
+    execute: Execute, tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "data"
+    path.write_text("x")
+    ref = FileIndex().ref(path)
+    assert ref is not None
+    nodes = Answering(1, {"needs": [list(ref)]}, count=4)
+    run = execute(nodes)
+    assert run.executor is not None
+    run.connection.files.ref(path)
+    path.write_text("y") if change == "write" else path.unlink()
+    handles = [run.executor.submit(spec(number)) for number in range(5)]
+    for handle in handles[:4]:
+        error = handle.recorded.exception(20)
+        assert type(error) is ConfigurationError
+        assert str(error).startswith(f"{path}: it was changed or removed before it was sent")
+    assert handles[4].recorded.result(20).solved

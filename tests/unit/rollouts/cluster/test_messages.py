@@ -6,7 +6,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.turn import Turn
-from pytest_intercode.errors import InfrastructureError, TaskError
+from pytest_intercode.errors import InfrastructureError, JudgeError, TaskError
 from pytest_intercode.results.format import from_line
 from pytest_intercode.rollouts.cluster.messages import (
     decode,
@@ -58,3 +58,9 @@ def test_output_that_is_too_much_in_json_is_left_out() -> None:
     answer = decode(encode_answer({"line": "{}"}, printed))
     assert answer["line"] == "{}"
     assert answer["output"] == [["call", "stdout", "\n[... more was not kept ...]\n"]]
+
+
+def test_an_error_of_a_judge_has_the_episode() -> None:
+    error = JudgeError("judge: no model could be reached")
+    error.record = _quoting_record(10)
+    assert from_line(error_of(error)["line"]).turns == error.record.turns
