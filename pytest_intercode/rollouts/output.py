@@ -153,6 +153,10 @@ class _CapturingStream(io.TextIOBase):
         self._name = name
         self._stream = stream
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what else a standard stream has: ``buffer``, ``reconfigure``."""
+        return getattr(self._stream, name)
+
     def writable(self) -> bool:
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -135,7 +136,8 @@ def find_agent(
         return replace(agent, file=files.ref(path))
     if head in COMMAND_LINES:
         words = shlex.split(argument)
-        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
+        names = [word for word in words if not Path(word).is_absolute()]
+        if any(os.path.isfile(folder / name) for name in names):  # noqa: PTH113 - takes any text
             return replace(agent, archive=files.agent(folder, source))
     elif name and head not in (*_CHAT, "oracle"):
         module = name.rpartition(":")[0]

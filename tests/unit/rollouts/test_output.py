@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -82,3 +84,25 @@ def test_in_setup_only_what_belongs_there_is_taken() -> None:
     assert [text for _, _, text in output.take("setup")] == ["first"]
     assert [text for _, _, text in output.take("call", last=True)] == ["second"]
     assert output.over
+
+
+_PRINTING = """
+import sys
+from pytest_intercode.rollouts.isolation import owning
+from pytest_intercode.rollouts.output import CapturedOutput, capture_process
+
+capture_process()
+output = CapturedOutput()
+with owning(output):
+    sys.stdout.reconfigure(line_buffering=True)
+    print("captured", sys.stdout.encoding, sys.stdout.isatty())
+    sys.stdout.buffer.write(b"bytes\\n")
+print(output.take_pieces())
+"""
+
+
+def test_streams_that_are_captured_have_what_standard_streams_have() -> None:
+    run = subprocess.run([sys.executable, "-c", _PRINTING], capture_output=True, check=True)
+    assert run.stdout.decode().splitlines() == [
+        *("bytes", "[['setup', 'stdout', 'captured utf-8 False\\n']]")
+    ]
