@@ -62,6 +62,11 @@ class Address:
         return self.url.startswith("unix://")
 
     @property
+    def shown_url(self) -> str:
+        """The address for messages, without a password, which some write into it."""
+        return _PASSWORD.sub("@", self.url)
+
+    @property
     def origin(self) -> str:
         """Why it is this engine, for the run's header; empty for the usual one.
 
@@ -74,12 +79,12 @@ class Address:
             return f"at {self.url} ({self.place})"
         if self.url == f"unix://{DEFAULT_SOCKET}":
             return ""
-        return f"(DOCKER_HOST={_PASSWORD.sub('@', self.url)})"
+        return f"(DOCKER_HOST={self.shown_url})"
 
     @property
     def label(self) -> str:
         """How messages call the place: those about a host begin with its name already."""
-        return "there" if self.name else f"at {self.url}"
+        return "there" if self.name else f"at {self.shown_url}"
 
     def introduce(self, problem: str) -> str:
         """Return a message about the engine, with the engine's place unless that is known."""

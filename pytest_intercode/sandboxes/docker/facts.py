@@ -75,7 +75,7 @@ def _describe_program(
     kind = "rootless " if _is_rootless(info) else ""
     machine = f"{version.get('Os', '?')}/{version.get('Arch', '?')}"
     text = f"{kind}{program} {info.get('ServerVersion') or '(no version)'} for {machine}"
-    text = f"{text} at {address.url} ({_reason(address)})"
+    text = f"{text} at {address.shown_url} ({_reason(address)})"
     if podman and not shares_machine(address, info):
         return Fact(subject, f"{text}: {REMOTE_PODMAN}", "problem")
     return Fact(subject, text)

@@ -185,8 +185,12 @@ class Tunnel:
     """
 
     def __init__(self, address: Address) -> None:
-        parts = split_url(address.url)
         self._address = address
+        try:
+            parts = split_url(address.url)
+        except ValueError:
+            form = "ssh://[USER@]HOST[:PORT][/SOCKET]"
+            raise self._failure(f"{form} is needed, without a password") from None
         if not shutil.which("ssh"):
             raise self._failure("there is no ssh on this machine, which leads to it")
         self._private = PrivateFolder()

@@ -260,6 +260,16 @@ def test_an_engine_that_does_not_answer(listen: Listen, monkeypatch: pytest.Monk
     assert said_of(listen(b"")) == "no answer within 0.2 seconds"
 
 
+@pytest.mark.parametrize("url", ["ssh://ada:secret@big", "ssh://big:port", "ssh://big?x=1"])
+def test_an_address_that_cannot_be_one_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", url)
+    with pytest.raises(EngineUnavailable, match="is needed, without a password") as error:
+        connect()
+    assert "secret" not in str(error.value)
+
+
 def test_nobody_is_there(listen: Listen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     there = f"unix://{tmp_path}/none.sock"
     assert said_of(there) == "no Docker engine answers there: No such file or directory"
