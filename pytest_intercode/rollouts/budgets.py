@@ -36,10 +36,6 @@ class Amounts(NamedTuple):
         """Return the sums."""
         return Amounts(self.turns + other.turns, self.tokens + other.tokens, self.cost + other.cost)
 
-    def minus(self, other: Amounts) -> Amounts:
-        """Return the differences, which may be below 0."""
-        return Amounts(self.turns - other.turns, self.tokens - other.tokens, self.cost - other.cost)
-
 
 NOTHING = Amounts()
 
