@@ -20,10 +20,9 @@ __all__ = ["SUBPROTOCOLS", "PodStreams"]
 
 SUBPROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
-_STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
+_STDIN, _STDOUT, _STDERR, _CLOSE = 0, 1, 2, 255
 _CONTINUATION, _TEXT, _BINARY, _HANG_UP, _PING, _PONG = 0, 1, 2, 8, 9, 10  # RFC 6455, 5.2
 _MAX_MESSAGE = 32768  # bytes, as kubectl sends them
-_MAX_STATUS = 4096  # bytes that are kept of it
 # Seconds without a word after which the kernel asks whether the other end is there, and between
 # two questions; and how many are asked. A machine that went away says nothing.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -69,14 +68,10 @@ class PodStreams(AttachedStreams):
 
     Args:
         attached: a ``websocket.WebSocket`` whose handshake is over; only its socket is used.
-
-    Attributes:
-        status: what the cluster has said at the end, in JSON; empty until then.
     """
 
     def __init__(self, attached: Any) -> None:
         super().__init__(attached.sock)
-        self.status = b""
         self._closes_channels = attached.subprotocol == SUBPROTOCOLS[0]
         self._channel: int | None = None  # of the message whose frames arrive
         self._in_use = threading.RLock()  # while something is sent or received: pings come between
@@ -150,5 +145,3 @@ class PodStreams(AttachedStreams):
             yield Chunk("output", data)
         elif self._channel == _STDERR and data:
             yield Chunk("answers", data)
-        elif self._channel == _STATUS:
-            self.status = (self.status + data)[:_MAX_STATUS]
