@@ -43,6 +43,7 @@ _GONE = 410  # a watch is to begin again
 _PASSING = (_GONE, 429, 500, 502, 503, 504)  # what a later request may not get
 _MAX_MESSAGE = 300  # characters of a cluster's words
 _QUOTA = re.compile(r"exceeded quota", re.IGNORECASE)
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # as OpenSSL says it; no later request has another one
 _HANDSHAKE = re.compile(r"Handshake status (\d{3})")
 
 
@@ -98,6 +99,8 @@ class Cluster:
     def _load(self) -> tuple[Any, str, str]:
         """Return the client's configuration, its namespace, and what it is called."""
         from kubernetes import client, config
+        from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+        from yaml import YAMLError
 
         configuration = client.Configuration()
         configuration.retries = False  # we know better what may be asked again, and when
@@ -105,14 +108,18 @@ class Cluster:
             if self._context is None and not _has_kubeconfig() and _in_cluster():
                 config.load_incluster_config(client_configuration=configuration)
                 return configuration, _NAMESPACE_FILE.read_text().strip(), "of this pod"
-            # The client's own default is that of when it was imported.
-            config.load_kube_config(_kubeconfig(), self._context, configuration)
-            contexts, current = config.list_kube_config_contexts(_kubeconfig())
-            match = next((item for item in contexts if item["name"] == self._context), current)
-        except (config.ConfigException, OSError, ValueError) as error:
-            raise EngineUnavailable(f"no cluster: {' '.join(str(error).split())}") from None
-        namespace = str(match["context"].get("namespace") or "default")
-        return configuration, namespace, f"of the context {match['name']}"
+            # What lists contexts for everybody fails where none is the current one.
+            files = KubeConfigMerger(_kubeconfig())
+            loader = KubeConfigLoader(files.config, self._context, None, None, files.save_changes)
+            loader.load_and_set(configuration)
+            context = loader.current_context
+            namespace = str(context["context"].get("namespace") or "default")
+            return configuration, namespace, f"of the context {context['name']}"
+        except (config.ConfigException, OSError, ValueError, YAMLError) as error:
+            problem = str(error)
+        except (TypeError, AttributeError, KeyError):  # the client goes by what it expects
+            problem = f"{_kubeconfig()} has not the form of a kubeconfig"
+        raise EngineUnavailable(f"no cluster: {' '.join(problem.split())}")
 
     def _connect(self) -> None:
         from kubernetes import client
@@ -374,7 +381,8 @@ def _in_cluster() -> bool:
 def _retry_interval(error: ApiException) -> float | None:
     """Return after how many seconds a request may be made again at the earliest; None for never."""
     full = error.status == _FORBIDDEN and _QUOTA.search(_message(error))
-    if error.status and error.status not in _PASSING and not full:
+    is_untrusted = _UNTRUSTED in str(error.reason)
+    if (error.status and error.status not in _PASSING and not full) or is_untrusted:
         return None
     headers = error.headers or {}
     value = headers.get("Retry-After") or headers.get("retry-after") or ""

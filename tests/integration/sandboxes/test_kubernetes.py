@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_intercode.core.task import ImageSource, Limits
-from pytest_intercode.errors import ImageError, SandboxBroken, SandboxError
+from pytest_intercode.errors import EngineUnavailable, ImageError, SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.kubernetes import engine as kubernetes_engine
@@ -41,6 +41,7 @@ from pytest_intercode.testing.fixtures import SOON, output_of, pack
 from tests.support.backends import SOURCE
 from tests.support.cluster import ApiServer, schema_problems
 from tests.support.image_registry import ImageRegistry
+from tests.support.second_engine import make_certificates
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 [ROLE] = re.findall(r"^```yaml\n(apiVersion: rbac.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -121,6 +122,51 @@ def test_bytes_in_both_directions(launch: Launch) -> None:
     sandbox.mark()
     output_of(sandbox, "echo new >/new")
     assert set(sandbox.changes().entries) == {"/new"}
+
+
+# -- which cluster it is
+
+
+def test_a_context_is_named_where_none_is_the_current_one(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = json.loads(server.kubeconfig.read_text())
+    del config["current-context"]
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    cluster = Cluster("tests")
+    assert (cluster.label, cluster.namespace) == ("of the context tests", "agents")
+    assert cluster.read_pod("none") is None
+    cluster.close()
+    with pytest.raises(EngineUnavailable, match=r"^no cluster: .*current-context"):
+        Cluster()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "a: b: c", "[]", "7", "contexts: 7", "current-context: a\ncontexts: [{}]", ""]
+)
+def test_what_is_not_a_kubeconfig_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "kubeconfig").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    with pytest.raises(EngineUnavailable, match=r"^no cluster: ") as error:
+        Cluster("a")
+    assert "\n" not in str(error.value)
+
+
+def test_a_certificate_that_is_not_accepted_is_not_asked_for_again(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_certificates(tmp_path)
+    config = json.loads(server.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path / "client/ca.pem")
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    began = time.monotonic()
+    with closing(Cluster()) as cluster, pytest.raises(ClusterError, match="certificate verify"):
+        cluster.read_pod("none")
+    assert time.monotonic() - began < SOON
 
 
 # -- what a cluster is asked for
