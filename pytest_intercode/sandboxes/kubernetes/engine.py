@@ -46,9 +46,12 @@ _KEPT_TIMEOUT = 600.0  # seconds for which another run's pod is kept that has en
 _DELETERS = 4
 
 # The cluster's own API is what any pod of it reaches, if it reaches anything; its kubelets give
-# each container the address. What opens is tried again, as rules may come after the pod.
+# each container the address. What opens is tried again, as rules may come after the pod. What
+# tries is tried first, at a port where nothing listens: without it, nothing would ever open.
 _NETWORK_PROBE = """
 [ "$KUBERNETES_SERVICE_HOST" ] && [ "$KUBERNETES_SERVICE_PORT" ] || exit 3
+answer=$(LC_ALL=C timeout 5 bash -c ': </dev/tcp/127.0.0.1/1' 2>&1)
+[[ $answer = *refused* ]] || exit 5
 for ((tries = {tries}; tries; tries--)); do
   timeout 1 bash -c ': </dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT' || exit 0
   sleep 1
@@ -62,6 +65,8 @@ _PROBLEMS = {
     "network cannot be seen",
     4: "it has a network that it must not have: the cluster's network plugin does not enforce "
     "NetworkPolicies (docs/kubernetes.md)",
+    5: "its image lacks `timeout`, or its bash opens no connections, and whether the sandbox is "
+    "without a network cannot be seen",
 }
 
 

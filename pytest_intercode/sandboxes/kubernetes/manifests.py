@@ -28,10 +28,15 @@ _MAX_DISK = 10 * 1024**3  # bytes that a sandbox may write; the kubelet evicts i
 _DISK_REQUEST = 256 * 1024**2
 _CPU_REQUEST = 0.1  # of a processor: most of the time a sandbox waits for its agent
 
-# Where clouds give a machine its credentials, which no sandbox is to have.
-_METADATA_ADDRESSES = ("169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32")
-_MORE_METADATA_ADDRESSES = ("100.100.100.200/32",)  # Alibaba's
-_METADATA_ADDRESSES_6 = ("fd00:ec2::254/128", "fd00:ec2::23/128")
+# Where clouds give a machine or a pod its credentials, which no sandbox is to have: most of them
+# (Google's pods at 169.254.169.252), Amazon, Tencent, Alibaba, Azure (WireServer) and Oracle.
+_METADATA_ADDRESSES = (
+    *("169.254.169.0/24", "169.254.170.0/24", "169.254.0.23/32", "100.100.100.200/32"),
+    *("168.63.129.16/32", "192.0.0.192/32"),
+)
+_METADATA_ADDRESSES_6 = (
+    *("fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128"),
+)
 # Names are asked for at a service of the cluster, whose pods no block of addresses need match.
 _RESOLVER = {
     "to": [
@@ -113,7 +118,7 @@ def policies(run: str, owner: str) -> Iterator[dict[str, Any]]:
         owner: the process that has them.
     """
     addresses = [
-        _block("0.0.0.0/0", *_METADATA_ADDRESSES, *_MORE_METADATA_ADDRESSES),
+        _block("0.0.0.0/0", *_METADATA_ADDRESSES),
         _block("::/0", *_METADATA_ADDRESSES_6),
     ]
     egress: Mapping[bool, list[Any]] = {False: [], True: [{"to": addresses}, _RESOLVER]}

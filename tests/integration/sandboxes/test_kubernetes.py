@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timezone
 from hashlib import sha256
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -196,6 +198,48 @@ def test_what_a_cluster_is_asked_for() -> None:
     for policy in manifests.policies("run", "owner"):
         assert not schema_problems(policy, "V1NetworkPolicy")
         assert policy["spec"]["ingress"] == []
+
+
+def test_no_credentials_of_a_machine_are_reached() -> None:
+    rules = [p["spec"]["egress"] for p in manifests.policies("run", "owner")]
+    [allowed] = [rule["to"] for rules_of_one in rules for rule in rules_of_one[:1]]
+    blocks = [ip_network(text) for item in allowed for text in item["ipBlock"]["except"]]
+    for address in (
+        *("169.254.169.254", "169.254.169.252", "169.254.170.2", "169.254.170.23"),
+        *("169.254.0.23", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+        *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe"),
+    ):
+        assert any(ip_address(address) in block for block in blocks), address
+    # What a cache of names on each node has is no credential.
+    assert not any(ip_address("169.254.20.10") in block for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("programs", "listens", "status"),
+    [
+        (("bash", "timeout", "sleep"), True, 4),
+        (("bash", "timeout", "sleep"), False, 0),
+        (("bash", "sleep"), True, 5),
+    ],
+)
+def test_a_network_that_cannot_be_tried_is_not_taken_for_none(
+    tmp_path: Path, programs: tuple[str, ...], listens: bool, status: int
+) -> None:
+    for program in programs:
+        path = shutil.which(program)
+        assert path is not None
+        (tmp_path / program).symlink_to(path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        if not listens:
+            listener.close()
+        environment = {
+            **{"PATH": str(tmp_path), "KUBERNETES_SERVICE_HOST": "127.0.0.1"},
+            "KUBERNETES_SERVICE_PORT": str(port),
+        }
+        script = kubernetes_engine._NETWORK_PROBE.replace("{tries}", "1")
+        run = subprocess.run(["bash", "-c", script], env=environment, check=False)
+    assert run.returncode == status
 
 
 def test_the_schema_sees_what_it_should() -> None:
