@@ -108,7 +108,8 @@ class KubernetesEngine:
         self._process = MakingProcess()
         self._pods: set[Pod] = set()
         self._lock = threading.Lock()  # of what follows, and of these
-        self._has_policies = False
+        self._policies_number = 0
+        self._renewal_time = 0.0
         self._closing = threading.Event()
         self._deleters = ThreadPoolExecutor(_DELETERS, thread_name_prefix="intercode-pods")
         self._pinger = threading.Thread(target=self._keep_alive, name="intercode-ping", daemon=True)
@@ -131,12 +132,18 @@ class KubernetesEngine:
             raise SandboxError(f"{spec.image} does not start as a sandbox: {error}") from None
 
     def _create_policies(self) -> None:
-        """Have the cluster know who may reach what, before the first pod is there."""
+        """Have the cluster know who may reach what, before a pod is there.
+
+        Again after half a day: another run removes rules without pods that are older than any pod.
+        """
         with self._lock:
-            if not self._has_policies:
-                for policy in manifests.policies(self.run, self._owner):
-                    self.cluster.create("network_policy", policy)
-                self._has_policies = True
+            if time.time() < self._renewal_time:
+                return
+            number = self._policies_number + 1
+            for policy in manifests.policies(self.run, self._owner, number):
+                self.cluster.create("network_policy", policy)
+            self._policies_number = number
+            self._renewal_time = time.time() + manifests.DEADLINE / 2
 
     def _start(self, spec: SandboxSpec) -> Pod:
         self._check_open()
@@ -309,7 +316,8 @@ class KubernetesEngine:
             pods = list(self._pods)
         for pod in pods:
             pod.close()
-        self._deleters.shutdown(wait=True)
+        # What is left of them goes with all others, if the cluster answers at all.
+        self._deleters.shutdown(wait=True, cancel_futures=True)
         with contextlib.suppress(ClusterError):
             self._remove_all()
         self._pinger.join()
@@ -322,8 +330,9 @@ class KubernetesEngine:
         while pods := self.cluster.list_all("pod", selector, _END_TIMEOUT):
             if time.monotonic() > limit:
                 return
-            for pod in pods:
-                self._try_to_delete("pod", pod["metadata"]["name"])
+            with ThreadPoolExecutor(_DELETERS, thread_name_prefix="intercode-pods") as deleters:
+                for pod in pods:
+                    deleters.submit(self._try_to_delete, "pod", pod["metadata"]["name"])
             time.sleep(_END_INTERVAL)
         for rule in self.cluster.list_all("network_policy", selector, _END_TIMEOUT):
             self._try_to_delete("network_policy", rule["metadata"]["name"])

@@ -10,7 +10,7 @@ from pytest_intercode.sandboxes.kubernetes.cluster import CONTAINER
 from pytest_intercode.sandboxes.protocol import SCRATCH_SIZE, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["DEADLINE", "MANAGED", "OWNER", "RUN_LABEL", "pod", "policies", "policy_name"]
+__all__ = ["DEADLINE", "MANAGED", "OWNER", "RUN_LABEL", "pod", "policies"]
 
 RUN_LABEL = "pytest-intercode/run"
 OWNER = "pytest-intercode/owner"
@@ -107,7 +107,7 @@ def pod(
     }
 
 
-def policies(run: str, owner: str) -> Iterator[dict[str, Any]]:
+def policies(run: str, owner: str, number: int = 1) -> Iterator[dict[str, Any]]:
     """Yield the NetworkPolicies of a run.
 
     The pods without the network reach nothing, and nothing reaches them. Those with it reach all
@@ -116,6 +116,7 @@ def policies(run: str, owner: str) -> Iterator[dict[str, Any]]:
     Args:
         run: whose they are.
         owner: the process that has them.
+        number: ends their names; of a long run there are several of each, one after the other.
     """
     addresses = [
         _block("0.0.0.0/0", *_METADATA_ADDRESSES),
@@ -127,7 +128,7 @@ def policies(run: str, owner: str) -> Iterator[dict[str, Any]]:
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
             "metadata": {
-                "name": policy_name(run, network=network),
+                "name": f"intercode-{run}-{_network(network)}-{number}",
                 "labels": _labels(run),
                 "annotations": {OWNER: owner},
             },
@@ -138,11 +139,6 @@ def policies(run: str, owner: str) -> Iterator[dict[str, Any]]:
                 "egress": rules,
             },
         }
-
-
-def policy_name(run: str, *, network: bool) -> str:
-    """Return the name of a run's policy for pods with the network, or without."""
-    return f"intercode-{run}-{_network(network)}"
 
 
 def _network(network: bool) -> str:

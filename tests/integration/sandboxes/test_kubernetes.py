@@ -572,6 +572,41 @@ def test_an_end_while_a_pod_waits_for_a_node(server: ApiServer, launch: Launch) 
     assert not new_items(server, before)
 
 
+@pytest.mark.slow
+def test_a_long_run_has_rules_when_others_have_removed_them(
+    server: ApiServer, engine: KubernetesEngine, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, later = launch().spec.image, time.time() + manifests.DEADLINE
+    with closing(KubernetesEngine(SandboxSettings("kubernetes"))) as long_engine:
+        long_engine.launch(SandboxSpec(image)).close()
+        own = f"{manifests.RUN_LABEL}={long_engine.run}"
+        await_true(lambda: not long_engine.cluster.list_all("pod", own))
+        for rule in long_engine.cluster.list_all("network_policy", own):
+            metadata = server.items["networkpolicies"][rule["metadata"]["name"]]["metadata"]
+            metadata["creationTimestamp"] = _LONG_AGO
+        engine.sweep()
+        assert not long_engine.cluster.list_all("network_policy", own)
+        monkeypatch.setattr(time, "time", lambda: later)
+        assert output_of(long_engine.launch(SandboxSpec(image)), "echo ready") == "ready\n"
+
+
+@pytest.mark.slow
+def test_the_end_waits_once_for_a_cluster_that_is_gone(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_engine, "_END_TIMEOUT", 2.0)
+    engine = KubernetesEngine(SandboxSettings("kubernetes"))
+    server.failing = 1_000_000
+    try:
+        for number in range(40):
+            engine._delete(f"pod-{number}")
+        began = time.monotonic()
+        engine.close()
+        assert time.monotonic() - began < 8.0
+    finally:
+        server.failing = 0
+
+
 # -- images
 
 
