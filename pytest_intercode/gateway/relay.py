@@ -24,7 +24,7 @@ from pytest_intercode.gateway.exchange import usage_of
 from pytest_intercode.gateway.frames import FRAMES, FrameSplitter
 from pytest_intercode.gateway.framing import Framing, framing_of
 from pytest_intercode.gateway.recording import RecordedAnswer
-from pytest_intercode.gateway.streams import Assembler, Event, Splitter, StreamBroken, assembler
+from pytest_intercode.gateway.streams import Event, Splitter, StreamBroken, assembler
 from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
@@ -92,89 +92,124 @@ async def _relay_stream(
     One whose client has gone is read to its end, as a request that still runs: it costs what it
     costs, and only its end says how much. The end of the session ends it, like all that runs.
     """
-    api = call.api
-    parts = assembler(api) if api is not None else None
+    stream = _Stream(call, answer.content_type, upstream)
     client = _Client(request, answer, framing_of(call.target.framing))
-    recorded = call.session.recorder is not None
-    of_frames = answer.content_type == FRAMES
-    splitter = (FrameSplitter if of_frames else Splitter)(upstream.mask)
-    pieces: list[bytes] = []
-    last_events: list[Event] = []  # until the stream is over, and metered
     complete = True
     try:
         async for piece in answer.pieces:
             if client.gives_up(len(piece)):
                 break
-            output: list[Event] = []
-            for as_sent in splitter.feed(piece):
-                if recorded:
-                    pieces.append(as_sent.raw)
-                event = _without_tokens(as_sent, call)
-                if event is None:
-                    continue
-                if parts is not None:
-                    parts.feed(event)
-                    if parts.complete and not call.charged:
-                        # Before the client knows that it is over, and asks the next.
-                        await _settle(call, parts, complete=not parts.answer().get("error"))
-                if not (call.hide_usage and _is_usage_alone(event)):
-                    last_events.append(event)
-                if parts is None or not parts.ending or parts.complete:
-                    output += last_events
-                    last_events.clear()
-            if output:
-                await client.write(output)
-        rest = splitter.rest()
-        if rest:
-            pieces.append(rest)
-            last_events.append(Event(rest))
-        complete = parts is None or parts.complete or _is_finished(parts.answer())
+            await client.write(await stream.feed(piece))
+        remaining_events = stream.rest()
+        complete = not stream.is_metered or stream.is_answered
         if complete:
-            await _settle(call, parts)
-        if last_events:
-            await client.write(last_events)
+            await stream.settle()
+        await client.write(remaining_events)
         if not complete:
-            stream = (
+            name = (
                 "a stream that its client had left" if client.gone else "the stream of the server"
             )
-            call.session.note(f"{stream} ended before the answer was complete")
+            call.session.note(f"{name} ended before the answer was complete")
     except (UpstreamError, StreamBroken, ClientError, asyncio.TimeoutError) as error:
         complete = False
         if not client.started:
-            await _settle(call, parts, complete=False)
-            if isinstance(error, (ClientError, asyncio.TimeoutError)):
-                raise  # in the words of the one who opened it
-            raise error if isinstance(error, UpstreamError) else UpstreamError(str(error)) from None
+            await stream.settle(complete=False)
+            if isinstance(error, StreamBroken):
+                raise UpstreamError(str(error)) from None
+            raise  # an error of the connection: in the words of the one who opened it
         message = error.message if isinstance(error, UpstreamError) else cause(error)
         call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
         # The client may have all that it needs, and have ended the episode since.
-        finished = client.gone and parts is not None and _is_finished(parts.answer())
-        complete = finished or (parts is not None and parts.complete)
-        await _settle(call, parts, complete=complete)
+        complete = stream.is_answered if client.gone else stream.has_ended
+        await stream.settle(complete=complete)
         if complete:
-            await _record_stream(call, parts, pieces, complete=True)
+            await stream.record(complete=True)
         client.abort()
         raise
-    await _settle(call, parts, complete=complete)
-    await _record_stream(call, parts, pieces, complete=complete)
+    await stream.settle(complete=complete)
+    await stream.record(complete=complete)
     return await client.end(complete)
 
 
-async def _settle(call: Call, parts: Assembler | None, *, complete: bool = True) -> None:
-    """Meter a streamed answer, where it is one that costs."""
-    if parts is not None:
-        await call.settle(200, parts.answer(), parts.usage, complete=complete, length=parts.length)
+class _Stream:
+    """A streamed answer on its way: split into events, metered, recorded, and held back.
 
+    Args:
+        call: the request that it answers.
+        content_type: of the stream.
+        upstream: masks its own key in each event.
+    """
 
-async def _record_stream(
-    call: Call, parts: Assembler | None, pieces: Sequence[bytes], *, complete: bool
-) -> None:
-    """Record a streamed answer."""
-    texts = tuple(raw.decode("utf-8", "replace") for raw in pieces)
-    await call.record(
-        parts.answer() if parts else None, RecordedAnswer(200, STREAM, texts, complete)
-    )
+    def __init__(self, call: Call, content_type: str, upstream: Upstream) -> None:
+        self._call = call
+        self._parts = assembler(call.api) if call.api is not None else None
+        self._splitter = (FrameSplitter if content_type == FRAMES else Splitter)(upstream.mask)
+        self._pieces: list[bytes] = []  # as the server sent them, for a recording
+        self._held_events: list[Event] = []  # until the answer is over, and metered
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether its API is one whose answers are understood."""
+        return self._parts is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the event that ends the answer was there."""
+        return self._parts is not None and self._parts.complete
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer is whole, be it without the event that should end it."""
+        return self.has_ended or (self._parts is not None and _is_finished(self._parts.answer()))
+
+    async def feed(self, piece: bytes) -> list[Event]:
+        """Return the events that the client may have now.
+
+        An answer that is over is metered first: the client's next request may not be earlier.
+
+        Raises:
+            StreamBroken: it is not such a stream.
+        """
+        events: list[Event] = []
+        parts = self._parts
+        for as_sent in self._splitter.feed(piece):
+            if self._call.session.recorder is not None:
+                self._pieces.append(as_sent.raw)
+            event = _without_tokens(as_sent, self._call)
+            if event is None:
+                continue
+            if parts is not None:
+                parts.feed(event)
+                if parts.complete and not self._call.charged:
+                    await self.settle(complete=not parts.answer().get("error"))
+            if not (self._call.hide_usage and _is_usage_alone(event)):
+                self._held_events.append(event)
+            if parts is None or not parts.ending or parts.complete:
+                events += self._held_events
+                self._held_events.clear()
+        return events
+
+    def rest(self) -> list[Event]:
+        """Return what the client has not had when nothing follows."""
+        remainder = self._splitter.rest()
+        if remainder:
+            self._pieces.append(remainder)
+            self._held_events.append(Event(remainder))
+        return self._held_events
+
+    async def settle(self, *, complete: bool = True) -> None:
+        """Meter the answer, where it is one that costs."""
+        parts = self._parts
+        if parts is not None:
+            usage, length = parts.usage, parts.length
+            await self._call.settle(200, parts.answer(), usage, complete=complete, length=length)
+
+    async def record(self, *, complete: bool) -> None:
+        """Record the answer."""
+        texts = tuple(raw.decode("utf-8", "replace") for raw in self._pieces)
+        content = self._parts.answer() if self._parts else None
+        await self._call.record(content, RecordedAnswer(200, STREAM, texts, complete))
 
 
 class _Client:
@@ -201,8 +236,8 @@ class _Client:
         self._unread_end = 0.0  # the loop's time
 
     async def write(self, events: Sequence[Event]) -> None:
-        """Send events at once; nothing to a client that has gone."""
-        if self.gone:
+        """Send events at once, if there are any; nothing to a client that has gone."""
+        if self.gone or not events:
             return
         data = b"".join(map(self._framing.encode, events))
         try:
