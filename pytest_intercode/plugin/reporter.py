@@ -145,12 +145,13 @@ class Reporter:
         """Take the concurrent episodes of a run that has ended before their items' turn.
 
         Args:
-            records: those that were over.
+            records: those that were over; Ctrl-C may have come right after the report of one.
             ended: how many were running, and have no result.
         """
         for record in records:
-            self._write(record, to_line(record))
-            self._unreported += 1
+            if (record.node_id, 0) not in self._episodes:
+                self._write(record, to_line(record))
+                self._unreported += 1
         self._ended += ended
 
     def _write(self, record: EpisodeRecord, line: str) -> None:

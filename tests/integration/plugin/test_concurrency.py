@@ -378,6 +378,27 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
 
 
 @pytest.mark.usefixtures("suite")
+def test_ctrl_c_after_a_report_writes_its_episode_once(pytester: pytest.Pytester) -> None:
+    Path("suite.yaml").write_text(tasks(3))
+    code = """
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_logreport(report):
+    yield
+    if report.when == "call":
+        raise KeyboardInterrupt
+"""
+    pytester.makeconftest(PRETEND + code)
+    result = pytester.runpytest_subprocess(
+        *("suite.yaml", "--intercode-agent=meeting:Meeting", "--intercode-agent-arg=size=3"),
+        *("--intercode-concurrency=3", "--intercode-results=r.jsonl"),
+    )
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["intercode: 2 episodes had ended and not been reported, with *"])
+    assert sorted(row["task_id"] for row in results(Path("r.jsonl"))) == ["t0", "t1", "t2"]
+
+
+@pytest.mark.usefixtures("suite")
 @pytest.mark.parametrize(
     "dist",
     ["load", *(pytest.param(name, marks=pytest.mark.slow) for name in ("worksteal", "loadfile"))],
