@@ -17,7 +17,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.plugin.masking import key_masks_of
-from pytest_intercode.plugin.reports import detach_episodes
+from pytest_intercode.plugin.reports import detach_episodes, without_keys
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.summary import (
@@ -166,7 +166,7 @@ class Reporter:
         self._predict(record)
         if self._spans is not None:
             name = record.run_name or self._settings.run_name or ""
-            self._spans.send(replace(record, run_name=name))
+            self._spans.send(replace(without_keys(record, self._masks), run_name=name))
         if self._file is None:
             return
         item = self._items.get(record.node_id) if record.item is None else None
@@ -343,7 +343,7 @@ class Reporter:
         words = [str(word) for word in self._config.invocation_params.args]
         if not self._settings.resume:
             words.append("--intercode-resume")
-        command = shlex.join(["pytest", *words])
+        command = self._masks.text(shlex.join(["pytest", *words]))
         reporter.write_line(one_line(f"intercode: to go on where it was: {command}"))
 
     def pytest_unconfigure(self) -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "detach_episodes",
     "keep_episode",
     "reported_episode",
+    "without_keys",
 ]
 
 WITHOUT_AGENT = pytest.StashKey[bool]()
@@ -105,8 +106,11 @@ def detach_episodes(report: pytest.TestReport) -> list[tuple[EpisodeRecord, str]
     return list(zip(episodes, lines, strict=True))
 
 
-def _attach_episodes(report: pytest.TestReport, episodes: list[EpisodeRecord]) -> None:
-    vars(report)["intercode"] = list(map(to_line, episodes))
+def _attach_episodes(
+    report: pytest.TestReport, item: pytest.Item, episodes: list[EpisodeRecord]
+) -> None:
+    masks = key_masks_of(item.config)  # other plugins write down all that a report has
+    vars(report)["intercode"] = [masks.line(to_line(episode)) for episode in episodes]
     _REPORTED[report] = episodes
 
 
@@ -192,14 +196,14 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
             )
             for episode in episodes
         ]
-    _attach_episodes(report, episodes)
+    _attach_episodes(report, item, episodes)
     if RAN_AGAIN in item.stash:
         vars(report)["intercode_ran_again"] = item.stash[RAN_AGAIN]
     attach_try(report, item, episodes)
     episode = episodes[-1]
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
-        episode = _without_keys(episode, key_masks_of(item.config))
+        episode = without_keys(episode, key_masks_of(item.config))
         report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
         patch = episode.state.get("patch")
         if isinstance(patch, str) and patch:
@@ -210,7 +214,7 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         _add_test_output(report, episode)
 
 
-def _without_keys(episode: EpisodeRecord, masks: Masks) -> EpisodeRecord:
+def without_keys(episode: EpisodeRecord, masks: Masks) -> EpisodeRecord:
     """Return an episode without keys, before its texts are shortened, which may cut one in two."""
     line = to_line(episode)
     masked_line = masks.line(line)
@@ -242,7 +246,7 @@ def _attach_failure(
     if task is None:
         return
     if isinstance(error, EpisodeStopped) and isinstance(error.record, EpisodeRecord):
-        episode = error.record
+        episode = without_keys(error.record, key_masks_of(item.config))
         results = run_of(item.config).settings.results
         report.sections.append((_TRAJECTORY, trajectory_tail(episode, results)))
     else:
@@ -251,7 +255,7 @@ def _attach_failure(
     # That of the error may be kept, too: a judge that fails amends it.
     amended = getattr(error, "record", None)
     episodes = [record for record in item.stash.get(_EPISODES, []) if record is not amended]
-    _attach_episodes(report, [*episodes, episode])
+    _attach_episodes(report, item, [*episodes, episode])
     item.stash[_EPISODES] = []
     report.longrepr = episode.headline
     _add_test_output(report, episode)

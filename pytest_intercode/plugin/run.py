@@ -24,6 +24,7 @@ from pytest_intercode.errors import TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition
 from pytest_intercode.plugin.control import Control
 from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
@@ -152,9 +153,9 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Escape what a warning says, which may be an agent's words."""
+        """Escape what a warning says, which may be an agent's words and have keys in it."""
         text = str(warning_message.message)
-        escaped = escape_for_terminal(text)
+        escaped = escape_for_terminal(key_masks_of(self.config).text(text))
         if escaped != text:
             warning_message.message = escaped
         # Code that an agent compiles is in files by names of its own, as are its classes.

@@ -77,9 +77,9 @@ def hostile(pytester: pytest.Pytester) -> Path:
     return pytester.path
 
 
-def _run(*options: str) -> str:
+def _run(*options: str, agent: str = "Loud") -> str:
     """Run in a process of its own, and return all that it prints, byte for byte."""
-    words = [sys.executable, "-m", "pytest", "suite.yaml", "--intercode-agent=agents.py:Loud"]
+    words = [sys.executable, "-m", "pytest", "suite.yaml", f"--intercode-agent=agents.py:{agent}"]
     done = subprocess.run(
         [*words, "-v", "-rA", "-p", "no:cacheprovider", *options],
         stdout=subprocess.PIPE,
@@ -117,3 +117,19 @@ def test_no_line_of_the_log_is_a_command(
     summary = Path("summary.md").read_text()
     assert commands(summary) == []
     assert "<b>" not in summary.replace(r"\<b", "")
+
+
+def test_no_key_is_printed(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in what an agent warns of, nor in the command by which an interrupted run goes on."""
+    key = "my-own-secret-key-0123456789"
+    monkeypatch.setenv("MY_API_KEY", key)
+    (hostile / "agents.py").write_text(
+        "import os, warnings\n\n\ndef act(observation):\n"
+        "    warnings.warn(f'I have {os.environ[\"MY_API_KEY\"]}')\n    return 'submit'\n"
+    )
+    with (hostile / "conftest.py").open("a") as file:
+        file.write("\n\ndef pytest_runtest_logfinish():\n    raise KeyboardInterrupt\n")
+    log = _run("--intercode-results=r.jsonl", f"-k=not {key}", agent="act")
+    assert "UserWarning: I have intercode-masked-key" in log
+    assert "to go on where it was: pytest" in log
+    assert key not in log

@@ -150,6 +150,21 @@ def test_contents_are_sent_where_they_are_asked_for(
     assert len(spans[0]["traceId"]) == 32
 
 
+def test_no_key_is_sent(
+    pytester: pytest.Pytester, pretend: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    (pytester.path / "loud.py").write_text(f"def act(observation):\n    return 'echo {KEY}'\n")
+    play(
+        pytester,
+        *("-k=prints", "--intercode-agent=loud.py:act", "--intercode-otel=spans.jsonl"),
+        "--intercode-otel-content",
+    )
+    spans = (pytester.path / "spans.jsonl").read_text()
+    assert "echo intercode-masked-key" in spans
+    assert KEY not in spans
+
+
 def test_what_is_not_the_agents_fault_is_an_error(pytester: pytest.Pytester, pretend: Path) -> None:
     (pytester.path / "broken.py").write_text("def act(observation):\n    raise OSError('secret')\n")
     with OtlpReceiver() as receiver:

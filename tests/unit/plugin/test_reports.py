@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.plugin import masking
 from pytest_intercode.plugin.reports import (
     complete,
     detach_episodes,
@@ -44,6 +47,19 @@ def test_what_is_reported_here_is_taken_off_and_not_kept(pytestconfig: pytest.Co
     referrers = gc.get_referrers(episode)
     holders = [holder for holder in referrers if isinstance(holder, (dict, list))]
     assert not holders, "pytest keeps reports, so that nothing may hold their episodes"
+
+
+def test_other_plugins_find_no_key_on_a_report() -> None:
+    suite = SimpleNamespace(stash={SUITE_TASKS: ()})
+    config = SimpleNamespace(stash=pytest.Stash())
+    config.stash[masking._KEY_MASKS] = Masks.of_keys(["my-own-secret-key"])
+    values = {"stash": pytest.Stash(), "user_properties": [], "config": config}
+    item = cast(Any, SimpleNamespace(**values, getparent=lambda kind: suite))
+    report = _report()
+    keep_episode(item, replace(_episode(), detail="with my-own-secret-key"))
+    complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))
+    (line,) = vars(report)["intercode"]
+    assert "with intercode-masked-key" in line
 
 
 def test_what_a_worker_reports_is_read() -> None:
