@@ -6,6 +6,8 @@ A parser returns the value of a text, or raises a ValueError that says what is n
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.core.values import amount, choice, whole
@@ -31,11 +33,14 @@ __all__ = [
     "parse_registry",
     "parse_seconds",
     "parse_shard",
+    "parse_spans_target",
 ]
 
 _count = whole("a whole number above 0", 1)
 _seconds = amount("a number of seconds above 0")
 _money = amount("an amount above 0")
+# The last one lacks its beginning; it would make a file of that name.
+_NO_FILE = re.compile(r"env|.*://.*|[\w.-]+:\d+(/.*)?", re.DOTALL)
 
 
 def parse_count(value: str) -> int:
@@ -127,6 +132,11 @@ def parse_shard(value: str) -> tuple[int, int]:
     if not 1 <= shard[0] <= shard[1]:
         raise ValueError("the form I/N is needed, with I from 1 to N, such as 2/8")
     return shard
+
+
+def parse_spans_target(value: str) -> Path | str:
+    """Return the file that spans are written to; an address, or ``env``, as it is."""
+    return value if _NO_FILE.fullmatch(value) else Path(value)
 
 
 def parse_fail_under(value: str) -> FailUnder:

@@ -23,6 +23,7 @@ from pytest_intercode.options.parsers import (
     parse_fail_under,
     parse_rate,
     parse_seconds,
+    parse_spans_target,
 )
 
 __all__ = ["ClusterOptions", "EpisodeOptions", "GateOptions", "ResultOptions"]
@@ -149,7 +150,7 @@ class ResultOptions(Values):
         "send spans of each episode, its turns, its requests to a model and its grading to a "
         "collector of OpenTelemetry over HTTP, or write them to a file; `env` takes the address of "
         "`OTEL_EXPORTER_OTLP_ENDPOINT` (docs/opentelemetry.md); extra `otel`",
-        str,
+        parse_spans_target,
     )
     otel_content = flag(
         "otel-content",

@@ -10,7 +10,6 @@ import base64
 import json
 import logging
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,8 +33,6 @@ _OF_ENVIRONMENT = "env"
 _PATH = "/v1/traces"  # of OTLP over HTTP
 _LOGGER = "opentelemetry.exporter.otlp"  # of the exporter
 _MAX_PROBLEM = 300  # characters of why spans were lost
-# An address whose beginning was left out, which would make a file of that name.
-_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/.*)?")
 _MAX_QUEUE = 100_000  # spans that wait for a slow collector
 _BATCH = 512  # spans of one request
 _CLOSE_TIMEOUT = 5.0  # seconds that the end of a run waits for what was not sent yet
@@ -55,7 +52,7 @@ class SpanSender:
         ConfigurationError: the extra is missing, or the target is wrong.
     """
 
-    def __init__(self, target: str, *, content: bool = False) -> None:
+    def __init__(self, target: Path | str, *, content: bool = False) -> None:
         if not has_extra("otel"):
             raise ConfigurationError(need("otel", f"{_OPTION}={target}"))
         from opentelemetry.sdk.resources import Resource
@@ -133,15 +130,14 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds * _NANOSECONDS)
 
 
-def _make_exporter(target: str) -> SpanExporter:
+def _make_exporter(target: Path | str) -> SpanExporter:
     """Return what takes the spans.
 
     Raises:
         ConfigurationError: the target is neither an address nor a file that can be written to.
     """
-    is_address = "://" in target or _HOST_AND_PORT.fullmatch(target)
-    if not is_address and target != _OF_ENVIRONMENT:
-        return _make_file_exporter(Path(target))
+    if isinstance(target, Path):
+        return _make_file_exporter(target)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     if target == _OF_ENVIRONMENT:

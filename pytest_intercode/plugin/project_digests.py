@@ -115,7 +115,11 @@ def reads_elsewhere(item: pytest.Item, arguments: Mapping[str, Any]) -> bool:
 
 def hidden_paths(item: pytest.Item, arguments: Mapping[str, Any]) -> list[Path]:
     """Return what of its project a test's agent is not shown: what runs write, and treatments."""
-    hidden = list(run_of(item.config).settings.outputs)
+    config = item.config
+    hidden = list(run_of(config).settings.outputs)
+    if junit := config.getoption("xmlpath", None):  # pytest's own, with what other tests came to
+        path = Path(os.path.expandvars(junit)).expanduser()
+        hidden.append(config.invocation_params.dir / path)
     if "treatments" in arguments:
         hidden.append(item.path.parent / arguments["treatments"])
     return hidden

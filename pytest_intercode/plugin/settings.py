@@ -187,8 +187,8 @@ class Settings(Options):
     @property
     def outputs(self) -> tuple[Path, ...]:
         """What the run writes, and no agent of a project test is shown."""
-        outputs = (self.results, self.predictions, self.html, self.gateway_record)
-        paths = [path for path in outputs if path is not None]
+        outputs = (self.results, self.predictions, self.html, self.gateway_record, self.otel)
+        paths = [path for path in outputs if isinstance(path, Path)]
         if self.results is not None:
             paths.append(statistics_path(self.results))
         for path in tuple(paths):  # what was there before is kept under such names

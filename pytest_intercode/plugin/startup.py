@@ -272,6 +272,13 @@ def _check(run: Run) -> None:
     run.composition.provider.check(settings.checked_sandbox_options)
     if run.baseline is not None:
         _protect(settings, run.baseline.path, "the baseline")
+    if isinstance(settings.otel, Path):
+        files = (settings.results, settings.predictions, settings.baseline)
+        if settings.otel.resolve() in [path.resolve() for path in files if path is not None]:
+            raise ConfigurationError(
+                f"--intercode-otel={settings.otel}: another option names this file, too, and it "
+                "would be replaced; name another file"
+            )
     for agent in settings.agents:
         _check_agent(run.composition.factory(agent), settings, run.config)
 

@@ -203,6 +203,17 @@ def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.Monk
     assert re.fullmatch(rf"--intercode-otel={receiver.url}: (\d+) of \1 {problem}", line)
 
 
+def test_a_file_of_the_ini_file_is_next_to_that(pytester: pytest.Pytester, pretend: Path) -> None:
+    pytester.makeini("[pytest]\nintercode_otel = spans.jsonl\n")
+    pytester.chdir()
+    below = pytester.mkdir("below")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(below)
+        pytester.runpytest_inprocess("../suite.yaml", "--intercode-agent=oracle")
+    assert (pytester.path / "spans.jsonl").read_text()
+    assert not any(below.iterdir())
+
+
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
@@ -212,12 +223,14 @@ def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.Monk
         ("http://localhost:99999", "expected an address such as http://localhost:4318"),
         ("http://name:word@host", "without a name or a password"),
         ("no/such/folder/spans.jsonl", "cannot be written: No such file or directory"),
+        ("r.jsonl", "another option names this file, too, and it would be replaced"),
     ],
 )
 def test_a_wrong_target_is_one_line(
     target: str, problem: str, pytester: pytest.Pytester, pretend: Path
 ) -> None:
-    options = ("--intercode-agent=oracle", f"--intercode-otel={target}")
+    results = "--intercode-results=r.jsonl"
+    options = ("--intercode-agent=oracle", results, f"--intercode-otel={target}")
     done = pytester.runpytest("suite.yaml", "-pno:cacheprovider", *options)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     [line] = [line for line in done.errlines if "--intercode-otel" in line]

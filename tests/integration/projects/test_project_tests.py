@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.system.extras import has_extra
 from tests.conftest import results
 from tests.support.git import git
 
@@ -143,10 +144,13 @@ def test_runs(intercode_project):
     run = intercode_project.run("First.")
     assert "r." not in run.check("ls -a").output
 """
+    outputs = ["--intercode-results=r.jsonl", "--junitxml=r.xml"]
+    if has_extra("otel"):
+        outputs.append("--intercode-otel=r.spans.jsonl")
     for _ in range(3):  # the first writes results and their statistics, the second keeps those
-        run(pytester, test, "--intercode-results=r.jsonl").assert_outcomes(passed=1)
+        run(pytester, test, *outputs).assert_outcomes(passed=1)
     names = {path.name for path in pytester.path.glob("r.*")}
-    assert {"r.jsonl", "r.summary.json"} < names
+    assert {"r.jsonl", "r.summary.json", "r.xml"} < names
 
 
 @pytest.mark.slow
