@@ -150,66 +150,79 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         )
     _check_machines(task, f"{task.source}: task {task.id!r}")
     rule = _rule(task, verification)
-    default_dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
-    image, lines = task.image, []
-    place = target / "environment"
-    place.mkdir(parents=True)
+    _write_image(task, target / "environment")
+    _write(target / "task.toml", toml(_description(task, verification)))
+    _write(target / "instruction.md", task.query.rstrip("\n") + "\n")
+    _write_tests(task, verification, rule, target / "tests")
+    _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
+
+
+def _write_image(task: Task, folder: Path) -> None:
+    """Write the folder with the Dockerfile of a task: its image, layers, files and setup."""
+    folder.mkdir(parents=True)
+    image = task.image
     if image is not None and image.dockerfile is None:
-        lines.append(f"FROM {image.image}")
+        lines = [f"FROM {image.image}"]
     else:
-        dockerfile = (
-            image.dockerfile if image is not None and image.dockerfile else default_dockerfile
-        )
-        _copy_context(dockerfile, place)
-        (place / dockerfile.name).unlink(missing_ok=True)
+        default_dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
+        dockerfile = image.dockerfile if image and image.dockerfile else default_dockerfile
+        _copy_context(dockerfile, folder)
+        (folder / dockerfile.name).unlink(missing_ok=True)
         text = image.text if image is not None and image.text else dockerfile.read_text("utf-8")
-        lines += text.rstrip().splitlines()
+        lines = text.rstrip().splitlines()
     layers = [*(image.layers if image is not None else ())]
     repository = repository_of(task)
     if repository is not None and repository.source is not None:
         layers.append(repository_layer(repository))
     for index, layer in enumerate(layers):
-        shutil.copy(layer, place / f"layer-{index}.tar")
+        shutil.copy(layer, folder / f"layer-{index}.tar")
         lines.append(f"ADD layer-{index}.tar /")
     files = build_archive(task, 0.0)
     if files:
-        (place / "files.tar").write_bytes(files)
+        (folder / "files.tar").write_bytes(files)
         lines.append("ADD files.tar /")
     lines.append(f"WORKDIR {task.workdir}")
     lines += [f"RUN {json.dumps(['bash', '-c', command])}" for command in task.setup]
-    _write(place / "Dockerfile", "\n".join(lines) + "\n")
-    tables: dict[str, Any] = {
-        "schema_version": _VERSION,
-        "metadata": {"difficulty": task.hardness or "unknown", "tags": list(task.tags)},
-        "agent": {"timeout_sec": task.timeout or 600.0},
-        "verifier": {
-            "timeout_sec": verification.timeout,
-            "env": dict(verification.variables),
-        },
-        "environment": {
-            **_machine(task.limits),
-            **_network(task.limits, fetches=verification.kit is not None),
-        },
+    _write(folder / "Dockerfile", "\n".join(lines) + "\n")
+
+
+def _description(task: Task, verification: Verification) -> dict[str, Any]:
+    """Return the tables of ``task.toml``."""
+    fields = SweFields.of(task)
+    environment = {
+        **_machine(task.limits),
+        **_network(task.limits, fetches=verification.kit is not None),
+    }
+    if fields.mcp:
+        environment["mcp_servers"] = [_server(name, line) for name, line in fields.mcp.items()]
+    if fields.skills:
+        environment["skills_dir"] = fields.skills
+    verifier: dict[str, Any] = {
+        "timeout_sec": verification.timeout,
+        "env": dict(verification.variables),
     }
     if verification.collect:
-        tables["verifier"]["collect"] = [
+        verifier["collect"] = [
             {"command": hook.command, "user": hook.user or "root", "timeout_sec": hook.timeout}
             for hook in verification.collect
         ]
-    servers = [_server(name, line) for name, line in SweFields.of(task).mcp.items()]
-    if servers:
-        tables["environment"]["mcp_servers"] = servers
-    if skills := SweFields.of(task).skills:
-        tables["environment"]["skills_dir"] = skills
-    _write(target / "task.toml", toml(tables))
-    _write(target / "instruction.md", task.query.rstrip("\n") + "\n")
-    tests = target / "tests"
+    return {
+        "schema_version": _VERSION,
+        "metadata": {"difficulty": task.hardness or "unknown", "tags": list(task.tags)},
+        "agent": {"timeout_sec": task.timeout or 600.0},
+        "verifier": verifier,
+        "environment": environment,
+    }
+
+
+def _write_tests(task: Task, verification: Verification, rule: str, folder: Path) -> None:
+    """Write the folder with the files of a verification, and the script that grades by them."""
     packed = pack_files(verification.files, task.workdir, 0.0)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        unpack_own(archive, tests / "files")
+        unpack_own(archive, folder / "files")
     brought = f"cp -a {shlex.quote('/tests/files/.')} /\n"
     if verification.patch:
-        _write(tests / "tests.patch", verification.patch)
+        _write(folder / "tests.patch", verification.patch)
         brought += "git apply --whitespace=nowarn /tests/tests.patch\n"
     script = _CHECKED.format(
         workdir=shlex.quote(task.workdir),
@@ -217,10 +230,9 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         command=_SENTINELS.sub("", verification.command),  # they are the verifier's own
         rule=rule,
     )
-    _write(tests / "test.sh", script, 0o755)
+    _write(folder / "test.sh", script, 0o755)
     names = (*verification.fail_to_pass, *verification.pass_to_pass)
-    _write(tests / "names.txt", "".join(f"{name}\n" for name in names))
-    _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
+    _write(folder / "names.txt", "".join(f"{name}\n" for name in names))
 
 
 def _server(name: str, server: str) -> dict[str, Any]:
