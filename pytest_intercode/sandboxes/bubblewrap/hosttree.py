@@ -155,7 +155,9 @@ def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
     covered: dict[str, list[str]] = {folder: [] for folder in folders}
     for path in sorted({os.path.realpath(folder) for folder in hidden}):
         for folder, inside in covered.items():
-            if path.startswith(f"{folder}/") and Path(path).is_dir():
+            # In a folder that is covered already, it is not there any more.
+            is_covered = any(path.startswith(f"{outer}/") for outer in inside)
+            if path.startswith(f"{folder}/") and not is_covered and Path(path).is_dir():
                 inside.append(path)
     return covered
 

@@ -79,7 +79,9 @@ def test_variables_are_not_inherited(box: BubblewrapSandbox) -> None:
 
 
 def test_hidden_folders_are_empty() -> None:
-    engine = Bubblewrap(hidden=["/usr/share/doc"])
+    """Also one in another one, as a project in /usr/src is."""
+    inner = next(path for path in Path("/usr/share/doc").iterdir() if path.is_dir())
+    engine = Bubblewrap(hidden=["/usr/share/doc", str(inner)])
     try:
         box = engine.launch(SandboxSpec(HOST))
         assert said(box, "ls -A /usr/share/doc") == ""
