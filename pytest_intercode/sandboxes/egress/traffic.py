@@ -14,9 +14,12 @@ __all__ = ["MORE", "HttpRequest", "authority", "detect_protocol", "parse_request
 MORE = None
 """What is returned where more bytes are needed."""
 
-_METHODS = b"CONNECT DELETE GET HEAD OPTIONS PATCH POST PROPFIND PUT REPORT TRACE".split()
-_REQUEST_LINE = re.compile(rb"([A-Z]{3,16}) (\S{1,8000}) HTTP/1\.([01])")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([^\r\n\0]*?)[ \t]*")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+# How a request begins for the most lenient server: of any method, behind empty lines, too.
+_BEGINNING = re.compile(rb"\s*(?:%b+(?:[^\S\n][^\n]*)?)?" % _TOKEN)
+_FIRST_LINE = re.compile(rb"\s*%b+[^\S\n][^\n]*HTTP/1[^\n]*\n" % _TOKEN)
+_REQUEST_LINE = re.compile(rb"([A-Z-]{3,16}) (\S{1,8000}) HTTP/1\.([01])")
+_FIELD = re.compile(rb"(%b{1,256}):[ \t]*([^\r\n\0]*?)[ \t]*" % _TOKEN)
 _PORT = re.compile(r"[0-9]{1,5}")
 # Of one connection, or meant for a proxy (RFC 9110, 7.6.1).
 _CONNECTION_FIELDS = {
@@ -97,23 +100,17 @@ def authority(text: str, port: int) -> tuple[str, int]:
     return host, int(port_text)
 
 
-def detect_protocol(data: bytes, max_line: int) -> str | None:
+def detect_protocol(data: bytes) -> str | None:
     """Return what a connection begins with: ``tls``, ``http`` or ``other``; or :data:`MORE`.
 
     Args:
         data: its first bytes, one at least.
-        max_line: bytes after which a request's first line is none.
     """
     if data[0] == _HANDSHAKE:
         return "tls"
-    if not any(
-        method.startswith(data[:8]) or data.startswith(method + b" ") for method in _METHODS
-    ):
-        return "other"
-    line, end, _ = data.partition(b"\r\n")
-    if not end:
-        return MORE if len(line) <= max_line else "other"
-    return "http" if _REQUEST_LINE.fullmatch(line) else "other"
+    if _FIRST_LINE.match(data):
+        return "http"
+    return MORE if _BEGINNING.fullmatch(data) else "other"
 
 
 def server_name(data: bytes) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import socket
 import sys
 import time
@@ -42,12 +43,12 @@ BLOCK_SIZE = 64 * 1024
 
 _MAX_LOOKUPS = 4  # of one sandbox at a time, as each takes a thread
 _MAX_HEAD = 32 * 1024  # bytes in which a client has to say whom it means
-_MAX_FIRST_LINE = 8 * 1024  # bytes
 _WINDOW_SIZE = 1 << 20  # bytes that a side may send before they are read
 _CONNECT_TIMEOUT = 15.0  # seconds for all addresses of a name
 _IDLE_TIMEOUT = 300.0  # seconds without a byte after which a connection is ended
 _CLOSING_TIMEOUT = 30.0  # the same where one side has ended
 _UNSENT_BYTES = 25  # TCP_NOTSENT_LOWAT
+_HEAD_END = re.compile(rb"\n\r?\n")  # as lenient servers find it
 
 
 class Refused(Exception):
@@ -257,7 +258,7 @@ class Uplink:
         """Return what a client says first, as it may be sent on."""
         data = await reader.read(BLOCK_SIZE)
         while data:
-            kind = detect_protocol(data, _MAX_FIRST_LINE)
+            kind = detect_protocol(data)
             hostname: str | None = MORE
             if kind == "other":
                 return data
@@ -269,17 +270,18 @@ class Uplink:
                 if hostname is not MORE:
                     self._check_hostname(hostname or name, name, port, "TLS")
                     return data
-            elif kind == "http" and b"\r\n\r\n" in data:
-                head, end, body = data.partition(b"\r\n\r\n")
-                request = parse_request(head + end)
+            elif kind == "http" and (end := _HEAD_END.search(data)):
+                head, body = data[: end.end()], data[end.end() :]
+                request = parse_request(head)
                 if request is None or request.target[:1] not in b"/*":
                     raise Refused(f"{format_target(name, port)} (its HTTP cannot be read)")
                 host = request.host()
                 self._check_hostname(authority(host, port)[0] or name, name, port, "HTTP")
                 return request.forwarded(request.target, host or name) + body
-            if len(data) > _MAX_HEAD:
+            is_too_long = len(data) > _MAX_HEAD
+            block = b"" if is_too_long else await reader.read(BLOCK_SIZE)
+            if is_too_long or not (block or kind is MORE):
                 raise Refused(f"{format_target(name, port)} (it does not say whom it means)")
-            block = await reader.read(BLOCK_SIZE)
             if not block:
                 break
             data += block

@@ -300,9 +300,22 @@ def test_another_host_within_http(box: AttachedSandbox, world: World) -> None:
         "POST / HTTP/1.1\\r\\nHost: good.test\\r\\nContent-Length: 3\\r\\n"
         "Transfer-Encoding: chunked\\r\\n\\r\\n",
         "GET / HTTP/1.1\\r\\n Host: other.test\\r\\nHost: good.test\\r\\n\\r\\n",
+        # as servers take it, too
+        "GET /a HTTP/1.1\\nHost: other.test\\n\\n",
+        "GET /a HTTP/1.1\\r\\nHost: other.test\\n\\n",
+        "\\r\\nGET /a HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n",
+        "GET  /a HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n",
+        "GET /a HTTP/1.2\\r\\nHost: other.test\\r\\n\\r\\n",
+        f"GET /{'a' * 9000} HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n",
     ):
         assert "GET" not in fetched(box, "good.test", words=odd)
         assert box.refused() == ["good.test:80 (its HTTP cannot be read)"]
+    end = (
+        "import socket\ns = socket.create_connection(('good.test', 80))\n"
+        r"s.send(b'GET /a HTTP/1.1\r\nHost: other.test\r\n'); s.shutdown(1); print(s.recv(99))"
+    )
+    assert "for other.test" not in said(box, f"python3 - <<'X' 2>&1\n{end}\nX")
+    assert box.refused() == ["good.test:80 (it does not say whom it means)"]
 
 
 def test_names_with_addresses_of_this_network(box: AttachedSandbox, world: World) -> None:

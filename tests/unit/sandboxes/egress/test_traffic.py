@@ -76,16 +76,23 @@ def test_a_hello_that_is_none() -> None:
         (b"GET /", MORE),
         (b"GET / HTTP/1.1\r\n", "http"),
         (b"PROPFIND / HTTP/1.0\r\nA: b", "http"),
+        (b"GET / HTTP/1.1\nHost: a", "http"),
+        (b"\r\n\r\nGET / HTTP/1.1\r\n", "http"),
+        (b"get\t/  HTTP/1.2 \n", "http"),
+        (b"MKCOL / HTTP/1.1\r\n", "http"),
+        (b"\r\n", MORE),
+        (b"GET " + b"a" * 9000, MORE),
         (b"GET / HTTP/2.0\r\n", "other"),
         (b"GET /\r\n", "other"),
-        (b"GET " + b"a" * 9000, "other"),
+        (b"OPTIONS rtsp://a.test RTSP/1.0\r\n", "other"),
+        (b"AMQP\0\0\t\1", "other"),
         (b"EHLO me\r\n", "other"),
         (b"SSH-2.0-x\r\n", "other"),
         (b"\0\0\0\x08", "other"),
     ],
 )
 def test_detect_protocol(data: bytes, kind: str | None) -> None:
-    assert detect_protocol(data, 8000) == kind
+    assert detect_protocol(data) == kind
 
 
 def test_a_request_that_is_sent_on() -> None:
