@@ -9,7 +9,8 @@ from collections.abc import Sequence
 __all__ = ["Output", "as_bash_c"]
 
 _COMPLAINT = re.compile(
-    rb"^(bash|main): (eval: )?line (\d+): (?:(warning: here-document at line )(\d+))?", re.MULTILINE
+    rb"^(bash|main): (eval: )?line (\d{1,9}): (?:(warning: here-document at line )(\d{1,9}))?",
+    re.MULTILINE,
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.sandboxes.keeper import Keeper, keeper_script, quote
-from pytest_intercode.sandboxes.output import Output
+from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.transport import Chunk
 
 
@@ -190,3 +190,14 @@ def test_output_that_comes_later_belongs_to_the_next_action(
     output = Output(1000)
     keeper.read_rest(output)
     assert (output.getvalue(), bytes(keeper.pending)) == (before, b"".join(after))
+
+
+def test_numbers_of_lines_are_those_of_bash_c() -> None:
+    actions = [(1002, 0), (1005, 2)]
+    text = b"bash: eval: line 1006: syntax error\nmain: line 1002: x\nbash: line 9: y\n"
+    assert as_bash_c(text, actions) == (
+        b"bash: -c: line 2: syntax error\nenvironment: line 1: x\nbash: line 9: y\n"
+    )
+    number = b"1" * 5000  # more digits than Python reads as a number
+    for forged in (b"bash: line %b: x\n", b"bash: line 1006: warning: here-document at line %b "):
+        assert number in as_bash_c(forged % number, actions)
