@@ -172,12 +172,14 @@ def main(workdir: str, nonce: str, count: int) -> None:
     sys.path.insert(0, "")
     interpreter = Interpreter(count)
     sys.modules["_intercode"] = _make_module(interpreter)
+    folder = "?"
     try:
         os.makedirs(workdir, exist_ok=True)  # noqa: PTH103 (pathlib takes long to import)
         os.chdir(workdir)
+        folder = os.path.normpath(workdir)  # as it was asked for, whatever links are on the way
     except OSError:
         pass  # the answer shows it
-    _answer(nonce, 0)
+    _answer(nonce, 0, folder)
     with os.fdopen(CONTROL, "rb", closefd=False) as control:
         for line in control:
             nonce, _, literal = line.decode("ascii").partition(" ")
@@ -190,9 +192,9 @@ def main(workdir: str, nonce: str, count: int) -> None:
     _leave(0)
 
 
-def _answer(nonce: str, status: int) -> None:
+def _answer(nonce: str, status: int, folder: str = "") -> None:
     try:
-        folder = os.getcwd()  # noqa: PTH109
+        folder = folder or os.getcwd()  # noqa: PTH109
     except OSError:
         folder = "?"  # it was removed
     folder = folder.replace("\n", "?")

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -413,6 +414,14 @@ def test_forged_answers_deceive_the_agent_alone(shared: AttachedSandbox) -> None
     assert (early.cwd, early.restarted) == ("/forged", False)
     assert said(shared, "'next'").endswith("'next'\n")
     assert run(shared, "1").cwd == "/work"
+
+
+def test_a_working_directory_behind_a_link(backend: Backend, spec: SandboxSpec) -> None:
+    container = backend.engine.launch(replace(spec, workdir="/var/run/work"))
+    assert said(container, "import os; os.getcwd()") == "'/run/work'\n"
+    container.close()
+    with pytest.raises(SandboxError, match="the working directory /etc/passwd cannot be made"):
+        backend.engine.launch(replace(spec, workdir="/etc/passwd"))
 
 
 def test_without_python_the_sandbox_does_not_start(docker_engine: DockerEngine) -> None:
