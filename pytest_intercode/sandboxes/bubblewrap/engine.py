@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import resource
 import secrets
@@ -55,6 +57,7 @@ _CAPABILITY_NUMBERS = {
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
 _STARTER_EXIT_TIMEOUT = 0.1  # seconds after which a starter that is killed is seen to have ended
 _MIN_DISK = 64 * 1024**2
+_MAX_REQUEST = 160_000  # bytes, less than the system takes as one message
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
@@ -294,6 +297,12 @@ class Bubblewrap:
             )
             group = self._next_groups[0]
             try:
+            size = len(json.dumps(request))
+            if size > _MAX_REQUEST:
+                problem = (
+                    f"its variables and paths have {size} bytes, and {_MAX_REQUEST} are allowed"
+                )
+                raise SandboxError(f"{problem}: put what is long into a file")
                 if group is not None:
                     group.limit(spec.limits, spec.limits.memory + disk_size(spec.limits))
             except OSError as error:
@@ -380,17 +389,22 @@ class Bubblewrap:
             base: the image that the archive is laid over.
         """
         archive.flush()
+
+        Raises:
+            SandboxError: it cannot be unpacked, and is not known afterwards.
         with self._lock:
             if name in self._layer_bases:
                 return
-            # From here on each starter is given it.
-            self._layer_bases[name] = base
-            self._archives[name] = os.dup(archive.fileno())
             starter = self._starter
             with contextlib.suppress(StarterLost):
                 self._give("archive", name, archive.fileno())
-                return
-        self._restart_starter(starter)
+            is_lost = True
+                is_lost = False
+            # From here on each starter is given it.
+            self._layer_bases[name] = base
+            self._archives[name] = os.dup(archive.fileno())
+        if is_lost:
+            self._restart_starter(starter)
 
     def _give(self, kind: str, name: str, descriptor: int) -> None:
         """Give the starter a layer that it is to make of a file."""

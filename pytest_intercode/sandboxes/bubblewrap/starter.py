@@ -20,12 +20,14 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
 import tarfile
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,8 @@ class Starter:
         self._base = next(
             mount_point for mount_point in _MOUNT_FOLDERS if Path(mount_point).is_dir()
         )
-        self._ready: deque[Preforked] = deque()  # the oldest first
+        # The oldest first, as the client has their control groups; None for one that was not made.
+        self._ready: deque[Preforked | None] = deque()
         self._last: dict[str, Any] | None = None  # the last command: the next is often like it
         self._problem = ""  # why no process waits for a command
         if real_root:
@@ -117,6 +120,9 @@ class Starter:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
                 answer = error_answer(error)
+            except Exception as error:  # else every sandbox would end by it
+                reason = " ".join(str(error).split())
+                answer = {"error": f"{type(error).__name__}: {reason}"}
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
@@ -130,10 +136,12 @@ class Starter:
                 group_procs = procs[
                     number * len(procs) // count : (number + 1) * len(procs) // count
                 ]
+                preforked = None
                 try:
-                    self._ready.append(self._preforker.fork(group_procs, self._last))
+                    preforked = self._preforker.fork(group_procs, self._last)
                 except OSError as error:
                     self._problem = str(error.strerror)
+                self._ready.append(preforked)
             for descriptor in procs:
                 os.close(descriptor)
 
@@ -178,19 +186,24 @@ class Starter:
 
     def _archive(self, descriptors: list[int], name: str) -> Any:
         """Unpack a tar archive as a layer, in memory."""
-        path = self._make_layer()
-        with os.fdopen(os.dup(descriptors[0]), "rb") as file, tarfile.open(fileobj=file) as archive:
+        with (
+            self._new_layer(name) as path,
+            os.fdopen(os.dup(descriptors[0]), "rb") as file,
+            tarfile.open(fileobj=file) as archive,
+        ):
             for member in archive:
                 if not self._all_ids:
                     member.uid = member.gid = 0
                     member.uname = member.gname = ""
                 archive.extract(member, path, numeric_owner=True)
-        return self._folder([], name, path)
+        return {}, []
 
     def _skeleton(self, descriptors: list[int], name: str) -> Any:
         """Make a layer, in memory, of what ``hosttree.skeleton`` returned."""
-        layer = self._make_layer()
-        with os.fdopen(os.dup(descriptors[0]), "rb") as file:
+        with (
+            self._new_layer(name) as layer,
+            os.fdopen(os.dup(descriptors[0]), "rb") as file,
+        ):
             for inner, mode, group, content in json.loads(file.readline()):
                 path = Path(layer, inner)
                 if isinstance(content, str):
@@ -203,12 +216,19 @@ class Starter:
                     os.chown(path, 0, group if self._all_ids else 0)
                     path.chmod(mode)  # after chown, which takes set-group-ID away
                 os.utime(path, (0, 0), follow_symlinks=False)
-        return self._folder([], name, layer)
+        return {}, []
 
-    def _make_layer(self) -> str:
+    @contextlib.contextmanager
+    def _new_layer(self, name: str) -> Iterator[str]:
+        """Make a folder in memory that is a layer once it is filled; else nothing of it stays."""
         path = f"{self._base}/layer{len(self._layers)}"
         Path(path).mkdir()
-        return path
+        try:
+            yield path
+            self._folder([], name, path)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
     def _launch(
         self,
@@ -228,13 +248,13 @@ class Starter:
         the ``capabilities`` that are kept; whether it is ``guarded``, see ``give_up``; and whether
         it has a file for a shell's ``state``.
         """
+        preforked = self._ready.popleft()  # whatever fails, the next command is for the next one
+        if preforked is None:
+            raise ProcessLost(0, self._problem)
         layers = [self._paths[name] for name in lowers]
         command["root"] = {"layers": layers, "size": size, "shm": shm, "shared": shared}
         self._last = command
-        if not self._ready:
-            raise ProcessLost(0, self._problem or "no process waits for a command")
         status, end = os.pipe()
-        preforked = self._ready.popleft()
         self._running[preforked.process] = end
         self._poll.register(preforked.process, select.POLLIN)
         try:
@@ -325,7 +345,10 @@ class Starter:
 
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
-        for descriptor in (*self._running, *(waiting.process for waiting in self._ready)):
+        for descriptor in (
+            *self._running,
+            *(waiting.process for waiting in self._ready if waiting),
+        ):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         limit = time.monotonic() + _CLEANUP_TIMEOUT

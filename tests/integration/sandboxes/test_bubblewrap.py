@@ -427,6 +427,63 @@ def test_a_starter_killed_in_the_middle_of_a_launch(
 
 
 def test_a_stopped_starter_is_begun_again() -> None:
+def test_a_layer_that_cannot_be_unpacked_costs_nothing_else() -> None:
+    engine = Bubblewrap()
+    try:
+        box = engine.launch(SandboxSpec(HOST))
+        with tempfile.TemporaryFile() as long, tempfile.TemporaryFile() as odd:
+            with tarfile.open(fileobj=long, mode="w") as layer:
+                layer.addfile(tarfile.TarInfo("x" * 300))
+            odd.write(b"no archive")
+            for archive in (long, odd, long):
+                with pytest.raises(SandboxError, match=r"too long|ReadError"):
+                    engine.add_layer("host+layer", archive, HOST)
+            long.seek(0)
+            long.truncate()
+            with tarfile.open(fileobj=long, mode="w") as layer:
+                layer.addfile(tarfile.TarInfo("layered"))
+            engine.add_layer("host+layer", long, HOST)
+        other = engine.launch(SandboxSpec("host+layer", limits=Limits(network=True)))
+        assert other.run("cat /layered", SOON).status == 0
+        assert box.run("true", SOON).status == 0
+    finally:
+        engine.close()
+
+
+def test_too_much_to_start_with_is_one_line(bubblewrap: Bubblewrap, box: BubblewrapSandbox) -> None:
+    variables = (("A", "x" * 100_000), ("B", "y" * 120_000))
+    with pytest.raises(SandboxError, match="its variables"):
+        bubblewrap.launch(SandboxSpec(HOST, variables=variables))
+    assert box.run("true", SOON).status == 0
+    assert bubblewrap.launch(SandboxSpec(HOST, variables=variables[:1])).run("true", SOON)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make control groups for sure")
+def test_a_process_that_cannot_be_forked_moves_no_limits() -> None:
+    """Each sandbox has the limits of its own control group, whatever failed before."""
+    engine = Bubblewrap()
+    if not engine.grouped:
+        engine.close()
+        pytest.skip("no control groups here")
+    full = engine._groups.make(os.getpid())
+    try:
+        boxes = [engine.launch(SandboxSpec(HOST))]
+        full.limit(Limits(pids=1), 1024 * MIB)  # no room for a child of the starter's
+        for descriptor in full.open_procs():
+            os.write(descriptor, str(engine._starter._process.pid).encode())
+            os.close(descriptor)
+        boxes.append(engine.launch(SandboxSpec(HOST)))
+        full.limit(Limits(pids=1000), 1024 * MIB)
+        boxes += [engine.launch(SandboxSpec(HOST)) for _ in range(3)]
+        for box in boxes:
+            assert box.group is not None
+            processes = (box.group.folders.get("pids") or box.group.folders[""]) / "cgroup.procs"
+            assert str(box.pid) in processes.read_text().split()
+    finally:
+        engine.close()
+        assert full.remove()
+
+
     engine = Bubblewrap()
     try:
         stopped = engine._starter._process
