@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -67,6 +68,8 @@ _MEMORY_KILL = re.compile(
     rb"[0-7],\d+,(\d+),[^;]*;(Memory cgroup out|Out) of memory\b.*?: Kill(?:ed)? process (\d+) "
 )
 _INITIAL_PIDS = 0xEFFFFFFC  # the namespace whose numbers of processes the kernel logs
+# Of this process or its machine, which no sandbox brings about.
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -126,6 +129,8 @@ def _attribute_faults(method: Method) -> Method:
             raise
         except OSError as error:  # its files went away with it
             unreadable = SandboxError(f"sandbox {self.name} cannot be read: {error}")
+            if error.errno in _SHORTAGES:
+                raise unreadable from error
             raise self._classify(unreadable) from error
         except SandboxError as error:
             fault = self._classify(error)

@@ -316,8 +316,9 @@ class OverlayProbe:
             try:
                 with Walker(layer) as walker:
                     names.update(os.listdir(walker.go(path)))  # noqa: PTH208
-            except OSError:
-                continue
+            except OSError as error:
+                if error.errno not in REPLACED:
+                    raise
         for name in sorted(names):
             child = f"{path}/{name}"
             reading.entry(len(child))

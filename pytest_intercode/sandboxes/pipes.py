@@ -8,6 +8,7 @@ import select
 import threading
 from collections.abc import Callable, Iterable
 
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.transport import ChannelClosed, Chunk
 from pytest_intercode.system.forks import close_in_children
 from pytest_intercode.system.platform import open_waker, readable_bytes, wake, watch_for_end
@@ -65,11 +66,21 @@ class PipeStreams:
 
     @classmethod
     def create(cls) -> PipeStreams:
-        """Return streams with pipes that nobody has yet."""
-        (keeper, to_keeper), (output, from_keeper), (answers, keeper_answers) = (
-            os.pipe() for _ in range(3)
-        )
-        return cls((to_keeper, output, answers), (keeper, from_keeper, keeper_answers))
+        """Return streams with pipes that nobody has yet.
+
+        Raises:
+            SandboxError: this process has too many files open.
+        """
+        descriptors: list[int] = []
+        try:
+            for _ in range(3):
+                descriptors += os.pipe()
+            keeper, to_keeper, output, from_keeper, answers, keeper_answers = descriptors
+            return cls((to_keeper, output, answers), (keeper, from_keeper, keeper_answers))
+        except OSError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise SandboxError(f"no pipes to a sandbox can be made: {error.strerror}") from None
 
     def close_inside(self) -> None:
         """Close our copies of what the sandbox has now."""

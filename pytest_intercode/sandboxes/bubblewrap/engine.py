@@ -8,7 +8,6 @@ import json
 import os
 import resource
 import secrets
-import signal
 import sys
 import tempfile
 import threading
@@ -37,7 +36,7 @@ from pytest_intercode.sandboxes.bubblewrap.process import (
     find_forbidding_setting,
 )
 from pytest_intercode.sandboxes.bubblewrap.rights import NO_NAMESPACE
-from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, let_go
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SHELL_WORKER, SandboxSpec
@@ -76,7 +75,11 @@ def _make_request(
     grouped: bool,
     all_ids: bool,
 ) -> dict[str, Any]:
-    """Return the starter's request for a sandbox; see ``Starter._launch``."""
+    """Return the starter's request for a sandbox; see ``Starter._launch``.
+
+    Raises:
+        SandboxError: it is too long to be sent.
+    """
     limits = spec.limits
     hostname = spec.hostname or name
     variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
@@ -88,7 +91,7 @@ def _make_request(
     rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
     if not grouped:
         rlimits.append((resource.RLIMIT_DATA, limits.memory))
-    return {
+    request = {
         "do": "launch",
         "prefork": 1,
         "argv": ["bash"],
@@ -110,6 +113,13 @@ def _make_request(
         "guarded": spec.guarded and all_ids,
         "state": spec.worker == SHELL_WORKER,
     }
+    size = len(json.dumps(request))
+    if size > _MAX_REQUEST:
+        raise SandboxError(
+            f"its variables and paths have {size} bytes, and {_MAX_REQUEST} are allowed: put what "
+            "is long into a file"
+        )
+    return request
 
 
 def _open_sockets(starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan) -> list[int]:
@@ -240,6 +250,8 @@ class Bubblewrap:
                 pid, descriptors, group, starter = self._start(spec, name, streams)
             finally:
                 streams.close_inside()
+            if len(descriptors) < 5 + len(self._base(spec.image)[1]):  # the system left some out
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
@@ -262,13 +274,9 @@ class Bubblewrap:
             streams.is_hopeless = None
         except BaseException as error:
             streams.close()
-            if descriptors:
-                with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-                    signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
-            for descriptor in descriptors:
-                os.close(descriptor)
+            let_go(descriptors)
             self._remove_later(group)
-            if not isinstance(error, SandboxError) or isinstance(error, StarterLost):
+            if not isinstance(error, (SandboxError, OSError)) or isinstance(error, StarterLost):
                 raise
             if starter is not None and starter.ended(_STARTER_EXIT_TIMEOUT):
                 raise StarterLost("bubblewrap's starter was ended") from None
@@ -297,12 +305,6 @@ class Bubblewrap:
             )
             group = self._next_groups[0]
             try:
-            size = len(json.dumps(request))
-            if size > _MAX_REQUEST:
-                problem = (
-                    f"its variables and paths have {size} bytes, and {_MAX_REQUEST} are allowed"
-                )
-                raise SandboxError(f"{problem}: put what is long into a file")
                 if group is not None:
                     group.limit(spec.limits, spec.limits.memory + disk_size(spec.limits))
             except OSError as error:
@@ -389,16 +391,13 @@ class Bubblewrap:
             base: the image that the archive is laid over.
         """
         archive.flush()
-
-        Raises:
-            SandboxError: it cannot be unpacked, and is not known afterwards.
         with self._lock:
             if name in self._layer_bases:
                 return
             starter = self._starter
+            is_lost = True
             with contextlib.suppress(StarterLost):
                 self._give("archive", name, archive.fileno())
-            is_lost = True
                 is_lost = False
             # From here on each starter is given it.
             self._layer_bases[name] = base

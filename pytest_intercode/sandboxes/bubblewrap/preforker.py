@@ -124,12 +124,8 @@ class Preforker:
         if pid == 0:
             try:
                 self._run_child(child_channel, procs, last)
-            except OSError as error:
-                send(child_channel, error_answer(error), [])
             except Exception as error:
-                send(
-                    child_channel, {"error": f"{type(error).__name__}: {error}", "lost": False}, []
-                )
+                send(child_channel, error_answer(error), [])
             finally:
                 os._exit(127)
         child_channel.close()
@@ -278,6 +274,9 @@ class Preforker:
             os.close(descriptor)
 
 
-def error_answer(error: OSError) -> dict[str, Any]:
-    """Return an error as an answer to the client."""
-    return {"error": error.strerror or str(error), "lost": isinstance(error, ProcessLost)}
+def error_answer(error: Exception) -> dict[str, Any]:
+    """Return an error as an answer to the client, in one line."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+    return {"error": reason, "lost": isinstance(error, ProcessLost)}

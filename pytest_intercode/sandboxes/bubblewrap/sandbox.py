@@ -21,7 +21,7 @@ from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.seccomp import program
 
-__all__ = ["BubblewrapSandbox"]
+__all__ = ["BubblewrapSandbox", "let_go"]
 
 _KILLED = 128 + signal.SIGKILL
 _EXIT_STATUS_TIMEOUT = 1000  # milliseconds for the starter to report how a sandbox ended
@@ -90,10 +90,7 @@ class BubblewrapSandbox(AttachedSandbox):
         super().close()
         descriptors, self._descriptors = self._descriptors, []
         if descriptors:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
-            for descriptor in descriptors:
-                os.close(descriptor)
+            let_go(descriptors)
             self._when_ended(self)
 
     def outside_cause(self) -> str:
@@ -124,3 +121,11 @@ class BubblewrapSandbox(AttachedSandbox):
             f"/proc/self/fd/{descriptor}/." for descriptor in self._descriptors
         )
         return OverlayProbe(upper, lower, merged, timely=False)  # it is in memory
+
+
+def let_go(descriptors: list[int]) -> None:
+    """End a sandbox's first process, the first of its descriptors, and close them."""
+    with contextlib.suppress(OSError, IndexError):  # it may have ended by itself
+        signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -118,11 +118,8 @@ class Starter:
             count = message.pop("prefork", 0)  # the further descriptors are theirs, in equal parts
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
-            except OSError as error:
-                answer = error_answer(error)
             except Exception as error:  # else every sandbox would end by it
-                reason = " ".join(str(error).split())
-                answer = {"error": f"{type(error).__name__}: {reason}"}
+                answer = error_answer(error)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:

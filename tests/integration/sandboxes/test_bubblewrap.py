@@ -24,6 +24,7 @@ from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
 from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
+from pytest_intercode.sandboxes.bubblewrap.process import _find_id_range
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.system.files import bundled_folder
@@ -426,7 +427,6 @@ def test_a_starter_killed_in_the_middle_of_a_launch(
         engine.close()
 
 
-def test_a_stopped_starter_is_begun_again() -> None:
 def test_a_layer_that_cannot_be_unpacked_costs_nothing_else() -> None:
     engine = Bubblewrap()
     try:
@@ -484,6 +484,7 @@ def test_a_process_that_cannot_be_forked_moves_no_limits() -> None:
         assert full.remove()
 
 
+def test_a_stopped_starter_is_begun_again() -> None:
     engine = Bubblewrap()
     try:
         stopped = engine._starter._process
@@ -495,6 +496,52 @@ def test_a_process_that_cannot_be_forked_moves_no_limits() -> None:
     finally:
         engine.close()
     assert engine._starter.ended()
+
+
+FULL = """
+    import os, resource
+    from pytest_intercode.errors import SandboxError
+    from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+    from pytest_intercode.sandboxes.protocol import SandboxSpec
+    engine = Bubblewrap()
+    box = engine.launch(SandboxSpec("host"))
+    box.mark()
+    box.run("echo >/tmp/new", 20)
+    taken = [os.open("/dev/null", os.O_RDONLY)]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    for free in (0, 4, 8, 9, 10, 11, 12, 99):
+        for descriptor in taken[:free]:
+            os.close(descriptor)
+        try:
+            engine.launch(SandboxSpec("host")).close()
+        except SandboxError as error:
+            print(error)
+        try:
+            print(sorted(box.changes().entries))
+        except SandboxError as error:
+            print(error)
+        taken = taken[free:]
+    engine.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads files from outside")
+@pytest.mark.usefixtures("bubblewrap")
+def test_too_many_open_files_are_nobodys_doing() -> None:
+    """An agent that has acted is not to blame, and nothing is lost for good."""
+    program = textwrap.dedent(FULL)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    first, second, *_, last = done.stdout.splitlines()
+    assert done.stderr == ""
+    assert "Too many open files" in first
+    assert "cannot be read: [Errno 24] Too many open files" in second
+    assert last == "['/tmp/new']"
 
 
 # -- ordinary users
@@ -571,3 +618,10 @@ def test_an_ordinary_user() -> None:
     assert all(line.startswith("1 itself") for line in lines[2:5]), lines
     assert lines[5] == "['/etc/issue', '/tmp/x', '/work/d', '/work/d/e', '/work/new']"
     assert lines[6] == "MemoryError"
+
+
+@pytest.mark.parametrize("odd", ["", "# a comment", "alice:1", "alice:a:b", "alice:1:65536:2"])
+def test_lent_ids_next_to_lines_that_are_none(odd: str, tmp_path: Path) -> None:
+    lines = tmp_path / "subuid"
+    lines.write_text(f"{odd}\n{os.getuid()}:100000:65536\n")
+    assert _find_id_range(str(lines)) == 100_000
