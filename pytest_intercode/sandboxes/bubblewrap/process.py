@@ -37,6 +37,7 @@ _MODULES = (
     *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.preforker", "bubblewrap.starter"),
 )
 _MIN_VERSION = (0, 5)  # older ones were not tried
+_ID_RANGE = re.compile(r"^([^:\n]+):(\d+):(\d+)[ \t]*$", re.MULTILINE)  # subuid(5)
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
 
@@ -284,10 +285,9 @@ def _find_id_range(path: str) -> int | None:
     """Return the first of the ids that are lent to this user, if they are enough."""
     try:
         names = {str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name}
-        for line in Path(path).read_text().splitlines():
-            name, first, count = line.split(":")
+        for name, first, count in _ID_RANGE.findall(Path(path).read_text()):
             if name in names and int(count) >= IDS - 1:
                 return int(first)
-    except (OSError, KeyError, ValueError):
+    except (OSError, KeyError):
         pass
     return None
