@@ -7,6 +7,7 @@ for any platform. Programs for another platform than this machine's are those of
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -313,9 +314,14 @@ def _copy_libraries(programs: Sequence[Path], part: Path, purpose: str) -> None:
 
 
 def _find_libraries(programs: Iterable[Path]) -> set[Path]:
-    """Return the shared libraries that programs need, and those that these need."""
+    """Return the shared libraries that programs need, and those that these need.
+
+    There are none where this machine has no ``ldd``.
+    """
     libraries: set[Path] = set()
-    for path in programs:
-        result = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
-        libraries.update(Path(name) for name in _LIBRARY.findall(result.stdout))
+    with contextlib.suppress(FileNotFoundError):
+        for path in programs:
+            words = ["ldd", str(path)]
+            result = subprocess.run(words, capture_output=True, text=True, timeout=60)
+            libraries.update(Path(name) for name in _LIBRARY.findall(result.stdout))
     return libraries

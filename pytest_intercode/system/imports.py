@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -36,7 +37,9 @@ def import_attribute(
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise error(f"{argument}: the form is module:NAME or path/to/file.py:NAME")
-    file = folder / Path(module_name).expanduser() if module_name.endswith(".py") else None
+    # Not Path.expanduser(), which fails where there is no such user.
+    place = os.path.expanduser(module_name)  # noqa: PTH111
+    file = folder / place if module_name.endswith(".py") else None
     if file is not None and not file.is_file():
         raise error(f"{argument}: there is no file {file}")
     import_folder = str(file.parent if file else folder)

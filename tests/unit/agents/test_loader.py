@@ -200,6 +200,7 @@ _FORMS = "an agent is module:Attr, path/to/file.py:Attr, oracle, replay:FILE, hu
         ("nowhere:x", "there is no module 'nowhere' in {folder} or on the import path"),
         ("package.nope:x", "there is no module 'package.nope' in {folder} or on the import path"),
         ("nope.py:x", "there is no file {folder}/nope.py"),
+        ("~nobody-of-this-name/a.py:x", "there is no file {folder}/~nobody-of-this-name/a.py"),
         ("needs:x", "importing needs raised ModuleNotFoundError: No module named"),
         ("raises:x", "importing raises raised ValueError: no ({folder}/raises.py:3)"),
         ("raises.py:x", "importing raises.py raised ValueError: no ({folder}/raises.py:3)"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from pytest_intercode.sandboxes.portable import find_reason
+from pytest_intercode.errors import FetchError
+from pytest_intercode.sandboxes.portable import copy_program, find_reason
 
 VERSIONS = ", ".join(f"1.{number}.0" for number in range(200))
 
@@ -49,3 +53,9 @@ def test_the_reason_is_in_the_line(errors: str, output: str, reason: str) -> Non
     assert "\n" not in line
     assert "loosen" not in line
     assert len(line) < 1500
+
+
+def test_a_machine_without_ldd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FetchError, match="no ldd"):
+        copy_program("python", tmp_path / "target", "/opt/python", Path(sys.executable))
