@@ -9,6 +9,7 @@ Its text is sent to the starter, so it imports the standard library alone.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import sys
@@ -126,14 +127,16 @@ def open_in_root(root: int, path: str, folder: bool = True) -> int:
 def _find_in_root(root: int, path: str) -> int | None:
     open_how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
     call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(open_how))
-    descriptor = int(_LIBC.syscall(call, ctypes.c_long(root), os.fsencode(path), open_how, size))
-    if descriptor >= 0:
-        return descriptor
-    error = OSError(ctypes.get_errno(), "")
-    if isinstance(error, FileNotFoundError):
-        return None
-    number = error.errno or 0
-    raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}")
+    arguments = call, ctypes.c_long(root), os.fsencode(path), open_how, size
+    while True:
+        descriptor = int(_LIBC.syscall(*arguments))
+        if descriptor >= 0:
+            return descriptor
+        number = ctypes.get_errno()
+        if number == errno.ENOENT:
+            return None
+        if number != errno.EAGAIN:  # else something was renamed or mounted meanwhile, anywhere
+            raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}")
 
 
 def mount_in(root: int, path: str, source: str, kind: str, flags: int, options: str = "") -> None:

@@ -13,6 +13,7 @@ import sysconfig
 import tarfile
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
 from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
+from pytest_intercode.sandboxes.bubblewrap.mounts import open_in_root
 from pytest_intercode.sandboxes.bubblewrap.process import _find_id_range
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
@@ -297,6 +299,24 @@ def test_what_keeps_a_sandbox_from_starting_is_one_line(
         with pytest.raises(SandboxError, match=f"does not start as a sandbox: {why}"):
             bubblewrap.launch(spec)
     assert [each.name for each in tmp_path.iterdir()] == ["bin"]
+
+
+def test_a_link_is_found_while_others_rename_files(tmp_path: Path) -> None:
+    """The kernel asks to look again wherever anything was moved meanwhile."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("../run")
+    storm = "import os\nopen('a', 'w')\nwhile True: os.rename('a', 'b'); os.rename('b', 'a')"
+    renaming = subprocess.Popen([sys.executable, "-c", storm], cwd=tmp_path)
+    root = os.open(tmp_path, os.O_PATH)
+    try:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            os.close(open_in_root(root, "/var/run"))
+    finally:
+        renaming.kill()
+        renaming.wait()
+        os.close(root)
 
 
 # -- limits
