@@ -209,8 +209,14 @@ def _make_marks(
     skip = skip or (_OFFLINE if offline else None) or _explain_missing_kit(run, task)
     skip = skip or _explain_missing_services(run, task)
     baseline = run.baseline
-    cell = None if agent is None else make_cell(agent.name, agent.arguments, task.treatment)
-    baseline_reason = baseline and baseline.may_fail(task, metafunc.definition.nodeid, cell)
+    player = players[0] if len(players) == 1 else None  # else a fixture of the user's makes it
+    name, arguments = (player.name, player.arguments) if player is not None else ("", {})
+    baseline_reason = baseline and baseline.may_fail(
+        task,
+        metafunc.definition.nodeid,
+        make_cell(name, arguments, task.treatment),
+        is_only_agent=agent is None,
+    )
     # What is wrong with a task's gold is acknowledged in its audit.
     may_fail = None if run.settings.audit else task.xfail or baseline_reason
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, agent, may_fail, skip)

@@ -70,11 +70,11 @@ def expect_failure(item: pytest.Item, run: Run, record: EpisodeRecord) -> None:
         run: the run, which has the baseline.
         record: a record of the test, which names it as the baseline does.
     """
-    baseline, agent, treatment = run.baseline, agent_of(item), record.task.treatment
+    baseline, agent = run.baseline, agent_of(item)
     if baseline is None or agent is None:
         return
+    cell = make_cell(agent.name, agent.arguments, record.task.treatment)
     has_one = len(run.settings.agents) == 1
-    cell = None if has_one else make_cell(agent.name, agent.arguments, treatment)
-    reason = baseline.explain(key_of(record), treatment, cell)
+    reason = baseline.explain(key_of(record), cell, is_only_agent=has_one)
     if reason is not None:
         item.add_marker(pytest.mark.xfail(reason=one_line(reason), strict=False))

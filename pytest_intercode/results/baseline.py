@@ -54,26 +54,25 @@ class Baseline:
                 f"{option}={path}: holds no graded episode; write one with --intercode-results"
             )
 
-    def may_fail(self, task: Task, function: str, cell: Cell | None = None) -> str | None:
+    def may_fail(self, task: Task, function: str, cell: Cell, *, is_only_agent: bool) -> str | None:
         """Return why a task may fail: the earlier run did not always solve it. None if it did.
 
         Args:
             task: the task.
             function: the node id of the test function that is run with it.
             cell: the cell of the item, with all arguments of its agent or with those that tell it
-                apart; None where the run has one agent, which is compared with all that the earlier
-                one had.
+                apart.
+            is_only_agent: the run has no other agent. If the earlier run lacks it, it is compared
+                with all that the earlier run had.
         """
         key = task_key(task.env, task.suite_name, task.id, function)
-        return self.explain(key, task.treatment, cell)
+        return self.explain(key, cell, is_only_agent=is_only_agent)
 
-    def excuse(self, record: EpisodeRecord, cell: Cell | None) -> str | None:
-        """Return the same for the task of an episode; ``cell`` is that of :meth:`may_fail`."""
-        return self.explain(key_of(record), record.task.treatment, cell)
-
-    def explain(self, key: TaskKey, treatment: str, cell: Cell | None) -> str | None:
-        """Return the same for the task of a key, which was played with a treatment."""
-        cells = self._find(cell) if cell else self._find_treated(treatment)
+    def explain(self, key: TaskKey, cell: Cell, *, is_only_agent: bool) -> str | None:
+        """Return the same for the task of a key."""
+        cells = self._find(cell)
+        if is_only_agent and not cells:
+            cells = self._find_treated(cell.treatment)
         tries = [is_solved for old in cells for is_solved in self._solved[old].get(key, [])]
         if all(tries):
             return None

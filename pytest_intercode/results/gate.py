@@ -166,10 +166,13 @@ def judge_tests(tries: Sequence[EpisodeRecord], baseline: Baseline | None) -> li
     failures: list[str] = []
     broken: list[str] = []
     groups: dict[Hashable, list[EpisodeRecord]] = {}
-    several = len({cell_of(record) for record in tries}) > 1
+    has_one_agent = len({cell_of(record)._replace(treatment="") for record in tries}) == 1
     for record in tries:
-        cell = cell_of(record) if several else None
-        if record.task.xfail is not None or (baseline and baseline.excuse(record, cell)):
+        if record.task.xfail is not None:
+            continue
+        if baseline and baseline.explain(
+            key_of(record), cell_of(record), is_only_agent=has_one_agent
+        ):
             continue
         if record.outcome == "task-error":
             broken.append(str(key_of(record)))

@@ -17,7 +17,7 @@ from pytest_intercode.results.cells import Cell, cell_of
 from pytest_intercode.results.comparison import Run
 from pytest_intercode.results.comparison_text import cell_lines
 from pytest_intercode.results.files import to_text
-from pytest_intercode.results.gate import conclude, judge
+from pytest_intercode.results.gate import conclude, judge, judge_file
 from tests.support.cell_records import episode, tries_of
 
 TASKS = [f"t{number:02}" for number in range(12)]
@@ -106,19 +106,33 @@ def _task(name: str) -> Task:
 
 
 @pytest.mark.parametrize(
-    ("cell", "reason"),
+    ("cell", "reason", "alone"),
     [
-        (Cell("codex"), None),
-        (Cell("claude"), "0 of 1 tries solved in main.jsonl"),
-        (Cell("installed"), None),  # not in the baseline, so that it has to be solved
-        (cell_of(episode(agent="claude", model="newer")), "0 of 1 tries solved in main.jsonl"),
-        (None, "1 of 2 tries solved in main.jsonl"),
+        (Cell("codex"), None, None),
+        (Cell("claude"), "0 of 1 tries solved in main.jsonl", "0 of 1 tries solved in main.jsonl"),
+        # Not in the baseline: it has to be solved, unless all of the baseline is what it replaces.
+        (Cell("installed"), None, "1 of 2 tries solved in main.jsonl"),
+        (
+            cell_of(episode(agent="claude", model="newer")),
+            *["0 of 1 tries solved in main.jsonl"] * 2,
+        ),
     ],
 )
 def test_what_may_fail_is_of_the_cell(
-    baseline: Baseline, cell: Cell | None, reason: str | None
+    baseline: Baseline, cell: Cell, reason: str | None, alone: str | None
 ) -> None:
-    assert baseline.may_fail(_task("t05"), "intercode/bash::test_solves", cell) == reason
+    for is_only_agent, expected in ((False, reason), (True, alone)):
+        node = "intercode/bash::test_solves"
+        assert baseline.may_fail(_task("t05"), node, cell, is_only_agent=is_only_agent) == expected
+
+
+def test_one_agent_of_two_is_judged_by_what_it_did_itself(baseline: Baseline) -> None:
+    """The other one, which failed the task before, does not excuse it."""
+    tries = list(tries_of([name for name in TASKS if name != "t05"], ["t05"]))
+    judgements = judge_file(tries, baseline, None, "tasks")
+    assert [judgement.line for judgement in judgements if not judgement.passed] == [
+        "failed: 1 task was not solved (suite/t05)"
+    ]
 
 
 def test_a_task_without_a_suite_finds_its_earlier_tries(tmp_path: Path) -> None:
@@ -126,7 +140,9 @@ def test_a_task_without_a_suite_finds_its_earlier_tries(tmp_path: Path) -> None:
     record = replace(episode(outcome="failed"), task=TaskRecord.of(task))
     path = tmp_path / "main.jsonl"
     path.write_text(to_text([record]), encoding="utf-8")
-    reason = Baseline(path, lambda line: None).may_fail(task, "intercode/bash::test_solves")
+    reason = Baseline(path, lambda line: None).may_fail(
+        task, "intercode/bash::test_solves", Cell("another"), is_only_agent=True
+    )
     assert reason == "0 of 1 tries solved in main.jsonl"
 
 
