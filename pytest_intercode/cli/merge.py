@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,9 +68,8 @@ def run(options: argparse.Namespace) -> int:
     _warn_of_mixed(
         "profile", [(path, record.profile) for path, records in files for record in records]
     )
-    data = to_text(merged.records).encode()
-    packed = gzip.compress(data, mtime=0) if output.suffix == ".gz" else data
-    write_file(output, packed, existing="replace" if options.force else "keep")
+    content = to_text(merged.records)
+    write_file(output, content, existing="replace" if options.force else "keep")
     _print_counts(output, paths, merged)
     return 0
 

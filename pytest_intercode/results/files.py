@@ -129,8 +129,11 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    packed = path.suffix.lower() == ".gz"
-    return cast("BinaryIO", gzip.open(path)) if packed else path.open("rb")
+    return cast("BinaryIO", gzip.open(path)) if _is_packed(path) else path.open("rb")
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
@@ -272,6 +275,11 @@ class ResultsFile:
     def __init__(
         self, path: Path, *, resume: bool = False, option: str = "--intercode-results"
     ) -> None:
+        if _is_packed(path):
+            raise ConfigurationError(
+                f"{option}={path}: rows are appended to this file, so it is not packed; name one "
+                "without .gz, and pack it once the run is over"
+            )
         self.path = path
         self._option = option
         self.written = 0

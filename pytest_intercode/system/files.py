@@ -81,7 +81,7 @@ def write_file(
     content or the new one. Anything else (a device, a pipe) is written to.
 
     Args:
-        path: the file.
+        path: the file; packed with gzip if its name ends with ``.gz``, as it is read.
         content: what it is to hold; text is written as UTF-8.
         option: the option that named it, for the message.
         existing: what happens to a file that is there.
@@ -94,6 +94,8 @@ def write_file(
             results of a run that are not to be replaced.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
+    if path.suffix.lower() == ".gz":
+        data = gzip.compress(data, mtime=0)
     notes: list[str] = []
     with writing(path, option=option, existing=existing, notes=notes) as file:
         file.write(data)

@@ -86,8 +86,15 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_gzip_and_intercodes_own() -> None:
     row = {"task_id": 3, "turn_history": {"actions": []}, "summary": {"max_reward": 1.0}}
     Path("theirs.json.gz").write_bytes(gzip.compress(json.dumps({"0": row}).encode()))
-    assert main(["merge", "out.jsonl.gz", "theirs.json.gz"]) == 0
-    assert read_records(Path("out.jsonl.gz")) == [from_row(row)]
+    for name in ("out.jsonl.gz", "OUT.JSONL.GZ"):
+        assert main(["merge", name, "theirs.json.gz"]) == 0
+        assert read_records(Path(name)) == [from_row(row)]
+
+
+def test_what_is_scored_again_can_be_packed() -> None:
+    run = _file("run.jsonl", _row("a", "task-error"))  # which stays as it is
+    main(["rescore", run, "--output=again.jsonl.gz"])
+    assert [record.task.id for record in read_records(Path("again.jsonl.gz"))] == ["a"]
 
 
 def test_the_output_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

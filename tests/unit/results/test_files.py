@@ -336,3 +336,16 @@ def test_a_folder_that_cannot_be_written_to_is_named_at_once() -> None:
             "be made next to it, as its folder cannot be written to; name another file\n"
         ), done.stderr
         assert path.read_text() == content
+
+
+def test_a_name_of_a_packed_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """Rows are appended, so that it would hold what no reader of its name can read."""
+    for name in ("r.jsonl.gz", "r.JSONL.GZ"):
+        path = tmp_path / name
+        with pytest.raises(ConfigurationError) as caught:
+            ResultsFile(path)
+        assert str(caught.value) == (
+            f"--intercode-results={path}: rows are appended to this file, so it is not packed; "
+            "name one without .gz, and pack it once the run is over"
+        )
+        assert not path.exists()

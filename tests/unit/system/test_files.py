@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.system.files import bundled_folder, replace_and_keep, write_file
+from pytest_intercode.system.files import bundled_folder, read_bounded, replace_and_keep, write_file
 
 
 def test_folders_are_made_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_results_of_a_run_are_not_replaced(tmp_path: Path, name: str) -> None:
         write_file(path, "<html>", option="--output")
     assert path.read_bytes() == data
     write_file(path, "<html>", existing="replace")
-    assert path.read_text() == "<html>"
+    assert read_bounded(path, 100) == b"<html>"
 
 
 def test_what_was_there_is_kept(tmp_path: Path) -> None:
