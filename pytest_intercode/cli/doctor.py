@@ -7,13 +7,12 @@ status: 0 what the configuration asks for can run, 1 it cannot.
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.printing import say, say_states
+from pytest_intercode.cli.printing import say, say_json, say_states
 from pytest_intercode.core.text import pluralize
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     facts = diagnose(options.arguments)
     failed = any(fact.state == "problem" for fact in facts)
     if options.json:
-        content = {"version": _VERSION, "runs": not failed, "facts": list(map(asdict, facts))}
-        say(json.dumps(content, indent=1, ensure_ascii=True))
+        rows = list(map(asdict, facts))
+        say_json({"version": _VERSION, "runs": not failed, "facts": rows})
     else:
         say_states([(fact.state, fact.subject, fact.text) for fact in facts])
         say(_summarise(facts))

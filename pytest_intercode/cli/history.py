@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from pytest_intercode.cli.arguments import count
-from pytest_intercode.cli.printing import note, say, warn
+from pytest_intercode.cli.printing import note, say, say_json, warn
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     )
     leaderboard = make_leaderboard(history) if options.leaderboard else None
     if options.json:
-        print(json.dumps(data(all_series, leaderboard), indent=1))
+        say_json(data(all_series, leaderboard))
     else:
         for line in lines(all_series, leaderboard, hidden_count):
             say(line)

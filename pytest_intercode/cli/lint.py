@@ -7,13 +7,12 @@ warnings either), 1 some, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.cli.arguments import (
     add_options,
@@ -21,7 +20,7 @@ from pytest_intercode.cli.arguments import (
     permissions_of,
     tasks_of,
 )
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, say, say_json
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.options.table import Options
@@ -79,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     findings = [finding for _, suite_findings in results for finding in suite_findings]
     levels = Counter(RULES[finding.rule].level for finding in findings)
     if options.json:
-        say(_as_json(findings))
+        say_json({"version": _VERSION, "findings": list(map(_as_row, findings))})
     else:
         is_github = options.github or os.environ.get("GITHUB_ACTIONS") == "true"
         for finding in findings:
@@ -130,19 +129,12 @@ def _as_line(finding: Finding) -> str:
     return one_line(text)
 
 
-def _as_json(findings: Sequence[Finding]) -> str:
+def _as_row(finding: Finding) -> dict[str, Any]:
     from pytest_intercode.linting.rules import RULES
 
-    rows = [
-        {
-            **asdict(finding),
-            "path": _place(finding),
-            "level": RULES[finding.rule].level,
-            "remedy": RULES[finding.rule].remedy,
-        }
-        for finding in findings
-    ]
-    return json.dumps({"version": _VERSION, "findings": rows}, indent=1)
+    rule = RULES[finding.rule]
+    row = {**asdict(finding), "path": _place(finding)}
+    return {**row, "level": rule.level, "remedy": rule.remedy}
 
 
 def _as_annotation(finding: Finding) -> str:

@@ -5,6 +5,7 @@ Also the file of ``--output``, as writing it may have something to say.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from pytest_intercode.core.text import escape_for_terminal, format_columns, one_
 from pytest_intercode.system.files import write_file
 
 __all__ = [
-    *("note", "open_browser", "say", "say_states", "show_count", "warn", "write_output"),
+    *("note", "open_browser", "say", "say_json", "say_states", "show_count", "warn"),
+    "write_output",
 ]
 
 _COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as terminals number them
@@ -23,6 +25,12 @@ _COLOURS = {"ok": 32, "note": 33, "problem": 31}  # green, yellow and red, as te
 def say(text: str) -> None:
     """Print a result, of one line or several."""
     print(escape_for_terminal(text))
+
+
+def say_json(value: object) -> None:
+    """Print a result for programs, in which no line is a command to a CI server either."""
+    # Only a text has two number signs in a row, and an escape of JSON's keeps it what it is.
+    print(json.dumps(value, indent=1).replace("##", r"#\u0023"))
 
 
 def say_states(rows: Sequence[tuple[str, str, str]]) -> None:

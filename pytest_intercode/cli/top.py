@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shutil
 import sys
 import threading
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.cli.printing import note, open_browser, say
+from pytest_intercode.cli.printing import note, open_browser, say, say_json
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.stop is not None:
         say(stop_episode(options.stop, runs))
     elif options.json:
-        print(json.dumps(list(map(_as_json, runs.values())), indent=2))
+        say_json(list(map(_as_json, runs.values())))
     elif not runs:
         say("no run of yours on this machine")
     elif options.once or not sys.stdout.isatty():

@@ -70,3 +70,28 @@ def test_no_line_that_a_command_prints_is_a_command(
         lines = [line for line in told.out.splitlines() if line.startswith("broke ")]
         assert len(lines) == 3  # each row is of an agent of its own
         assert all(line.endswith(": 1") for line in lines)
+
+
+@pytest.mark.parametrize("command", ["history", "lint"])
+def test_json_stays_json_and_commands_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "##[error]a ##vso[task.x]"
+    if command == "history":
+        Path(f"{name}.jsonl").write_text(f"{json.dumps(_row(1.0, 1))}\n")
+    else:
+        Path(f"{name}.yaml").write_text("env: bash\ntasks: []\n")
+    main([command, "--json", f"{name}.{'jsonl' if command == 'history' else 'yaml'}"])
+    told = capsys.readouterr().out
+    assert commands(told) == []
+    content = json.loads(told)
+    if command == "history":
+        (series,) = content["series"]
+        assert series["runs"][0]["name"] == name
+        assert HOSTILE[:200] in series["runs"][0]["agent"]
+    else:
+        assert content["findings"][0]["path"] == f"{name}.yaml"
