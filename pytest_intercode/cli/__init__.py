@@ -2,15 +2,18 @@
 
 Such a module has ``HELP``, ``add_arguments(parser)`` and ``run(options)``, which returns the exit
 status; it is listed in ``_COMMANDS`` and imports what is heavy inside its functions. Exit status:
-0 done, 1 failed, 2 wrong usage, 130 interrupted.
+0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 what reads its output has gone, as ``head``.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 from pytest_intercode.cli.printing import note
 from pytest_intercode.errors import IntercodeError
@@ -39,7 +42,7 @@ _COMMANDS = {
     "top": "pytest_intercode.cli.top",
     "view": "pytest_intercode.cli.view",
 }
-_FAILED, _INTERRUPTED = 1, 130
+_FAILED, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as of a shell's SIGINT and SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,10 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         status: int = options.run(options)
+        print(end="", flush=True)  # what reads it may have gone
         return status
     except IntercodeError as error:
         note(str(error))
         return _FAILED
+    except BrokenPipeError:
+        # Also what is still to be written, at the interpreter's end, goes nowhere.
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())
+        return _PIPE_CLOSED
     except KeyboardInterrupt:
         note("interrupted")
         return _INTERRUPTED

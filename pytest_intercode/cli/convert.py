@@ -32,10 +32,10 @@ def run(options: argparse.Namespace) -> int:
     """Write what can be written; name each task that cannot be.
 
     Raises:
-        ConfigurationError: there is no such source.
+        ConfigurationError: there is no such source, or the folder cannot be written.
     """
     from pytest_intercode.environments.swe.gold import gold_actions
-    from pytest_intercode.errors import SuiteError
+    from pytest_intercode.errors import ConfigurationError, SuiteError
     from pytest_intercode.suites.catalogue import named_tasks
     from pytest_intercode.suites.harbor.terminal_bench import CONFIG
     from pytest_intercode.suites.harbor.writing import write_swe, write_terminal_bench
@@ -50,9 +50,10 @@ def run(options: argparse.Namespace) -> int:
         env=None,
         permissions=permissions,
     )
+    folder: Path = options.to.expanduser()
     written_count = 0
     for task in tasks:
-        target = options.to / task.id
+        target = folder / task.id
         if target.exists():
             note(f"{target}: it is there already, and is left as it is")
             continue
@@ -64,13 +65,16 @@ def run(options: argparse.Namespace) -> int:
                 is_alone = (source.parent / ".").samefile(options.source)
                 root = source.parent if is_alone else source.parent.parent
                 with SuiteFolder(root, permissions) as top:
-                    folder = top if is_alone else top / source.parent.name
-                    write_terminal_bench(folder, target)
+                    task_folder = top if is_alone else top / source.parent.name
+                    write_terminal_bench(task_folder, target)
             else:
                 write_swe(task, gold_actions(task), target)
             written_count += 1
         except SuiteError as error:
             shutil.rmtree(target, ignore_errors=True)
             note(str(error))
-    say(f"{options.to}: {pluralize(written_count, 'task')} of {len(tasks)} written")
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            raise ConfigurationError(f"--to={folder}: cannot be written: {error}") from None
+    say(f"{folder}: {pluralize(written_count, 'task')} of {len(tasks)} written")
     return 0 if written_count == len(tasks) else 1

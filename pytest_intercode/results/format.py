@@ -45,6 +45,7 @@ __all__ = [
     "from_line",
     "from_row",
     "line_model",
+    "plain_text",
     "shown_arguments",
     "to_line",
     "to_row",
@@ -169,7 +170,7 @@ def _writer(hint: Any, in_line: LineField) -> Callable[[Any], Any]:
     if is_dataclass(hint):
         return _write_object
     if hint is str:
-        return _plain if in_line.printed else lambda value: value
+        return plain_text if in_line.printed else lambda value: value
     if hint is float and in_line.digits is not None:
         return lambda value: round(value, in_line.digits)
     if hint is float or hint is bool:
@@ -190,7 +191,7 @@ def _writer(hint: Any, in_line: LineField) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a text as a ``str`` that can be written as UTF-8, which agents need not give us."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -198,7 +199,7 @@ def _plain(text: str) -> str:
 def shown_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return an agent's arguments as they may be written down: without keys and passwords."""
     return {
-        name: "(hidden)" if names_secret(name) else _plain(str(value))
+        name: "(hidden)" if names_secret(name) else plain_text(str(value))
         for name, value in arguments.items()
     }
 

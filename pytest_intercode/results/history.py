@@ -12,12 +12,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.cells import Cell, group_by_cell
 from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.format import plain_text
 from pytest_intercode.results.tries import TaskKey, by_task, counted_tries
 from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import read_bounded, write_file
@@ -30,6 +39,7 @@ _DIGEST_LENGTH = 16  # hexadecimal digits
 _SUFFIXES = (".jsonl", ".jsonl.gz")  # of the files of a folder that are read
 
 _Count = Annotated[int, Field(ge=0)]
+_Text = Annotated[str, AfterValidator(plain_text)]  # also of a file whose name is not UTF-8
 
 
 class TaskTally(NamedTuple):
@@ -45,9 +55,9 @@ class TaskTally(NamedTuple):
         cost: what they cost together; None where the price of one is not known.
     """
 
-    env: str
-    suite: str
-    task: str
+    env: _Text
+    suite: _Text
+    task: _Text
     solved: _Count
     graded: Annotated[int, Field(ge=1)]
     turns: _Count
@@ -85,13 +95,13 @@ class KeptCell(BaseModel):
 
     history_version: Literal[1] = 1
     run: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{_DIGEST_LENGTH}}}$")]
-    name: str
+    name: _Text
     date: AwareDatetime
     commit: str = ""
-    agent: str = ""
-    treatment: str = ""
-    arguments: dict[str, str] = {}
-    profile: str = ""
+    agent: _Text = ""
+    treatment: _Text = ""
+    arguments: dict[_Text, str] = {}
+    profile: _Text = ""
     ungraded: _Count = 0
     tasks: tuple[TaskTally, ...]
 
@@ -210,20 +220,23 @@ def _summarise(path: Path, warn: Callable[[str], None] | None) -> list[KeptCell]
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     names = {record.run_name for record in tries}
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-    return [
-        KeptCell(
-            run=digest,
-            name=(names.pop() if len(names) == 1 else "") or stem,
-            date=_date(tries, write_time),
-            agent=cell.agent,
-            treatment=cell.treatment,
-            arguments=dict(cell.arguments),
-            profile=", ".join(sorted({record.profile for record in records} - {""})),
-            ungraded=sum(not record.graded for record in records),
-            tasks=_tallies(records),
-        )
-        for cell, records in group_by_cell(tries).items()
-    ]
+    try:
+        return [
+            KeptCell(
+                run=digest,
+                name=(names.pop() if len(names) == 1 else "") or stem,
+                date=_date(tries, write_time),
+                agent=cell.agent,
+                treatment=cell.treatment,
+                arguments=dict(cell.arguments),
+                profile=", ".join(sorted({record.profile for record in records} - {""})),
+                ungraded=sum(not record.graded for record in records),
+                tasks=_tallies(records),
+            )
+            for cell, records in group_by_cell(tries).items()
+        ]
+    except ValidationError as error:  # as of a cost below 0
+        raise ConfigurationError(f"{path}: not a run that can be kept: {_problem(error)}") from None
 
 
 def _date(tries: Iterable[EpisodeRecord], write_time: float) -> datetime:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,3 +166,19 @@ def test_levels_are_shares(capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 2
     said = "argument --smallest: 10: a number between 0 and 1 is needed, as 0.05"
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [2, 2000])
+def test_a_reader_that_has_enough_ends_it_without_a_word(tmp_path: Path, count: int) -> None:
+    """As ``head`` has; of few tasks all is written at the end, of many on the way."""
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    tasks = [f"t{number}" for number in range(count)]
+    old.write_text(to_text(list(tries_of(tasks))))
+    new.write_text(to_text(list(tries_of([], tasks))))
+    command = [sys.executable, "-m", "pytest_intercode", "compare", str(old), str(new), "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141

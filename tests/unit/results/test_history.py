@@ -258,3 +258,27 @@ def test_a_packed_results_file_is_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(to_text(list(tries_of(TASKS))).encode()))
     (kept,) = read_history([tmp_path])
     assert (kept.name, len(kept.tasks)) == ("run", 20)
+
+
+@pytest.mark.parametrize(
+    ("cost", "problem"),
+    [
+        (-1.0, "Input should be greater than or equal to 0"),
+        (float("inf"), "Input should be a finite number"),
+        (float("nan"), "Input should be a finite number"),
+    ],
+)
+def test_a_cost_that_cannot_be_is_one_line(tmp_path: Path, cost: float, problem: str) -> None:
+    path = results(tmp_path / "run.jsonl", priced([episode("a")], cost))
+    with pytest.raises(ConfigurationError) as caught:
+        read_history([path])
+    assert str(caught.value) == f"{path}: not a run that can be kept: tasks.0.cost: {problem}"
+
+
+def test_what_is_not_utf_8_is_kept_as_an_escape(tmp_path: Path) -> None:
+    path = results(tmp_path / os.fsdecode(b"caf\xe9.jsonl"), [episode("\ud800", agent="\udc80")])
+    keep(tmp_path / "kept", read_history([path]))
+    (kept,) = read_history([tmp_path / "kept"])
+    names = kept.name, kept.agent, kept.tasks[0].task
+    assert names == (r"caf\udce9", r"\udc80", r"\ud800")
+    assert [kept] == read_history([path])

@@ -199,3 +199,15 @@ def test_services_that_cannot_be_written_are_refused(task: Task, tmp_path: Path)
 def test_a_parser_that_a_script_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="results of the parser 'gotest' cannot be read"):
         write_swe(_swe(parser="gotest"), [], tmp_path / "t")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("precious")
+    assert main(["convert", str(_ROOT / "terminal-bench"), "--to", str(tmp_path / "file")]) == 1
+    said = capsys.readouterr()
+    (line,) = (line for line in said.err.splitlines() if "--to=" in line)
+    assert line.startswith(f"pytest-intercode: --to={tmp_path}/file: cannot be written: ")
+    assert said.out == ""
+    assert (tmp_path / "file").read_text() == "precious"
