@@ -206,7 +206,7 @@ def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, An
         }
         sample["scores"] = {
             "reward": {"value": brief.reward, **explanation},
-            "solved": {"value": "C" if record.solved else "I", **explanation},
+            "solved": {"value": "C" if brief.solved else "I", **explanation},
         }
     if record.outcome.endswith("-error"):
         message = f"{record.outcome}: {record.reason}"

@@ -40,7 +40,7 @@ class Brief(NamedTuple):
         model: the model, as far as the agent's arguments say it.
         agent: the agent as it was named.
         reward: the reward, a finite number; None where nothing was graded.
-        solved: whether it was solved.
+        solved: whether rates count it as solved: a test of the user's own by its verdict.
         usage: what the agent used up.
     """
 
@@ -117,7 +117,7 @@ def _brief(record: EpisodeRecord, key: TryKey) -> Brief:
         model=record.agent_arguments.get("model", ""),
         agent=record.agent,
         reward=(record.reward if math.isfinite(record.reward) else 0.0) if record.graded else None,
-        solved=record.solved,
+        solved=record.succeeded,
         usage=record.usage,
     )
 

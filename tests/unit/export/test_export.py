@@ -395,6 +395,19 @@ def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
 # -- what counts, and where it goes
 
 
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_test_of_the_users_own_decides_what_is_solved(verdict: bool, tmp_path: Path) -> None:
+    outcome = "failed" if verdict else "solved"
+    made = row(test_passed=verdict, outcome=outcome, reward=float(not verdict))
+    results = write(tmp_path / "r.jsonl", made)
+    export(results, "inspect", tmp_path / "log.json")
+    log = json.loads((tmp_path / "log.json").read_text())
+    (sample,) = log["samples"]
+    assert sample["scores"]["solved"]["value"] == ("C" if verdict else "I")
+    _, solved = log["results"]["scores"]
+    assert solved["metrics"]["accuracy"]["value"] == float(verdict)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_gold_and_the_last_record_of_a_try(name: str, tmp_path: Path) -> None:
     first = row(outcome="infrastructure-error", superseded=True, query="THE FIRST")
