@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 import stat
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,6 +159,7 @@ class FolderRecorder(Recorder):
     def __init__(self, root: Path, key: str, masks: Masks) -> None:
         super().__init__(masks)
         self._folder = folder_of(root, key)
+        self._lock = threading.Lock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._folder.is_symlink():
@@ -185,8 +187,9 @@ class FolderRecorder(Recorder):
         temporary = self._folder / f".{token_hex(8)}"
         with temporary.open("x", encoding="ascii") as file:
             file.write(json.dumps(row, indent=1, ensure_ascii=True))
-        while self._earlier:
-            self._earlier.pop().unlink(missing_ok=True)
+        with self._lock:  # or a second one may have its place before what was there goes
+            while self._earlier:
+                self._earlier.pop().unlink(missing_ok=True)
         temporary.replace(path_of)
 
 

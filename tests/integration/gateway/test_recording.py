@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ import pytest
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.apis import find_target
+from pytest_intercode.gateway.masking import Masks
+from pytest_intercode.gateway.recording import FolderRecorder
 from pytest_intercode.gateway.trajectory import turns
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened, path_of
 from tests.integration.gateway.test_clients import AGENTS, SCRIPT
@@ -176,3 +182,26 @@ def test_a_recording_stays_in_its_folder(key: str, gateways: Gateways, tmp_path:
     [folder] = tmp_path.iterdir()
     [inner] = folder.iterdir()
     assert [path.name for path in inner.iterdir()] == ["001.json"]
+
+
+def test_exchanges_that_are_the_first_at_a_time_are_all_kept(tmp_path: Path) -> None:
+    """Those of an earlier run go with the first one, and none of this run does."""
+    numbers = range(1, 5)
+    row = {"method": "POST", "path": "/v1/messages", "request": {}}
+    together = threading.Barrier(len(numbers))
+
+    def write(recorder: FolderRecorder, number: int) -> None:
+        together.wait()
+        recorder.write(number, row, None)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(numbers)) as threads:
+            for _ in range(800):
+                recorder = FolderRecorder(tmp_path, "task-1", Masks())
+                list(threads.map(partial(write, recorder), numbers))
+                names = sorted(path.name for path in (tmp_path / "task-1").iterdir())
+                assert names == [f"{number:03}.json" for number in numbers]
+    finally:
+        sys.setswitchinterval(interval)
