@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from math import floor
 from typing import Literal, NamedTuple, cast
@@ -127,7 +128,7 @@ def parse_fail_under(value: str) -> FailUnder:
 def _read_share(text: str) -> float:
     """Return the number of a text, a hundredth of it with ``%``; 0 where it is none."""
     number = text.strip()
-    try:
-        return float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
-    except ValueError:
+    try:  # of floats, 99.9 / 100 is not 0.999
+        return float(Decimal(number.removesuffix("%")) / (100 if number.endswith("%") else 1))
+    except ArithmeticError:
         return 0.0

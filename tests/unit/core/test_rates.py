@@ -56,7 +56,9 @@ def test_what_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "rate"), [("0.8", 0.8), ("80%", 0.8), (" 1 ", 1.0), ("5%", 0.05)])
+@pytest.mark.parametrize(
+    ("text", "rate"), [("0.8", 0.8), ("80%", 0.8), (" 1 ", 1.0), ("5%", 0.05), ("99.9%", 0.999)]
+)
 def test_a_rate(text: str, rate: float) -> None:
     assert parse_rate(text) == rate
     assert parse_fail_under(f"lower:{text}") == FailUnder(rate, True)
