@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 from pytest_intercode.cli.living_runs import Runs, find_runs, stop_episode, stop_run
@@ -241,7 +242,8 @@ class _Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         """Take the port, without asking for this machine's name, which may take long."""
-        super(ThreadingHTTPServer, self).server_bind()
+        TCPServer.server_bind(self)
+        self.server_port = self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Begin a thread for a connection, if there may be one more."""

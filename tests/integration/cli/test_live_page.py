@@ -292,6 +292,22 @@ def test_a_connection_without_a_thread_takes_no_room(
     assert "can't start new thread" in capsys.readouterr().err
 
 
+def test_it_listens_without_asking_for_the_name_of_this_machine(temporary: Path) -> None:
+    """Which may take as long as a name server that does not answer."""
+    program = (
+        "import sys\n"
+        "from pytest_intercode.cli.live_server import LiveServer\n"
+        "events = []\n"
+        "sys.addaudithook(lambda event, arguments: events.append(event))\n"
+        "print(LiveServer(None).address)\n"
+        "assert 'socket.bind' in events\n"
+        "assert not [event for event in events if event.startswith('socket.gethost')], events\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/[\w-]{43}/\n", done.stdout)
+
+
 def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:
     path = "/open/" + server.address_for_browser().rpartition("/")[2]
     status, headers, _ = ask(server, path)
