@@ -75,12 +75,12 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
     patch = prediction.patch
     if patch is None or not patch.strip():
         return Graded(task, prediction, 0.0, reason="there is no patch")
+    text = patch if patch.endswith("\n") else f"{patch}\n"
     try:
         read_patch(patch)
-    except PatchError as error:
+        spec = FileSpec("file", text.encode("utf-8", "surrogateescape"))
+    except (PatchError, UnicodeEncodeError) as error:
         return Graded(task, prediction, 0.0, reason=f"the patch is refused: {error}")
-    text = patch if patch.endswith("\n") else f"{patch}\n"
-    spec = FileSpec("file", text.encode("utf-8", "surrogateescape"))
     with_patch = replace(task, files={**task.files, _FILE: spec})
     repository = repository_of(task)
     assert repository is not None

@@ -90,8 +90,6 @@ def run(options: argparse.Namespace) -> int:
         return _USAGE
     _print(graded)
     if options.output is not None:
-        from pytest_intercode.auditing.predictions import report_line
-
         text = "".join(f"{json.dumps(report_line(result))}\n" for result in graded)
         write_output(options.output, text)
         say(f"written: {options.output}")

@@ -229,6 +229,7 @@ def test_predictions_are_graded(
         (" \n", "there is no patch"),
         (GOLD.replace("1,5", "1,9"), "the patch is refused: calc.py: hunk 1"),
         (GOLD.replace("calc.py", "../calc.py"), "leads out of the repository"),
+        (GOLD.replace("+    return", "+    \ud800return"), "surrogates not allowed"),
     ],
 )
 def test_predictions_that_need_no_sandbox(
