@@ -44,13 +44,7 @@ class ComparedCells:
             smallest=smallest,
         )
         self.cells: dict[Cell, Compared] = {
-            cell: Compared(
-                Run(before.path, old),
-                Run(after.path, new),
-                level=level,
-                smallest=smallest,
-                verdict=verdict,
-            )
+            cell: Compared(Run(before.path, old), Run(after.path, new), verdict)
             for (cell, (old, new)), verdict in zip(common.items(), verdicts, strict=True)
         }
         self.only_before: list[Cell] = [cell for cell, (_, new) in sides.items() if not new]

@@ -31,9 +31,8 @@ from pytest_intercode.results.tries import (
     by_task,
     counted_tries,
     key_of,
-    solved,
 )
-from pytest_intercode.statistics.paired import Verdict, fisher_exact, paired_test
+from pytest_intercode.statistics.paired import Verdict, fisher_exact
 
 __all__ = [
     "KINDS",
@@ -273,32 +272,20 @@ class Compared:
     Args:
         before: the older run.
         after: the newer run.
-        level: the p-value up to which a difference is significant.
-        smallest: the drop that matters, as a share.
-        verdict: the verdict, where it is one of several comparisons.
+        verdict: what the paired test says of the whole.
 
     Attributes:
         before: the older run.
         after: the newer run.
         changes: what became of each task.
-        verdict: what it says of the whole.
+        verdict: the verdict.
     """
 
-    def __init__(
-        self,
-        before: Run,
-        after: Run,
-        *,
-        level: float,
-        smallest: float,
-        verdict: Verdict | None = None,
-    ) -> None:
+    def __init__(self, before: Run, after: Run, verdict: Verdict) -> None:
         self.before = before
         self.after = after
         self.changes: list[Change] = changes(before.tries, after.tries)
-        self.verdict: Verdict = verdict or paired_test(
-            solved(before.tries), solved(after.tries), level=level, smallest=smallest
-        )
+        self.verdict: Verdict = verdict
 
     def groups(self) -> list[Group]:
         """Return the tasks that both graded by env and by hardness, and all of them last."""

@@ -53,12 +53,7 @@ class CellDifference(NamedTuple):
         }
 
 
-def differences(
-    tries_by_cell: Mapping[Cell, Sequence[EpisodeRecord]],
-    *,
-    level: float = 0.05,
-    smallest: float = 0.10,
-) -> list[CellDifference]:
+def differences(tries_by_cell: Mapping[Cell, Sequence[EpisodeRecord]]) -> list[CellDifference]:
     """Compare the cells of a run, with Holm's correction over all of the comparisons.
 
     Of each agent every treatment is compared with the control, where there is one, and then of
@@ -68,8 +63,6 @@ def differences(
     Args:
         tries_by_cell: the tries of each cell, as :func:`~pytest_intercode.results.cells.by_cell`
             returns them.
-        level: the p-value, with the correction, up to which a difference is significant.
-        smallest: the difference of the success rate that matters, as a share.
     """
     pairs = [
         (cell, reference)
@@ -80,8 +73,6 @@ def differences(
     solved_by_cell = {cell: solved(tries) for cell, tries in tries_by_cell.items()}
     verdicts = paired_tests(
         [(solved_by_cell[reference], solved_by_cell[cell]) for cell, reference in pairs],
-        level=level,
-        smallest=smallest,
         symmetric=True,
     )
     return [

@@ -18,7 +18,8 @@ from pytest_intercode.results.comparison import (
 )
 from pytest_intercode.results.comparison_text import lines
 from pytest_intercode.results.format import from_row
-from pytest_intercode.results.tries import counted_tries
+from pytest_intercode.results.tries import counted_tries, solved
+from pytest_intercode.statistics.paired import paired_test
 
 
 def _row(
@@ -49,8 +50,8 @@ def _counted(rows: Sequence[dict[str, Any]]) -> list[EpisodeRecord]:
 
 def _compared(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Compared:
     runs = {"a.jsonl": before, "b.jsonl": after}
-    made = [Run(Path(name), _counted(rows)) for name, rows in runs.items()]
-    return Compared(*made, level=0.05, smallest=0.1)
+    old, new = (Run(Path(name), _counted(rows)) for name, rows in runs.items())
+    return Compared(old, new, paired_test(solved(old.tries), solved(new.tries)))
 
 
 def _repeats(task: str, *outcomes: str) -> list[dict[str, Any]]:
