@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_intercode.core.rates import PassRule
-from pytest_intercode.statistics.power import (
+from pytest_intercode.statistics.rates import wilson
+from tests.support.power import (
     chance_to_pass,
     fisher_power,
     mcnemar_power,
     tries_until_decided,
 )
-from pytest_intercode.statistics.rates import wilson
 
 __all__ = ["with_tables"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_intercode.core.rates import PassRule
 from pytest_intercode.statistics.paired import fisher_exact, mcnemar_exact
-from pytest_intercode.statistics.power import (
+from tests.support.power import (
     chance_to_pass,
     fisher_power,
     mcnemar_power,
