@@ -24,9 +24,10 @@ _MAX_BYTES = 64 * 1024**2
 _MAX_DEPTH = 100  # levels of values in each other
 _MAX_NODES = 1_000_000  # aliases replaced by what they name
 _MAX_DIGITS = 1000  # characters
-_SUSPECT = 2000  # brackets or columns from which a file may be nested too deeply
 # What may be an alias; a suite without any is not read twice.
-_ALIAS = re.compile(r"(?:^|[\s,\[{])\*\w", re.MULTILINE)
+_ALIAS = re.compile(r"(?:^|[\s,\[{:?])\*[\w-]", re.MULTILINE)
+# A line so far to the right may be that deep inside of others.
+_LONG_INDENT = re.compile(rf"^[ ?:-]{{{_MAX_DEPTH}}}", re.MULTILINE)
 
 # What is not clear from the parser's own words, with what to do about it.
 _REMEDIES = {
@@ -108,7 +109,7 @@ def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:
 def _check_limits(text: str) -> None:
     """Refuse what is nested too deeply or has too much in it, before anything is made of it."""
     brackets = text.count("[") + text.count("{")
-    if brackets < _SUSPECT and not _ALIAS.search(text) and not _has_long_indent(text):
+    if brackets < _MAX_DEPTH and not _ALIAS.search(text) and not _LONG_INDENT.search(text):
         return
     sizes: dict[str, int] = {}  # of what has an anchor, aliases included
     open_nodes: list[tuple[str | None, int]] = []
@@ -130,11 +131,6 @@ def _check_limits(text: str) -> None:
             raise _mistake(f"nested more than {_MAX_DEPTH} levels deep", event.start_mark)
         if total > _MAX_NODES:
             raise _mistake(f"more than {_MAX_NODES:,} values, aliases included", event.start_mark)
-
-
-def _has_long_indent(text: str) -> bool:
-    """Whether a line begins so far to the right that it may be deep inside of others."""
-    return re.search(rf"^[ ?:-]{{{_SUSPECT}}}", text, re.MULTILINE) is not None
 
 
 def _find_mistake(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:

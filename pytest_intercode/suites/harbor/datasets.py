@@ -173,11 +173,13 @@ def read_task_folder(path: SuitePath, suite: str) -> Task:
     Raises:
         SuiteError: a file of it is missing or wrong.
     """
-    if (path / harbor.CONFIG).is_file():
-        task = harbor.harbor_task(path, suite)
-    else:
-        task = terminal_bench.terminal_bench_task(path, suite)
-    return path.permissions.limit(task)
+    make_task = harbor.harbor_task
+    if not (path / harbor.CONFIG).is_file():
+        make_task = terminal_bench.terminal_bench_task
+    try:
+        return path.permissions.limit(make_task(path, suite))
+    except RecursionError:  # of tables in tables
+        raise SuiteError(f"{path}: its description is nested too deeply") from None
 
 
 def _task_or_reason(path: SuitePath, suite: str) -> Task:

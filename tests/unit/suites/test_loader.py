@@ -1057,10 +1057,13 @@ def _task(field: str) -> str:
         ("{a: " * 5000 + "1" + "}" * 5000, 1, "nested more than 100 levels deep"),
         ("\n".join(" " * deep + "a:" for deep in range(2001)), 101, "nested more than 100 levels"),
         ("- " * 1001 + "a", 1, "nested more than 100 levels deep"),
+        (_task("metadata: " + "[" * 1900 + "]" * 1900), 3, "nested more than 100 levels deep"),
         ("&a [*a]\n", 1, "the alias *a holds itself"),
         ("env: bash\ntasks: &t\n  - {id: t, metadata: *t}\n", 3, "the alias *t holds itself"),
         ("a: &a {<<: *a}\n", 1, "the alias *a holds itself"),
         (_bomb(9), 7, "more than 1,000,000 values, aliases included"),
+        (_bomb(9).replace("*", "*-").replace("&", "&-"), 7, "more than 1,000,000 values, aliases"),
+        ('{"a":&a {}, "b":&b {"a":*b}}', 1, "the alias *b holds itself"),
     ],
     ids=lambda value: repr(value)[:40],
 )

@@ -167,7 +167,7 @@ def test_images_and_compose_files(own: dict[str, Task]) -> None:
     assert prebuilt.image == ImageSource(image="debian:bookworm-slim")
     assert prebuilt.archive == Archive(_ROOT / "harbor/prebuilt/environment", "/data")
     assert prebuilt.limits.hosts == (
-        *("packages.example.org", "*.example.net", "192.0.2.0/24", "[2001:db8::1]"),
+        *("packages.example.org", "*.example.net", "192.0.2.0/24", "2001:db8::1"),
     )
     assert prebuilt.verification is not None
     assert prebuilt.verification.limits is not None  # the tests' network is the machine's
@@ -277,6 +277,17 @@ def test_a_missing_file_is_named(
             "its agent needs the tool server 'a' at 'ws://b', which is not an address of HTTP",
         ),
         ("task.toml", "[[verifier.collect]]\ncommand = 'a'\nservice = 'db'", "the service 'db'"),
+        (
+            "task.toml",
+            "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['1.2.3']",
+            "allowed_hosts: not an address or a network: '1.2.3'",
+        ),
+        (
+            "task.toml",
+            "[agent]\nnetwork_mode = 'allowlist'\n"
+            f"allowed_hosts = {[f'h{number}.org' for number in range(65)]}",
+            "allowed_hosts: no more than 64 hosts, found 65",
+        ),
     ],
 )
 def test_what_a_sandbox_cannot_be_is_skipped(
@@ -456,6 +467,23 @@ def test_tests_with_a_network_fetch_and_have_no_kit(copy: Callable[[str], Path])
     (folder / "task.toml").write_text("[verifier]\nnetwork_mode = 'no-network'")
     (task,) = folder_tasks(folder)
     assert not fetches(with_network(task))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("task.toml", f"metadata.{'.'.join('a' * 3000)} = 1"),
+        ("environment/docker-compose.yaml", f"services: {{main: {{labels: {'[' * 99 * 9}"),
+    ],
+)
+def test_what_is_nested_too_deeply_is_one_line(
+    file: str, text: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("harbor/greeting")
+    (folder / file).write_text(text)
+    with pytest.raises(SuiteError, match="nested") as caught:
+        folder_tasks(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_tag_of_a_folder_asks_for_nothing(copy: Callable[[str], Path]) -> None:
