@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = [
     *("MAX_HOSTS", "WEB_PORTS", "Address", "AllowedHost", "AllowedHosts"),
-    *("is_private", "is_public", "normal_name", "parse_host"),
+    *("check_hosts", "is_private", "is_public", "normal_name", "parse_host"),
 ]
 
 WEB_PORTS = (443, 80)
@@ -120,6 +120,17 @@ def parse_host(entry: str) -> AllowedHost:
     if not name:
         raise ValueError(f"{_FORM} is needed, found {entry!r:.80}")
     return AllowedHost(f".{name}" if pattern else name, None, port)
+
+
+def check_hosts(entries: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts of one task, each once and in its one form.
+
+    Raises:
+        ValueError: one is wrong, or there are more than a task may name.
+    """
+    if len(entries) > MAX_HOSTS:
+        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(entries)}")
+    return tuple(dict.fromkeys(str(parse_host(entry)) for entry in entries))
 
 
 def _split(text: str, entry: str) -> tuple[str, tuple[int, ...]]:

@@ -10,7 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex, TypeVar
 
-from pytest_intercode.core.hosts import parse_host
+from pytest_intercode.core.hosts import check_hosts
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -67,7 +67,7 @@ class ArgumentChecks:
         is_whole = isinstance(network, bool)  # all of it, or nothing
         hosts = () if is_whole else self._items("network", network, "pypi.org", "True, False or ")
         try:
-            hosts = tuple(str(parse_host(host)) for host in hosts)
+            hosts = check_hosts(hosts)
         except ValueError as error:
             raise ConfigurationError(f"{self.request}: network: {error}") from None
         paths = self._items("allow_path", allow_path, "data")

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
+from pytest_intercode.core.hosts import check_hosts
 from pytest_intercode.core.judge import find_model_problem, find_votes_problem
 from pytest_intercode.core.machine import FileSpec
 from pytest_intercode.core.values import size
@@ -52,16 +52,10 @@ def _size(value: object) -> object:
     return size(value) if isinstance(value, str) else value
 
 
-def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) > MAX_HOSTS:
-        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
-    return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
-
-
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Memory = Annotated[Size, Field(ge=6 * 1024**2, le=2**50)]  # bytes that engines take
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
-Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
+Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(check_hosts)]
 Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_intercode.core.hosts import check_hosts
 from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.servers import address_of, check_servers
 from pytest_intercode.core.task import (
@@ -217,12 +218,16 @@ def _connect(
         limits: the limits.
         baseline: the machine, which has a policy.
         phases: the phase, and those that it is a part of; each may have a policy.
+
+    Raises:
+        Unsupported: a sandbox cannot have a host, or so many.
     """
     policy = next((phase for phase in phases if phase.network_mode), baseline)
     allowed_hosts = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
-    hosts = tuple(
-        f"[{host}]" if ":" in host and "/" not in host else host for host in allowed_hosts
-    )
+    try:
+        hosts = check_hosts(allowed_hosts)
+    except ValueError as error:
+        raise Unsupported(f"allowed_hosts: {error}") from None
     return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
 
 
