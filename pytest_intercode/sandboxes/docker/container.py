@@ -44,6 +44,7 @@ NOT_HERE = (
 )
 """Why a sandbox of another machine cannot have a limited network, and what to do."""
 
+_CPU_PERIOD = 100_000  # microseconds, in which a quota of processor time may be used
 _HALT = b"K - all\n"  # the keeper is to kill everything but itself
 _LOST = "the connection to it was lost"
 _KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
@@ -127,7 +128,9 @@ def host_config(
         pids_limit=limits.pids,
         mem_limit=limits.memory,
         memswap_limit=limits.memory,
-        nano_cpus=int(limits.cpus * 1e9),
+        # As `--cpus` means, of which an engine refuses more than its machine has.
+        cpu_period=_CPU_PERIOD,
+        cpu_quota=int(limits.cpus * _CPU_PERIOD),
         binds=[
             *(f"{outside}:{inside}" for outside, inside in spec.mounts if volumes is None),
             *(

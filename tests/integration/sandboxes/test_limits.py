@@ -76,13 +76,17 @@ def test_files_in_memory_do_not_end_the_sandbox(backend: Backend, sandbox: Attac
     assert said(sandbox, "echo alive") == "alive\n"
 
 
+def test_more_processors_than_there_are(launch: Launch) -> None:
+    assert said(launch(limits=Limits(cpus=64)), "echo started") == "started\n"
+
+
 def test_default_limits(docker_engine: DockerEngine, bash_image: str) -> None:
     sandbox = docker_engine.launch(SandboxSpec(bash_image))
     host = docker_engine.api.inspect_container(sandbox.name)["HostConfig"]
     sandbox.close()
     limits = Limits()
     assert host["Memory"] == host["MemorySwap"] == limits.memory
-    assert host["NanoCpus"] == limits.cpus * 1e9
+    assert host["CpuQuota"] == limits.cpus * host["CpuPeriod"]
     assert host["PidsLimit"] == limits.pids
     assert host["NetworkMode"] == "none"
     assert host["AutoRemove"]
