@@ -27,7 +27,7 @@ from pytest_intercode.environments.registry import (
     is_environment,
     kind_of,
 )
-from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
+from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.formats import find_format
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE, Dataset, files_of
@@ -144,12 +144,17 @@ def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) 
         permissions: what they may use of this machine, beyond what is in their folder.
 
     Raises:
-        ConfigurationError: the file is wrong, or these are rows and ``env`` is None.
+        ConfigurationError: the file is wrong, or has no tasks; or these are rows and ``env`` is
+            None.
     """
     suite_format = find_format(path)
     if suite_format is None:
-        return load_suite(path, permissions=permissions).tasks
-    return suite_format.load(path, env, permissions)
+        tasks: Sequence[Task] = load_suite(path, permissions=permissions).tasks
+    else:
+        tasks = suite_format.load(path, env, permissions)
+    if not tasks:
+        raise SuiteError(f"{path}: there are no tasks in it")
+    return tasks
 
 
 def named_tasks(
@@ -179,7 +184,7 @@ def named_tasks(
     # In a folder with data, the name of a dataset may be that of a folder too.
     if suite_format is None or (path.is_dir() and dataset_of(name) is not None):
         return dataset_tasks(name, data, option, permissions)
-    return suite_format.load(path, env, permissions)
+    return file_tasks(path, env, permissions)
 
 
 def dataset_tasks(

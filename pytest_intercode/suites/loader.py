@@ -157,6 +157,8 @@ def _tasks(
         raise MissingFile(f"{folder}: has none of {', '.join(source.path for source in sources)}")
     for source in present:
         tasks.extend(_read_source(source, blank, model.defaults, model.overrides, folder))
+    if not tasks:
+        raise SuiteError(f"{folder / present[0].path}: holds no rows")
     unused = sorted(set(model.overrides) - {task.id for task in tasks})
     if unused:
         line, _ = locate(node, ("overrides", unused[0]))

@@ -631,6 +631,8 @@ def test_a_dataset_may_be_a_folder_or_a_registry(tmp_path: Path) -> None:
     assert len(tasks) == 10
     with pytest.raises(MissingFile, match="holds no task: a folder of tasks has folders with"):
         named(str(tmp_path))
+    with pytest.raises(SuiteError, match="json: there are no tasks in it"):
+        named(str(registry(tmp_path, '[{"name": "a", "tasks": []}]')))
 
 
 def test_artifacts_are_carried_whatever_loads_them(tmp_path: Path) -> None:
