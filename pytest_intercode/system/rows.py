@@ -153,13 +153,22 @@ def _read_json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
 def _read_separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        for row in reader:
+        while (row := _next_row(reader, len(text))) is not None:
             place = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
                 raise SuiteError(f"{place}: has not as many fields as the header line")
             yield place, {name: value for name, value in row.items() if value != ""}
     except csv.Error as error:
         raise SuiteError(f"{path}:{reader.reader.line_num}: {error}") from None
+
+
+def _next_row(reader: csv.DictReader[str], max_characters: int) -> dict[str, str] | None:
+    """Return the next row, whose fields may be longer than Python's usual limit of 128 Ki."""
+    usual = csv.field_size_limit(max_characters)  # of this process
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _check_row(place: str, row: object) -> tuple[str, Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -357,6 +358,15 @@ def test_formats_of_rows(tmp_path: Path, name: str, compressed: bool) -> None:
         (f"{stem}-00000", "one", ("g1",), {"extra": "x"}),
         (f"{stem}-00001", "two, with\ttab", ("g2",), {"extra": "y"}),
     ]
+
+
+def test_a_long_field_of_a_table(tmp_path: Path) -> None:
+    usual = csv.field_size_limit()
+    path = tmp_path / "rows.csv"
+    path.write_text(f'query,gold\nq,"{"g" * (usual + 1)}"\n')
+    (task,) = load_rows(path, "bash").tasks
+    assert task.gold == ("g" * (usual + 1),)
+    assert csv.field_size_limit() == usual
 
 
 def test_places_of_rows(tmp_path: Path) -> None:
