@@ -31,18 +31,18 @@ from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = [
     *("FileModel", "Files", "JudgeModel", "LimitsModel", "Network", "PathModel", "Variable"),
-    *("build_forms", "find_dockerfile", "read_bytes"),
+    *("build_forms", "find_dockerfile"),
 ]
 
 
-def read_bytes(path: SuitePath) -> bytes:
+def _read_file(path: SuitePath) -> bytes:
     """Return the content of a file of the suite's.
 
     Raises:
         MissingFile: it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return path.read_shared()
     except OSError as error:
         raise MissingFile(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -119,7 +119,7 @@ class FileModel(FileForm):
 
     def build(self, folder: SuitePath) -> FileSpec:
         """Read the file that ``path`` names."""
-        return FileSpec("file", read_bytes(folder / (self.path or "")), mode=self.mode)
+        return FileSpec("file", _read_file(folder / (self.path or "")), mode=self.mode)
 
 
 def _files(files: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
@@ -164,7 +164,7 @@ class PathModel(FileForm):
 
     def build(self, folder: SuitePath) -> str:
         """Read the file."""
-        return read_bytes(folder / self.path).decode("utf-8", "surrogateescape")
+        return _read_file(folder / self.path).decode("utf-8", "surrogateescape")
 
 
 def build_forms(value: Any, folder: SuitePath) -> Any:

@@ -47,7 +47,9 @@ class SuiteFolder:
         self.permissions = permissions
         self._root = _open_root(folder, "the folder of the suite")
         self._allowed: list[Root] | None = None
-        self.places: dict[str, Path] = {}  # thousands of rows may name the same file
+        # Thousands of tasks may name the same file.
+        self.places: dict[str, Path] = {}
+        self.contents: dict[str, bytes] = {}
         self.top = SuitePath(self, str(folder), "")
 
     def __enter__(self) -> SuitePath:
@@ -176,6 +178,13 @@ class SuitePath:
     def read_bytes(self) -> bytes:
         """Return what a regular file holds."""
         return self._folder.use(self, lambda root, path: root.read(path, _MAX_BYTES))
+
+    def read_shared(self) -> bytes:
+        """Return what a regular file holds, as one object for all tasks that name it."""
+        contents = self._folder.contents
+        if self.below not in contents:
+            contents[self.below] = self.read_bytes()
+        return contents[self.below]
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a regular file, with line ends as Python has them."""

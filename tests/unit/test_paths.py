@@ -62,7 +62,7 @@ _ALLOWED = {
         **dict.fromkeys(("_content", "_everything"), _PLACED),
         **dict.fromkeys(("archive", "_copy"), "a root"),
     },
-    "suites.forms": dict.fromkeys(("read_bytes", "find_dockerfile"), "a SuitePath"),
+    "suites.forms": dict.fromkeys(("find_dockerfile",), "a SuitePath"),
     "suites.formats": {"recognises": _NAMED},
     "suites.making": dict.fromkeys(("_tasks", "tasks_called"), _NAMED),
     "suites.swebench.tasks": {"_image": "a SuitePath"},

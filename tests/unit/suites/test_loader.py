@@ -25,6 +25,8 @@ from pytest_intercode.core.task import (
     TaskView,
 )
 from pytest_intercode.environments.bash.fields import BashFields, golds_of
+from pytest_intercode.environments.fields import leaves_of
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import (
@@ -358,6 +360,19 @@ def test_formats_of_rows(tmp_path: Path, name: str, compressed: bool) -> None:
         (f"{stem}-00000", "one", ("g1",), {"extra": "x"}),
         (f"{stem}-00001", "two, with\ttab", ("g2",), {"extra": "y"}),
     ]
+
+
+def test_a_file_of_many_tasks_is_held_once(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "big.csv").write_text("1,2\n")
+    first, second = load(
+        "env: bash\ndefaults: {files: {big.csv: {path: big.csv}}}\n"
+        "tasks:\n  - {id: t, query: q, gold: g}\n  - {id: u, query: p, gold: h}\n"
+    ).tasks
+    assert first.files["big.csv"].content is second.files["big.csv"].content
+    data = kind_of("bash").data_of(first)
+    assert data == kind_of("bash").data_of(second)
+    contents = [leaf for leaf in leaves_of(data) if isinstance(leaf, bytes)]
+    assert contents[0] is first.files["big.csv"].content
 
 
 def test_a_long_field_of_a_table(tmp_path: Path) -> None:
