@@ -49,12 +49,11 @@ def _lint_one(folder: SuitePath) -> Iterator[Finding]:
     dockerfile: Path | None = None
     try:
         task = read_task_folder(folder, name)
+        dockerfile = task.image.dockerfile if task.image else None
+        yield from check_task(replace(task, id=name), folder.written, folder)
     except SuiteError as error:
         rule = "cannot-run" if isinstance(error, MissingVariable) else "cannot-load"
         yield _describe_error(rule, folder, error)
-    else:
-        dockerfile = task.image.dockerfile if task.image else None
-        yield from check_task(replace(task, id=name), folder.written)
     try:
         yield from check_folder(folder, name, dockerfile)
     except (SuiteError, OSError) as error:

@@ -18,6 +18,7 @@ from pytest_intercode.linting.texts import (
     run_requirements,
 )
 from pytest_intercode.system.files import bundled_folder
+from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["check_task", "split_place"]
 
@@ -32,12 +33,16 @@ def split_place(text: str) -> tuple[str, int]:
     return (path, int(line)) if path and line.isdigit() else (text, 0)
 
 
-def check_task(task: Task, suite: Path) -> Iterator[Finding]:
+def check_task(task: Task, suite: Path, folder: SuitePath | None = None) -> Iterator[Finding]:
     """Yield what rules find in a task.
 
     Args:
         task: the task.
         suite: what it was read from, for findings about a task that does not say its place.
+        folder: the task folder, if it is one.
+
+    Raises:
+        SuiteError: the script that grades it is not in its folder.
     """
     place = split_place(task.source or str(suite))
 
@@ -58,8 +63,7 @@ def check_task(task: Task, suite: Path) -> Iterator[Finding]:
             message = f"tests run in the agent's own {_PLACES[verification.place]}"
             yield finding("shared-verifier", message)
         if verification.kit is not None:
-            script = _find_script(task)
-            script_place = place if script is None else (str(script), _fetching_line(script))
+            script_place = _fetching_place(folder) or place
             yield finding("verifier-downloads", "tests download what they need", script_place)
             loose = find_loose_requirements(verification.kit)
             if loose:
@@ -92,11 +96,10 @@ def _check_images(task: Task, place: tuple[str, int]) -> Iterator[Finding]:
             yield Finding("unpinned-package", task.id, str(path), line, message)
 
 
-def _find_script(task: Task) -> Path | None:
-    """Return the script that grades a task of a folder."""
-    folder = Path(task.source).parent
-    return next((folder / name for name in _SCRIPTS if (folder / name).is_file()), None)
-
-
-def _fetching_line(script: Path) -> int:
-    return find_line(script.read_text("utf-8", "replace"), _FETCHES)
+def _fetching_place(folder: SuitePath | None) -> tuple[str, int] | None:
+    """Return the script that grades a task folder, and the line that fetches something."""
+    scripts = [folder / name for name in _SCRIPTS] if folder is not None else []
+    script = next(filter(SuitePath.is_file, scripts), None)
+    if script is None:
+        return None
+    return str(script), find_line(script.read_bytes().decode("utf-8", "replace"), _FETCHES)

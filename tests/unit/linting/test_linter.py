@@ -256,6 +256,21 @@ def test_folders_cannot_lead_out(
     assert found(capsys) == [("cannot-load", "set/a/instruction.md", 0)]
 
 
+def test_no_script_outside_is_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside.sh").write_text("a\nb\ncurl example.org\n")
+    files = {
+        "steps/one/instruction.md": "Write 1 to a.\n",
+        "steps/one/tests/Dockerfile": f"FROM {BASE}\n",
+        "steps/one/tests/test.sh": "pip install pytest==8.4.1\n",
+    }
+    write_clean("a", files, toml=f"{_SEPARATE}[[steps]]\nname = 'one'\n")
+    Path("set/a/tests/test.sh").unlink()
+    Path("set/a/tests/test.sh").symlink_to("../../../outside.sh")
+    assert set(found(capsys)) == {("cannot-load", "set/a/tests/test.sh", 0)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
