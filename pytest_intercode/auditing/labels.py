@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.permissions import NOTHING, Permissions
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.system.rows import read_rows
+from pytest_intercode.system.suite_folder import SuiteFolder
 
 __all__ = ["FILE_NAME", "Label", "read_labels"]
 
@@ -45,15 +47,19 @@ class Label:
     evidence: str = ""
 
 
-def read_labels(path: Path) -> list[Label]:
+def read_labels(path: Path, permissions: Permissions = NOTHING) -> list[Label]:
     """Return the labels of a file; none without it.
 
+    Args:
+        path: the file, which is as much somebody else's as the suite next to it.
+        permissions: what it may be besides a file of its folder.
+
     Raises:
-        ConfigurationError: a line is not a label.
+        ConfigurationError: a line is not a label, or it leads out of its folder.
     """
-    if not path.is_file():
-        return []
-    return [_label(place, row) for place, row in read_rows(path)]
+    with SuiteFolder(path.parent, permissions) as folder:
+        file = folder / path.name
+        return [_label(*item) for item in read_rows(file)] if file.is_file() else []
 
 
 def _label(place: str, row: dict[str, Any]) -> Label:

@@ -124,14 +124,25 @@ def _audit(
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
     from pytest_intercode.auditing.report import Report, as_json, as_markdown
-    from pytest_intercode.cli.audit_judges import audit_judges, checks_of, judges_of
+    from pytest_intercode.cli.audit_judges import (
+        audit_judges,
+        checks_of,
+        judges_of,
+        read_judged_work,
+    )
     from pytest_intercode.system.files import write_file
 
     reports = []
     judge_failures: list[str] = []
+    all_checks = [checks_of(tasks, checks) for _, tasks in suites]
+    all_work = [
+        read_judged_work(name, selection, suite_checks, options)
+        for (name, _), selection, suite_checks in zip(suites, selections, all_checks, strict=True)
+    ]
     with sandboxes_of(options) as provider, judges_of(options) as judges:
-        for (name, tasks), selection in zip(suites, selections, strict=True):
-            suite_checks = checks_of(tasks, checks)
+        for (name, tasks), selection, suite_checks, work in zip(
+            suites, selections, all_checks, all_work, strict=True
+        ):
             auditor = Auditor(tasks, provider, suite_checks)
             audited = map_concurrently(
                 auditor.audit,
@@ -142,7 +153,7 @@ def _audit(
             )
             findings = [finding for audited_task in audited for finding in audited_task.findings]
             findings += auditor.of_suite(audited)
-            findings += audit_judges(name, selection, suite_checks, options, judges, judge_failures)
+            findings += audit_judges(name, work, suite_checks, options, judges, judge_failures)
             report = Report(
                 suite=name,
                 env=tasks[0].env,

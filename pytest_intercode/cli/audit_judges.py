@@ -6,9 +6,9 @@ import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_intercode.cli.arguments import map_concurrently
+from pytest_intercode.cli.arguments import map_concurrently, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.text import first_names, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError, JudgeError
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from pytest_intercode.auditing.findings import Finding
     from pytest_intercode.auditing.judge_checks import JudgedTask
     from pytest_intercode.auditing.labels import Label
+    from pytest_intercode.core.permissions import Permissions
+    from pytest_intercode.core.record import EpisodeRecord
     from pytest_intercode.core.task import Task
     from pytest_intercode.judging.judges import Judges
 
-__all__ = ["audit_judges", "checks_of", "judges_of"]
+__all__ = ["JudgedWork", "audit_judges", "checks_of", "judges_of", "read_judged_work"]
 
 
 def checks_of(tasks: Sequence[Task], checks: Sequence[str]) -> Sequence[str]:
@@ -57,9 +59,48 @@ def judges_of(options: argparse.Namespace) -> Iterator[Judges | None]:
         yield judges
 
 
+class JudgedWork(NamedTuple):
+    """What judges of a suite are audited by.
+
+    Attributes:
+        tasks: the tasks that have a judge to audit.
+        labels: what people say of the work of agents.
+        records: recorded episodes.
+    """
+
+    tasks: Sequence[Task] = ()
+    labels: Sequence[Label] = ()
+    records: Sequence[EpisodeRecord] = ()
+
+
+def read_judged_work(
+    suite: str, tasks: Sequence[Task], checks: Sequence[str], options: argparse.Namespace
+) -> JudgedWork:
+    """Return what the judges of a suite are audited by, read before anything is played.
+
+    Args:
+        suite: the suite, as the user named it.
+        tasks: those of its tasks that are audited.
+        checks: the checks to make.
+        options: the arguments of the command.
+
+    Raises:
+        ConfigurationError: a label or a results file is wrong.
+    """
+    from pytest_intercode.results.files import read_records
+    from pytest_intercode.suites.schema import JUDGE_CHECKS
+
+    judged_tasks = [task for task in tasks if task.judge is not None and task.repeat == 1]
+    if not judged_tasks or not set(JUDGE_CHECKS) & set(checks):
+        return JudgedWork()
+    labels = _labels(suite, judged_tasks, permissions_of(options))
+    records = [record for path in options.results for record in read_records(path, warn)]
+    return JudgedWork(judged_tasks, labels, records)
+
+
 def audit_judges(
     suite: str,
-    tasks: Sequence[Task],
+    work: JudgedWork,
     checks: Sequence[str],
     options: argparse.Namespace,
     judges: Judges | None,
@@ -69,32 +110,27 @@ def audit_judges(
 
     Args:
         suite: the suite, as the user named it.
-        tasks: those of its tasks that are audited.
+        work: what its judges are audited by.
         checks: the checks to make.
         options: the arguments of the command.
         judges: who asks the models; None where none is to be asked.
         failures: takes a line for each judge that gave no verdict.
 
     Raises:
-        ConfigurationError: a label or a results file is wrong, or a judge cannot be asked.
+        ConfigurationError: a judge cannot be asked.
     """
     from pytest_intercode.auditing.judge_checks import JudgeAuditor
-    from pytest_intercode.results.files import read_records
     from pytest_intercode.results.tables import bill
-    from pytest_intercode.suites.schema import JUDGE_CHECKS
 
-    judged_tasks = [task for task in tasks if task.judge is not None and task.repeat == 1]
-    if not judged_tasks or not set(JUDGE_CHECKS) & set(checks):
+    if not work.tasks:
         return []
-    labels = _labels(suite, judged_tasks)
-    records = [record for path in options.results for record in read_records(path, warn)]
-    if judges is None and not records:
+    if judges is None and not work.records:
         note(
             f"{suite}: judges were not audited: --results FILE.jsonl goes by recorded votes, and "
             "--judge N asks them"
         )
         return []
-    auditor = JudgeAuditor(checks, records, labels, judges, options.judge or 1)
+    auditor = JudgeAuditor(checks, work.records, work.labels, judges, options.judge or 1)
 
     def audit(task: Task) -> JudgedTask | None:
         try:
@@ -104,7 +140,7 @@ def audit_judges(
             note(line)
             return None
 
-    results = map_concurrently(audit, judged_tasks, options.concurrency)
+    results = map_concurrently(audit, work.tasks, options.concurrency)
     audited = [result for result in results if result is not None]
     if judges is not None:
         say(bill(f"{suite}: spent by judges", [result.usage for result in audited]))
@@ -112,14 +148,14 @@ def audit_judges(
     return [*findings, *auditor.of_suite(audited)]
 
 
-def _labels(suite: str, tasks: Sequence[Task]) -> list[Label]:
+def _labels(suite: str, tasks: Sequence[Task], permissions: Permissions) -> list[Label]:
     """Return the labels next to a suite, of tasks that have a judge."""
     from pytest_intercode.auditing.labels import FILE_NAME, read_labels
 
     path = Path(suite).expanduser()
     if not path.is_file():
         return []
-    labels = read_labels(path.with_name(FILE_NAME))
+    labels = read_labels(path.with_name(FILE_NAME), permissions)
     ids = {task.id for task in tasks}
     other_ids = list(dict.fromkeys(label.task for label in labels if label.task not in ids))
     if other_ids:

@@ -153,6 +153,16 @@ def test_it_is_recorded_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asked == []
 
 
+def test_a_wrong_label_is_found_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    (tmp_path / "labels.jsonl").write_text("[]")
+    options = ["--sandbox", "docker", "--docker-host", "tcp://127.0.0.1:1"]
+    assert main(["audit", str(tmp_path / "suite.yaml"), *options]) == 2
+    assert "labels.jsonl:1: a row is an object with fields" in capsys.readouterr().err
+
+
 def test_labels_of_other_tasks_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.auditing.labels import Label, read_labels
+from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.errors import ConfigurationError
 
 
@@ -48,3 +49,14 @@ def test_mistakes(tmp_path: Path, line: str, message: str) -> None:
         read_labels(path)
     assert str(raised.value).startswith(f"{path}:1: ")
     assert message in str(raised.value)
+
+
+def test_what_leads_out_of_its_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "private.jsonl").write_text('{"secret": 1}\n')
+    (tmp_path / "suite").mkdir()
+    path = tmp_path / "suite" / "labels.jsonl"
+    path.symlink_to("../private.jsonl")
+    with pytest.raises(ConfigurationError, match="leads out of"):
+        read_labels(path)
+    with pytest.raises(ConfigurationError, match="no 'secret'"):
+        read_labels(path, Permissions(paths=(tmp_path,)))
