@@ -49,8 +49,9 @@ _ALLOWED = {
     },
     "environments.swe.requirements": {"_read": "a program in a sandbox"},
     "suites.harbor.writing": {
-        **dict.fromkeys(("write_swe", "_copy_context", "_copy"), _PLACED),
+        **dict.fromkeys(("_write_image", "_copy_context", "_copy"), _PLACED),
         "write_terminal_bench": "a SuitePath",
+        "_write_tests": "an archive in memory",
     },
     "suites.loader": {
         "load_rows": _NAMED,
