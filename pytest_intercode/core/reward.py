@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
+from sys import float_info
 
-__all__ = ["Reward"]
+__all__ = ["Reward", "is_recordable"]
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,13 @@ class Reward:
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     test_output: str = ""
+
+
+def is_recordable(reward: Reward) -> bool:
+    """Whether the parts of a reward are numbers, and its texts are texts; others may make it."""
+    texts, parts = (reward.reason, reward.test_output), reward.parts
+    return (
+        isinstance(parts, Mapping)
+        and all(isinstance(part, Real) and abs(part) <= float_info.max for part in parts.values())
+        and all(isinstance(text, str) for text in texts)
+    )

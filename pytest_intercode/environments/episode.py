@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pytest_intercode.core.conversation import Exchange
-from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.reward import Reward, is_recordable
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.errors import (
     BudgetExhausted,
@@ -214,5 +214,10 @@ def check_reward(name: str, reward: object) -> Reward:
         raise TaskError(
             f"the environment {name!r}: grade() returned the reward {value!r:.40}; allowed are "
             "numbers up to 1.0, which means solved, and from 0.0 (-1.0 at the least)"
+        )
+    if not is_recordable(reward):
+        raise TaskError(
+            f"the environment {name!r}: grade() returned {reward!r:.80}; parts are finite numbers, "
+            "reason and test_output are text"
         )
     return reward

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.reward import Reward, is_recordable
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.recorded import NotRecorded
 from pytest_intercode.errors import ConfigurationError
@@ -57,18 +57,14 @@ class RewardFunction:
             value = self.call(task, agent, gold)
         except Exception as error:
             raise NotRecorded(f"{self.name} raised {describe_error(error)}") from None
-        if isinstance(value, Reward):
-            reward = value
-        elif isinstance(value, Real):
-            reward = Reward(float(value))
-        else:
+        reward = value if isinstance(value, Reward) else Reward(value)
+        in_range = isinstance(reward.value, Real) and 0.0 <= reward.value <= 1.0
+        if not (in_range and is_recordable(reward)):
             raise NotRecorded(f"{self.name} returned {value!r:.60}: {_NEEDED}")
-        if not (isinstance(reward.value, Real) and 0.0 <= reward.value <= 1.0):
-            raise NotRecorded(f"{self.name} returned {reward.value!r:.60}: {_NEEDED}")
         return reward
 
 
-_NEEDED = "a number in [0, 1] or a pytest_intercode.core.reward.Reward is needed"
+_NEEDED = "a number in [0, 1] or a pytest_intercode.Reward, whose parts are numbers, is needed"
 
 
 def is_cut(state: Mapping[str, Any]) -> bool:

@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
@@ -21,7 +23,7 @@ from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.episode import check_returned
-from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.environments.registry import is_builtin, kind_of
 from pytest_intercode.errors import (
     AgentError,
     IntercodeError,
@@ -82,7 +84,7 @@ def played_record(
         reason=reason,
         detail=detail,
         test_output="" if outcome == "solved" else graded.test_output,
-        state=environment.recorded_state(),
+        state=_state_of(environment),
         submissions=environment.submissions,
         usage=usage,
         dialogue=tuple(environment.episode.dialogue),
@@ -92,6 +94,24 @@ def played_record(
         refused_hosts=environment.refused_hosts(),
         left_behind=tuple(left_behind),
     )
+
+
+def _state_of(environment: Environment) -> dict[str, Any]:
+    """Return the recorded end state of an episode.
+
+    Raises:
+        TaskError: an environment that others have added returns what no file of results can hold.
+    """
+    state = environment.recorded_state()
+    if not is_builtin(environment.name):
+        try:
+            json.dumps({**state})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TaskError(
+                f"the environment {environment.name!r}: end_state() returned {state!r:.80}; a "
+                f"dictionary of JSON values is needed: {error}"
+            ) from None
+    return state
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -114,5 +115,20 @@ def test_a_reward_out_of_its_bounds_is_the_environments_fault(
     environment.reset(task=_TASK)
     message = rf"'calm': grade\(\) returned the reward {value!r}; allowed are numbers up to 1.0"
     with pytest.raises(TaskError, match=message):
+        environment.step("x")
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"parts": {"a": "x"}}, {"parts": {"a": float("nan")}}, {"parts": None}, {"reason": None}],
+)
+def test_a_reward_that_no_record_can_hold_is_the_environments_fault(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(_Calm, "grade", lambda *_: Reward(0.5, **fields))
+    environment = _Calm()
+    environment.reset(task=_TASK)
+    with pytest.raises(TaskError, match=r"'calm': grade\(\) returned Reward\(value=0.5, "):
         environment.step("x")
     environment.close()

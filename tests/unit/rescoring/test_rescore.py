@@ -309,7 +309,14 @@ def test_what_a_function_may_return(value: Any) -> None:
     assert new["reward_parts"] == (dict(value.parts) if isinstance(value, Reward) else {})
 
 
-@pytest.mark.parametrize("value", ["1", None, 1.5, -0.1, float("nan"), Reward(2.0), [1.0]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("1", None, 1.5, -0.1, float("nan"), [1.0], Reward(2.0), Reward(None)),  # type: ignore[arg-type]
+        *(Reward(1.0, {"a": part}) for part in ("1", None, float("nan"), 10**400)),  # type: ignore[dict-item]
+        *(Reward(1.0, None), Reward(1.0, {}, None)),  # type: ignore[arg-type]
+    ],
+)
 def test_what_a_function_may_not_return(value: Any) -> None:
     told = problem(row(), reward=lambda *_: value, tasks=[TASK])
     assert "a number in [0, 1] or a " in told

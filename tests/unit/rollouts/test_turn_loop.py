@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -23,7 +23,7 @@ from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError
+from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -823,3 +823,15 @@ def test_interrupted_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert environment.interrupted.is_set()
     assert environment.over == "interrupted"
+
+
+@pytest.mark.parametrize("state", [{"a": {1}}, {"a": object()}, {(1, 2): 3}, None])
+def test_an_end_state_that_no_file_can_hold_is_the_environments_fault(state: Any) -> None:
+    class Keeper(Counter):
+        name = "keeper"
+
+        def end_state(self) -> dict[str, Any]:
+            return cast("dict[str, Any]", state)
+
+    with pytest.raises(TaskError, match=r"'keeper': end_state\(\) returned .*; a dictionary of"):
+        play(acts("5", "submit"), Keeper(), task=replace(TASK, env="keeper"))
