@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, IntercodeError
 from pytest_intercode.suites.loader import load_dataset, load_rows, load_suite
 from pytest_intercode.system.rows import is_row_file
 
@@ -134,20 +134,56 @@ _FORMATS: tuple[SuiteFormat, ...] = (
 )
 
 
+class _Added:
+    """The format of an installed package; what it raises is one line."""
+
+    def __init__(self, point: EntryPoint) -> None:
+        self._point = point
+        try:
+            loaded = point.load()
+            self._format: SuiteFormat = loaded() if isinstance(loaded, type) else loaded
+        except Exception as error:  # of code that is not ours
+            raise self._failed("cannot be loaded", error) from None
+        names = ("name", "recognises", "load")
+        missing = [name for name in names if not hasattr(self._format, name)]
+        if missing:
+            raise self._error(f"has no {', '.join(missing)}")
+        self.name = self._format.name
+
+    def recognises(self, path: Path) -> bool:
+        try:
+            return self._format.recognises(path)
+        except Exception as error:
+            raise self._failed(f"recognises({str(path)!r})", error) from None
+
+    def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        try:
+            tasks = [*self._format.load(path, env, permissions)]
+        except IntercodeError:
+            raise
+        except Exception as error:
+            raise self._failed(f"load({str(path)!r})", error) from error
+        if strangers := [task for task in tasks if not isinstance(task, Task)]:
+            raise self._error(f"load({str(path)!r}): a task is needed, found {strangers[0]!r:.60}")
+        return tasks
+
+    def _failed(self, problem: str, error: Exception) -> ConfigurationError:
+        return self._error(f"{problem}: {type(error).__name__}: {error}")
+
+    def _error(self, problem: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the format {self._point.name!r} ({GROUP}: {self._point.value}): {problem}"
+        )
+
+
 def find_format(path: Path) -> SuiteFormat | None:
     """Return the format of a path, or None.
 
     Raises:
         ConfigurationError: the format of an installed package cannot be loaded, or fails.
     """
-    for point in _added_formats():
-        suite_format = _load_format(point)
-        try:
-            if suite_format.recognises(path):
-                return suite_format
-        except Exception as error:  # of code that is not ours
-            raise _failed(point, f"recognises({str(path)!r})", error) from None
-    return next((builtin for builtin in _FORMATS if builtin.recognises(path)), None)
+    formats: tuple[SuiteFormat, ...] = (*_added_formats(), *_FORMATS)
+    return next((one for one in formats if one.recognises(path)), None)
 
 
 def holds_task_folders(path: Path) -> bool:
@@ -160,27 +196,6 @@ def holds_task_folders(path: Path) -> bool:
 
 
 @cache
-def _added_formats() -> tuple[EntryPoint, ...]:
-    return tuple(sorted(entry_points(group=GROUP), key=lambda point: point.name))
-
-
-@cache
-def _load_format(point: EntryPoint) -> SuiteFormat:
-    try:
-        loaded = point.load()
-        suite_format: SuiteFormat = loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:
-        raise _failed(point, "cannot be loaded", error) from None
-    missing = [name for name in ("name", "recognises", "load") if not hasattr(suite_format, name)]
-    if missing:
-        raise ConfigurationError(
-            f"the format {point.name!r} ({GROUP}: {point.value}) has no {', '.join(missing)}"
-        )
-    return suite_format
-
-
-def _failed(point: EntryPoint, problem: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(
-        f"the format {point.name!r} ({GROUP}: {point.value}): {problem}: "
-        f"{type(error).__name__}: {error}"
-    )
+def _added_formats() -> tuple[_Added, ...]:
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return tuple(map(_Added, points))

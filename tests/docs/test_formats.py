@@ -95,6 +95,26 @@ def test_a_mistake_is_one_line(project: Path) -> None:
     assert "Traceback" not in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("Print one.\n", "load('my.tasks'): ValueError: not enough values to unpack"),
+        ("", "my.tasks: there are no tasks in it"),
+    ],
+)
+def test_what_a_format_does_not_load_is_one_line(project: Path, content: str, message: str) -> None:
+    (project / "my.tasks").write_text(content)
+    for words in (
+        ("pytest", "--intercode-dataset=my.tasks", "--intercode-agent=oracle"),
+        ("pytest_intercode", "audit", "my.tasks"),
+    ):
+        run = _run(project, *words)
+        output = (run.stdout + run.stderr).replace(f"{project}{os.sep}", "")
+        assert message in output
+        assert "Traceback" not in output
+        assert "INTERNALERROR" not in output
+
+
 @pytest.mark.slow
 def test_a_parser_of_logs(project: Path, quick_sandbox: str) -> None:
     (project / "suite.yaml").write_text(_WITH_PARSER)
