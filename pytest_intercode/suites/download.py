@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["download", "install", "is_whole", "unpack", "workplace"]
 
 _RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
+_MAX_PAUSE = 60.0  # seconds before another try, where the server says how long to wait
+_TOO_MANY_REQUESTS = 429  # a status of HTTP, as of GitHub to who gets a thousand files
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 65536  # bytes
 _MAX_BYTES = 100 * 1024**2  # of a file whose size is not known; GitHub takes no larger ones
@@ -130,9 +132,13 @@ def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]
             (folder / "file").unlink(missing_ok=True)
             path = Path(pooch.retrieve(url, None, fname="file", path=folder, downloader=get))
         except HTTPError as error:
-            reason = f"the server says {error.response.status_code} {error.response.reason}"
-            if error.response.status_code < 500:
+            status = error.response.status_code
+            reason = f"the server says {status} {error.response.reason}"
+            if status < 500 and status != _TOO_MANY_REQUESTS:
                 raise FetchError(f"{url}: {reason}") from None
+            pause = error.response.headers.get("Retry-After", "")
+            if wait is not None and pause.isdecimal():  # it may be a date, too
+                wait = max(wait, min(float(pause), _MAX_PAUSE))
         except RequestException as error:
             reason = _reason(error, url)
         else:

@@ -87,6 +87,13 @@ def busy(handler: Handler, content: bytes) -> None:
     handler.send_error(503)
 
 
+def too_many(handler: Handler, content: bytes) -> None:
+    handler.send_response(429)
+    handler.send_header("Retry-After", "1")
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
 def other(handler: Handler, content: bytes) -> None:
     """Send a page, as a network does that wants a login."""
     handler.answer(b"<html>please log in</html>")

@@ -48,6 +48,7 @@ from tests.support.mirror import (
     serving,
     shorter,
     table_of,
+    too_many,
     turning,
 )
 
@@ -116,6 +117,14 @@ def test_tries_again(server: Server, folder: Path, fault: Callable[[Handler, byt
     assert fetch(server, folder, "mbpp") == 0
     assert tree(folder) == {path: CONTENT[path] for path in CONTENT if "mbpp" in path}
     assert len(server.asked) == 3
+
+
+def test_waits_as_long_as_a_server_asks_for(server: Server, folder: Path) -> None:
+    server.faults = [too_many]
+    start = time.monotonic()
+    assert fetch(server, folder, "mbpp") == 0
+    assert time.monotonic() - start >= 1
+    assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize(
