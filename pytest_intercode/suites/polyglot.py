@@ -7,7 +7,6 @@ what it is to work with, and the verifier the tests with all of them enabled. Re
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.harbor.parts import make_gold, read_text
-from pytest_intercode.system.rows import Row, json_problem
+from pytest_intercode.system.rows import Row, read_json
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["LANGUAGES", "exercises_folder", "read_polyglot"]
@@ -184,10 +183,8 @@ def _read_config(folder: SuitePath) -> dict[str, list[str]]:
     """Return the names of an exercise's files, by their roles."""
     path = folder / ".meta" / "config.json"
     try:
-        files = json.loads(read_text(path, "the exercise's description"))["files"]
+        files = read_json(path)["files"]
         names = {role: list(files.get(role, ())) for role in _ROLES}
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{path}: not JSON: {json_problem(error)}") from None
     except (KeyError, TypeError, AttributeError):
         raise SuiteError(f"{path}: files: an object with lists of names is needed") from None
     if not names["solution"] or not names["test"] or not names["example"]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.system.rows import Row, read_json, read_text
+from pytest_intercode.system.rows import Row, form_problem, read_json, read_text
 from pytest_intercode.system.suite_folder import SuitePath
 
 __all__ = ["read_tau2"]
@@ -75,9 +75,7 @@ def read_tau2(path: SuitePath) -> Iterator[tuple[str, Row]]:
         try:
             yield place, {**shared, **_row(task, prompt)}
         except (AttributeError, KeyError, TypeError) as error:
-            is_missing = isinstance(error, KeyError)
-            problem = f"{error.args[0]} is missing" if is_missing else "it is of another form"
-            raise SuiteError(f"{place}: not a task of tau2-bench: {problem}") from None
+            raise SuiteError(f"{place}: not a task of tau2-bench: {form_problem(error)}") from None
 
 
 def _read_policy(folder: SuitePath) -> str:
@@ -95,8 +93,11 @@ def _read_tasks(path: SuitePath) -> list[Any]:
     splits = path.parent / "split_tasks.json"
     if path.name != "tasks.json" or not splits.is_file():
         return tasks
-    base = frozenset(read_json(splits)["base"])
-    return [task for task in tasks if task["id"] in base]
+    try:
+        base = frozenset(read_json(splits)["base"])
+        return [task for task in tasks if task["id"] in base]
+    except (KeyError, TypeError) as error:
+        raise SuiteError(f"{path}: not the tasks of {splits}: {form_problem(error)}") from None
 
 
 def _row(task: Mapping[str, Any], prompt: str) -> Row:

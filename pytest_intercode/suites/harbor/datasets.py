@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections import Counter
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pytest_intercode.suites.harbor import folder as harbor
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.config import read_toml
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.system.rows import read_json
 from pytest_intercode.system.suite_folder import SuiteFolder, SuitePath
 
 if TYPE_CHECKING:
@@ -101,10 +101,7 @@ def _read_registry(path: SuitePath, dataset: str) -> list[Task]:
 
 
 def _rows(path: SuitePath) -> list[dict[str, Any]]:
-    try:
-        rows = json.loads(read_text(path, "the registry"))
-    except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{path}: not JSON: {str(error) or 'nested too deeply'}") from None
+    rows = read_json(path)
     if not isinstance(rows, list) or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
     ):

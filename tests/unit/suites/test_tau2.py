@@ -82,3 +82,13 @@ def test_what_is_wrong_is_said(suite: Path, content: str, message: str) -> None:
     (suite.parent / "tau2/domains/library/tasks.json").write_text(content)
     with pytest.raises(SuiteError, match=message):
         load_suite(suite)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [("{}", "split_tasks.json: base is missing"), ("[]", "split_tasks.json: it is of another")],
+)
+def test_splits_that_are_wrong(suite: Path, splits: str, message: str) -> None:
+    (suite.parent / "tau2/domains/library/split_tasks.json").write_text(splits)
+    with pytest.raises(SuiteError, match=message):
+        load_suite(suite)
