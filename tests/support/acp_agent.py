@@ -25,6 +25,7 @@ OPTIONS = [
     PermissionOption(option_id="now", name="Once", kind="allow_once"),
     PermissionOption(option_id="no", name="No", kind="reject_once"),
 ]
+TEXT = "1 \f \u2028 \x85\n2\n3\n"  # of three lines, whatever Python's splitlines() says
 
 
 class ScriptedAgent:
@@ -60,7 +61,7 @@ class ScriptedAgent:
         output = await self._run("sh", ["-c", "echo hi >x; echo $A; pwd"], A="it's")
         assert output == f"it's\n{self.cwd}\n", output
         path = f"{self.cwd}/y"
-        await self.client.write_text_file(session_id=self.session, path=path, content="1\n2\n3\n")
+        await self.client.write_text_file(session_id=self.session, path=path, content=TEXT)
         part = await self.client.read_text_file(
             session_id=self.session, path=f"{self.cwd}/../{self.cwd}/y", line=2, limit=1
         )

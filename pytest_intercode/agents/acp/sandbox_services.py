@@ -7,6 +7,7 @@ time, to its end or to the end of its time.
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 import shlex
@@ -85,7 +86,7 @@ class SandboxServices:
             raise RequestRefused(f"{path} is not UTF-8", _INTERNAL_ERROR) from None
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
-            lines = text.splitlines(keepends=True)[first:]
+            lines = io.StringIO(text, newline="\n").readlines()[first:]
             text = "".join(lines if limit is None else lines[:limit])
         return {"content": text}
 
