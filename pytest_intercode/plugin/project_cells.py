@@ -15,6 +15,7 @@ import pytest
 
 from pytest_intercode.agents.answers import AnswerSource
 from pytest_intercode.agents.choice import AgentChoice
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.plugin.marks import make_agent_marks
 from pytest_intercode.plugin.project_recordings import Replay
@@ -29,6 +30,7 @@ __all__ = [
     "ProjectCell",
     "RunOptions",
     "cell_of",
+    "check_forms",
     "mark_arguments",
     "name_test",
     "parametrize",
@@ -84,6 +86,13 @@ OF_MARKS = {
 }
 """What a mark alone may say, with its meaning."""
 MARK_ARGUMENTS = (*RUN_OPTIONS, *OF_MARKS)
+_FORMS = {
+    "project": "a folder or a revision",
+    "image": "the name of an image",
+    "dockerfile": "the path of a file",
+    "treatments": "the path of a folder",
+    "setup": 'a list of commands, such as ["make"]',
+}
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     try:
         cells = list(_cells(metafunc))
     except ConfigurationError as error:
-        raise pytest.Collector.CollectError(str(error)) from None
+        raise pytest.Collector.CollectError(escape_for_terminal(str(error))) from None
     if cells:
         parameters = [
             pytest.param(cell, id=cell.id, marks=make_agent_marks(metafunc.config, cell.agent))
@@ -155,6 +164,11 @@ def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
     """
     arguments: dict[str, Any] = {}
     for mark in node.iter_markers("intercode"):
+        if mark.args:
+            raise ConfigurationError(
+                f"{node.nodeid}: @pytest.mark.intercode({mark.args[0]!r:.60}): arguments have names"
+            )
+        check_forms(f"{node.nodeid}: @pytest.mark.intercode", mark.kwargs)
         for name, value in mark.kwargs.items():
             if name not in MARK_ARGUMENTS:
                 raise ConfigurationError(
@@ -164,6 +178,27 @@ def mark_arguments(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
                 )
             arguments.setdefault(name, value)
     return arguments
+
+
+def check_forms(place: str, options: Mapping[str, Any]) -> None:
+    """See that options of a run are of types that they can have.
+
+    Args:
+        place: who has them, for the message.
+        options: the options.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    for name, form in _FORMS.items():
+        value = options.get(name)
+        if name == "setup" and isinstance(value, (list, tuple)):
+            fits = all(isinstance(command, str) for command in value)
+        else:
+            types = (str,) if name == "image" else (str, os.PathLike)
+            fits = name != "setup" and isinstance(value, types)
+        if not (fits or value is None):
+            raise ConfigurationError(f"{place}({name}={value!r:.60}): it is {form}")
 
 
 def cell_of(item: pytest.Item) -> ProjectCell | None:

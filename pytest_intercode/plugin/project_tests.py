@@ -37,6 +37,7 @@ from pytest_intercode.plugin.project_cells import (
     RUN_OPTIONS,
     ProjectCell,
     RunOptions,
+    check_forms,
     mark_arguments,
     name_test,
 )
@@ -113,7 +114,7 @@ class Project:
         """
         __tracebackhide__ = True
         with one_line_errors():
-            _check_names(options)
+            _check_options(options)
             arguments = {**mark_arguments(self._item), **options}
             shims = self._shims(arguments)
             task = self._task(prompt, arguments, shims.variables)
@@ -278,10 +279,11 @@ class Project:
         )
 
 
-def _check_names(options: Mapping[str, Any]) -> None:
-    """Refuse options that no run has, also those that a mark has."""
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that no run has, also those that a mark has, and values of other types."""
     unknown = next((name for name in options if name not in RUN_OPTIONS), None)
     if unknown is None:
+        check_forms("intercode_project.run", options)
         return
     remedy = suggestion(unknown, RUN_OPTIONS)
     if unknown in OF_MARKS:

@@ -264,7 +264,7 @@ class Selection:
             )
         if {"repeat", "pass_rate"} & arguments.keys():
             tasks = self._repeat_marked(location, tasks, arguments)
-        tags, ids = (_as_set(arguments.get(name, ())) for name in ("tags", "ids"))
+        tags, ids = (_texts_of(location, name, arguments.get(name, ())) for name in ("tags", "ids"))
         task_ids = {task.id for task in tasks}
         for task_id in sorted(ids - task_ids):
             raise ConfigurationError(
@@ -322,5 +322,13 @@ def split_by_time(
     ]
 
 
-def _as_set(value: str | Iterable[str]) -> set[str]:
-    return {value} if isinstance(value, str) else set(value)
+def _texts_of(location: str, name: str, value: Any) -> set[str]:
+    """Return what an argument of a mark lists, which may be one text."""
+    texts = [value] if isinstance(value, str) else value
+    is_collection = isinstance(texts, (list, tuple, set, frozenset))
+    if is_collection and all(isinstance(text, str) for text in texts):
+        return set(texts)
+    raise ConfigurationError(
+        f"{location}: @pytest.mark.intercode({name}={value!r:.60}): a text, or a list of texts, is "
+        "needed"
+    )

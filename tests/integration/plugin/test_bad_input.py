@@ -707,6 +707,8 @@ def test_a_part_of_a_dataset_that_is_not_there(pytester: pytest.Pytester) -> Non
             "suite='suite.yaml', tags=['none']",
             "*no task fits *(suite='suite.yaml', tags=[[]'none'[]])",
         ),
+        ("suite='suite.yaml', ids=5", "*@pytest.mark.intercode(ids=5): a text, or a list of *"),
+        ("suite='suite.yaml', tags=[['a']]", "*(tags=[[][[]'a'[]][]]): a text, or a list of *"),
         ("suite='nowhere.yaml'", "*nowhere.yaml: cannot be read: *"),
         ("env='bsah'", "*bsah*"),
         ("dataset='nl2bahs'", "*Did you mean 'nl2bash'?"),
