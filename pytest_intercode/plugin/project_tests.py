@@ -57,7 +57,6 @@ from pytest_intercode.projects.fakes import Fake
 from pytest_intercode.projects.run import ProjectRun, RunSoFar
 from pytest_intercode.projects.shim_programs import FakeLike
 from pytest_intercode.projects.shims import Shims
-from pytest_intercode.rollouts.executor import Handle
 from pytest_intercode.system.digest import file_digest
 from pytest_intercode.system.files import bundled_folder
 
@@ -95,8 +94,8 @@ class Project:
         self._cell = cell
         self._count = 0
         self._digest: Mapping[str, str] = {}
-        self._handles: list[Handle] = []
         self._stack = contextlib.ExitStack()
+        self._stack.callback(forget_spec, self._item)
 
     def run(self, prompt: str, **options: Unpack[RunOptions]) -> ProjectRun:
         """Run the agent on a prompt, in a fresh sandbox with a copy of the project.
@@ -169,7 +168,7 @@ class Project:
                 answers.run = RunSoFar(environment, answers)
 
         handle = new_handle(item, task, equip)
-        self._handles.append(handle)
+        self._stack.callback(handle.close)
         agent = handle.agent()
         with cancel_on_timeout(item, handle, acting=False):
             environment = handle.environment()
@@ -207,10 +206,7 @@ class Project:
 
     def close(self) -> None:
         """End the sandboxes of the runs."""
-        with self._stack:
-            while self._handles:
-                self._handles.pop().close()
-        forget_spec(self._item)
+        self._stack.close()  # whatever one of them raises
 
     def _answers(
         self, options: Mapping[str, Any], task: Task, recorded: Sequence[Exchange] | None

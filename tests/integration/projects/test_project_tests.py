@@ -153,6 +153,39 @@ def test_runs(intercode_project):
     assert {"r.jsonl", "r.summary.json", "r.xml"} < names
 
 
+@pytest.mark.usefixtures("project")
+def test_all_of_a_tests_sandboxes_end_whatever_one_of_them_raises(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest("""
+from pytest_intercode.environments.project.environment import ProjectEnvironment
+from pytest_intercode.plugin.run import run_of
+
+
+class Rude(ProjectEnvironment):
+    def close(self):
+        super().close()
+        print("closed", self.task.id)
+        if self.task.id.endswith("#2"):
+            raise OSError("it is rude")
+
+
+def pytest_intercode_make_environment(config, task):
+    return Rude(run_of(config).composition.provider)
+""")
+    test = """\
+def test_it(intercode_project):
+    intercode_project.run("First.")
+    intercode_project.run("Second.")
+"""
+    result = run(pytester, test)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*OSError: it is rude"])
+    _, teardown = result.stdout.str().split("Captured stdout teardown")
+    assert "closed test_it #2" in teardown
+    assert "closed test_it\n" in teardown
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_the_tasks_of_tests_that_are_over_are_not_kept(pytester: pytest.Pytester) -> None:
