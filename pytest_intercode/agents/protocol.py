@@ -113,7 +113,7 @@ class Agent:
 
 
 class NoRecording(Exception):
-    """The recording that is replayed has no episode of this task; the task is skipped."""
+    """The recording that is replayed has no episode that could be; the task is skipped."""
 
 
 class NeverActed(AgentError):

@@ -48,6 +48,12 @@ def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
         record = run.record_of(task)
         if record is None:
             raise NoRecording(f"{path.name} holds no episode of task {task.id}")
+        for number, turn in enumerate(record.turns, 1):
+            if turn.arguments is not None:  # no shell can do what it did
+                raise NoRecording(
+                    f"{path.name}: turn {number} of task {task.id} is a call of the agent's own "
+                    f"tool {turn.tool}, which cannot be played"
+                )
         return Agent(
             "loop",
             run=lambda _, environment: _play(record, environment),

@@ -135,6 +135,30 @@ def test_an_answer_comes_back_with_its_white_space(
     assert told([again]) == told([first])
 
 
+@pytest.mark.usefixtures("needs_sandboxes")
+def test_what_a_tool_of_the_agents_own_did_is_not_played(pytester: pytest.Pytester) -> None:
+    """In the sandbox's shell its call would be a syntax error, and the agent's work be missing."""
+    task = "{id: t, query: Write., workdir: /w, gold: echo hi >x}"
+    (pytester.path / "edits.yaml").write_text(f"env: bash\ntasks: [{task}]\n")
+    pytester.makepyfile(
+        editor="""
+        def agent(task, env):
+            env.exec("echo hi >x")
+            env.record_turn("cat x", "hi\\n", tool="bash")
+            env.record_turn('edit({"path": "x"})', "done", tool="edit")
+        """
+    )
+    (first,) = play(pytester, "editor:agent", "first.jsonl", "edits.yaml")
+    assert first["outcome"] == "solved"
+    result = pytester.runpytest_inprocess(
+        "edits.yaml", "--intercode-agent=replay:first.jsonl", "-rs"
+    )
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["*first.jsonl: turn 2 of task t is a call of the agent's own*edit*"]
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
