@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -157,6 +158,9 @@ def _read_separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[s
             place = f"{path}:{reader.line_num}"
             if None in row or None in row.values():
                 raise SuiteError(f"{place}: has not as many fields as the header line")
+            if len(row) < len(reader.fieldnames or ()):
+                [(name, _)] = Counter(reader.fieldnames).most_common(1)
+                raise SuiteError(f"{path}:1: the column {name!r:.80} is there twice")
             yield place, {name: value for name, value in row.items() if value != ""}
     except csv.Error as error:
         raise SuiteError(f"{path}:{reader.reader.line_num}: {error}") from None

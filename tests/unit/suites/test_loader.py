@@ -899,6 +899,7 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
     ("rows.csv", b"query,gold\nq,g,h\n", ":2: has not as many fields as the header line"),
     ("rows.csv", b"query,gold\nq,\n", ":2: gold: this field is missing"),
     ("rows.csv", b'query,gold\n"q,g\n', ":2: unexpected end of data"),
+    ("rows.csv", b"query,gold,query\nq,g,r\n", ":1: the column 'query' is there twice"),
     ("rows.tsv", b"query\tgold\ttags\nq\tg\ta+b\n", ":2: tags.0: string should match pattern"),
     ("rows.csv", b"\xff\xfe", ": not UTF-8 text at byte 0"),
     ("rows.json.gz", b"not gzip", ": cannot be read: Not a gzipped file"),
