@@ -349,15 +349,16 @@ class SandboxProvider:
             if self._state.closed:
                 return
             self._state.closed = True
-        if self._state.started:
-            self._state.ready.close()
-            self._state.pool.close()
-        if self._state.background is not None:
-            self._state.background.shutdown(wait=True, cancel_futures=True)
-        for value in reversed(self._shared.values()):  # the last that was made is the first to go
-            _close(value)
-        if self._state.started:
-            self.backend.close()
+        with contextlib.ExitStack() as stack:  # the last comes first; what one raises ends no other
+            if self._state.started:
+                stack.callback(self.backend.close)
+            for value in self._shared.values():
+                stack.callback(_close, value)
+            if self._state.background is not None:
+                stack.callback(self._state.background.shutdown, wait=True, cancel_futures=True)
+            if self._state.started:
+                stack.callback(self._state.pool.close)
+                stack.callback(self._state.ready.close)
 
 
 def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:

@@ -72,6 +72,26 @@ def test_what_is_shared_is_made_once_and_waits_for_nothing_else() -> None:
     assert closed == ["slow", "quick", "slow"]
 
 
+def test_the_rest_is_closed_where_one_cannot_be() -> None:
+    provider = SandboxProvider()
+    closed: list[str] = []
+
+    class Shared:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+            if self.name == "second":
+                raise OSError("it is stuck")
+
+    for name in ("first", "second", "third"):
+        provider.share(name, lambda name=name: Shared(name))  # type: ignore[misc]
+    with pytest.raises(OSError, match="it is stuck"):
+        provider.close()
+    assert closed == ["third", "second", "first"]
+
+
 def test_a_backend_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ConfigurationError, match="backend 'nosuch' is not installed; allowed are"):
         SandboxProvider(SandboxSettings("nosuch"))
