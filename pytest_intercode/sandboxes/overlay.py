@@ -164,7 +164,7 @@ class OverlayProbe:
             for path in paths:
                 reading.entry(len(path))
                 folder, inner = self._locate(path)
-                *folders, name = path_parts(inner)
+                *folders, name = path_parts(inner) or ["."]
                 if path in self._mounted:
                     add_member(archive, None, self._mounted[path], path, reading)
                     continue
@@ -365,7 +365,7 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
     Returns:
         The entry, or None, and whether the layers below this one need not be asked.
     """
-    *folders, name = path_parts(path)
+    *folders, name = path_parts(path) or ["."]
     final = False
     with Walker(layer) as walker:
         try:

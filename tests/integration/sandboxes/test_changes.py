@@ -443,3 +443,8 @@ def test_endless_depth(make: Make, backend: Backend, sandbox: AttachedSandbox) -
     entries = probe.changes().entries
     assert entries == {"/tmp" + "/d" * n: folder() for n in range(1, 2501)}
     assert len(list(Path("/proc/self/fd").iterdir())) < 100
+
+
+@both
+def test_the_root_is_a_folder(make: Make, backend: Backend, sandbox: AttachedSandbox) -> None:
+    assert make(backend, sandbox).entries(["/"]) == {"/": folder()}
