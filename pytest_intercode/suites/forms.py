@@ -63,7 +63,7 @@ class LimitsModel(SuiteForm):
     """``limits``: what the sandbox may use."""
 
     memory: Memory | None = None
-    cpus: float | None = Field(None, gt=0, le=64)
+    cpus: float | None = Field(None, ge=0.01, le=64)  # the least that engines take
     pids: int | None = Field(None, ge=8, le=65536)
     file_size: Size | None = None
     network: Network | None = None

@@ -559,6 +559,11 @@ _BAD: list[tuple[str, int | None, str]] = [
         "rows.defaults.limits.memry: there is no such field. Did you mean 'memory'? Allowed: "
         "memory, cpus, pids, file_size, network, output",
     ),
+    (
+        "env: bash\ntasks:\n  - {query: q, gold: g, limits: {cpus: 0.005}}\n",
+        3,
+        "task '#1': limits.cpus: input should be greater than or equal to 0.01 (found 0.005)",
+    ),
     # a task's identity
     (
         "env: bash\ntasks:\n  - {id: a, query: q, gold: g}\n  - {id: ab, query: 'id: a', gold: g}\n"
