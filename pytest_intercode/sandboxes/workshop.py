@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import shlex
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -199,6 +200,7 @@ class Workshop:
                 file.write(content)
                 file.flush()
                 part = target.with_name(f"{target.name}.part")
+                shutil.rmtree(part, ignore_errors=True)  # of one that was interrupted
                 part.mkdir()
                 unpack_archive(Path(file.name), part)
         part.rename(target)

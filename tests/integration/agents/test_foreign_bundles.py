@@ -225,6 +225,7 @@ def test_the_python_of_a_sandbox_runs_in_others(
     platform = own_platform()
     assert platform is not None
     place = "/opt/python"
+    (tmp_path / "python.part").mkdir()  # of one that was interrupted
     with Workshop(settings, platform, "the test") as workshop:
         python = workshop.copy_python(tmp_path / "python", place, ["curl"])
     assert python.platform == platform
