@@ -293,8 +293,7 @@ class SandboxProvider:
         Raises:
             ConfigurationError: the backend has no services.
         """
-        problem = self.services_problem(spec.services, spec.limits)
-        if problem:
+        if problem := self.services_problem(spec.services, spec.limits):
             raise ConfigurationError(f"the task has {problem}")
         self._start()
         return self._state.pool.order(spec, urgent=urgent)
