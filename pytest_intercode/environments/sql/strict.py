@@ -54,6 +54,7 @@ MAX_ACTION = 1024**2
 Likeness: TypeAlias = Literal["alike", "nothing", "unlike", "never again"]
 
 _MIN_ROOM = 200  # bytes that each of many statements in one action is shown with
+_OMITTED = "[... {} results in between are left out ...]"
 
 
 class SqlEnvironment(Environment):
@@ -145,7 +146,8 @@ class SqlEnvironment(Environment):
             return [f"[not run: an action has at most {MAX_ACTION} characters]"], False
         statements = split(translate(action, self._dialect), self._dialect)
         deadline = time.monotonic() + self.action_timeout
-        room = self.current_task.limits.output
+        limit = self.current_task.limits.output
+        size = omitted = 0
         texts: list[str] = []
         for number, statement in enumerate(statements, 1):
             remaining = deadline - time.monotonic()
@@ -155,8 +157,12 @@ class SqlEnvironment(Environment):
                     statement.text, remaining, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
                 )
             self._last = answer
+            if size > 2 * limit:  # what comes before the last one gives way to it
+                texts[-2 if omitted else -1 :] = [_OMITTED.format(omitted + 1)]
+                omitted += 1
+            room = max(limit - size, _MIN_ROOM)
             texts.append(show(statement, answer, self._dialect, room, self.action_timeout))
-            room = max(room - len(texts[-1]), _MIN_ROOM)
+            size += len(texts[-1])
             if answer.error:
                 return texts + not_run(len(statements) - number), False
         return texts or [NOTHING], bool(texts)

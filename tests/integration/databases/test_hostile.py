@@ -344,3 +344,13 @@ def test_gold_is_not_in_the_agents_process(start: Start) -> None:
                 continue
     assert b"CREATE TABLE item" in found
     assert secret.encode() not in found
+
+
+def test_very_many_results_are_not_all_shown(start: Start) -> None:
+    environment = start(CHEAPEST, limits=Limits(output=2000))
+    statements = [f"SELECT printf('%200c', '{number}')" for number in range(999)]
+    observation = str(environment.step("; ".join([*statements, CHEAPEST]))[0])
+    assert observation.count("(1 row)") > 8
+    assert len(observation) < 2 * 2000 + 500
+    assert " results in between are left out ...]\nname\npen\n(1 row)" in observation
+    assert reward_of(environment) == 1.0
