@@ -225,27 +225,29 @@ class MySqlSession:
 
     def _connect(self) -> Connection[Any]:
         database: str | None = self._database
-        for attempt in (1, 2):
+        was_restarted = False
+        while True:
             try:
                 connection = self._server.connect(self._account, database, self._watch)
                 break
             except FAILURES as error:
                 code, message = _code_and_message(error)
-                if code in _NO_DATABASE and self._id:  # it was there, and the session dropped it
+                if code in _NO_DATABASE and self._id and database is not None:  # it dropped it
                     database = None
                     continue
-                if code in _NO_DATABASE:
+                if code in _NO_DATABASE and not self._id:
                     raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "
                         f"{', '.join(self._server.databases())}"
                     ) from None
-                if attempt == 2 or code in _REFUSALS:
+                if was_restarted or code in _REFUSALS:
                     reason = f"the MySQL server refuses a session: {message}"
                     # As its password is another one: the account is the session's own, too.
                     if self._id and self._server.mode == "writing" and not self._server.gone():
                         raise SandboxBroken(reason) from None
                     raise SandboxError(reason) from None
             self._restart_server()  # another session's statement may have been its end
+            was_restarted = True
         self._connection = connection
         self._id = int(connection.thread_id())  # type: ignore[no-untyped-call]
         return connection

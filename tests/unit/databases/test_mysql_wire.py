@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any, NoReturn
 
 import pytest
+from pymysql.err import MySQLError
 
 from pytest_intercode.databases.mysql import wire
-from pytest_intercode.databases.mysql.session import _STATELESS
+from pytest_intercode.databases.mysql.session import _STATELESS, MySqlSession
 from pytest_intercode.databases.mysql.wire import NoAnswer, Watch
 
 
@@ -47,3 +49,40 @@ def test_blanks_before_a_statement_take_no_time() -> None:
     assert time.process_time() - before < 1
     assert all(map(_STATELESS.fullmatch, ("select 1", " ( SELECT 1)", "(show tables)")))
     assert not any(map(_STATELESS.fullmatch, ("((select 1))", "select @a", "selected")))
+
+
+class _Restarting:
+    """A server that is down, and whose database the session has dropped."""
+
+    mode = "writing"
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = [_Connected(), OSError(), MySQLError(1049, ""), _Connected()]
+
+    def connect(self, *_: object) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def restart(self) -> None:
+        pass
+
+
+class _Connected:
+    open = False
+
+    def thread_id(self) -> int:
+        return 7
+
+    def cursor(self, _: object) -> NoReturn:
+        raise OSError
+
+
+def test_a_session_goes_on_without_the_database_that_it_dropped() -> None:
+    server: Any = _Restarting()
+    session = MySqlSession(lambda _: (server, "agent"), "shop", lambda *_: None)
+    session._connection = None
+    with pytest.raises(OSError):  # noqa: PT011 - of the statement that a new connection is given
+        session.execute("DO 0", 1.0, max_rows=1, max_bytes=1)
+    assert server.answers == []
