@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.environments.registry import kind_of
+from pytest_intercode.system.nesting import is_too_deep
 
 __all__ = ["Call", "answer_of", "call_of", "clean", "facts_of", "filled", "tools_of"]
 
@@ -37,7 +38,9 @@ def call_of(env: str, turn: Turn) -> Call | None:
     match = _OWN_TOOL_CALL.fullmatch(turn.action) if turn.executed is None else None
     if match is not None:
         with contextlib.suppress(ValueError, RecursionError):
-            return Call(match[1], dict(json.loads(match[2])))
+            arguments = json.loads(match[2])
+            if not is_too_deep(arguments):
+                return Call(match[1], arguments)
     name, argument, _ = kind_of(env).tool
     return Call(name, {argument: turn.action})
 

@@ -213,17 +213,18 @@ def test_a_step_has_the_tokens_of_its_last_request() -> None:
 
 def test_a_tool_of_the_agents_own_is_called_by_its_name() -> None:
     own = 'write_file({"path": "a.txt", "content": "x)"})'
+    nested = [f'g({{"a": {"[" * depth}{"]" * depth}}})' for depth in (600, 9000)]
     made = row() | {"turn_parts": [], "turn_usage": []}
     made["turn_history"] = {
-        "actions": [own, "ls", own, "f({broken)", f"g({'{' * 9000}{'}' * 9000})"],
-        "observations": ["ok"] * 5,
-        "valid_action": [None, None, True, None, None],
+        "actions": [own, "ls", own, "f({broken)", *nested],
+        "observations": ["ok"] * 6,
+        "valid_action": [None, None, True, None, None, None],
     }
     record = from_row(made)
     found = trajectory(record)
     assert "tool_definitions" not in found["agent"]
     calls = [step["tool_calls"][0] for step in found["steps"][1:]]
-    assert [call["function_name"] for call in calls] == ["write_file", *["bash"] * 4]
+    assert [call["function_name"] for call in calls] == ["write_file", *["bash"] * 5]
     assert calls[0]["arguments"] == {"path": "a.txt", "content": "x)"}
     assert calls[2]["arguments"] == {"command": own}  # of a shell, which says whether it ran
 
