@@ -20,28 +20,11 @@ from pytest_intercode.errors import IntercodeError
 
 __all__ = ["main", "make_parser"]
 
-_COMMANDS = {
-    "audit": "pytest_intercode.cli.audit",
-    "check": "pytest_intercode.cli.check",
-    "comment": "pytest_intercode.cli.comment",
-    "compare": "pytest_intercode.cli.compare",
-    "convert": "pytest_intercode.cli.convert",
-    "doctor": "pytest_intercode.cli.doctor",
-    "export": "pytest_intercode.cli.export",
-    "fetch": "pytest_intercode.cli.fetch",
-    "gate": "pytest_intercode.cli.gate",
-    "grade": "pytest_intercode.cli.grade",
-    "history": "pytest_intercode.cli.history",
-    "images": "pytest_intercode.cli.images",
-    "init": "pytest_intercode.cli.init",
-    "kit": "pytest_intercode.cli.kit",
-    "lint": "pytest_intercode.cli.lint",
-    "merge": "pytest_intercode.cli.merge",
-    "prompts": "pytest_intercode.cli.prompts",
-    "rescore": "pytest_intercode.cli.rescore",
-    "top": "pytest_intercode.cli.top",
-    "view": "pytest_intercode.cli.view",
-}
+_COMMANDS = (
+    *("audit", "check", "comment", "compare", "convert", "doctor", "export"),
+    *("fetch", "gate", "grade", "history", "images", "init", "kit"),
+    *("lint", "merge", "prompts", "rescore", "top", "view"),
+)
 _FAILED, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as of a shell's SIGINT and SIGPIPE
 
 
@@ -84,8 +67,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"pytest-intercode {version('pytest-intercode')}"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, module in _COMMANDS.items():
-        command = import_module(module)
+    for name in _COMMANDS:
+        command = import_module(f"{__name__}.{name}")
         subparser = commands.add_parser(name, help=command.HELP, description=command.HELP)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)

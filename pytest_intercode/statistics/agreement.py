@@ -17,7 +17,7 @@ class Agreement(NamedTuple):
         agreed: how often they said the same.
         total: how often both said something.
         kappa: 1 for always, 0 for as often as by chance; None where chance alone explains all.
-        interval: of kappa; None likewise.
+        interval: of kappa, of 95 %; None likewise.
     """
 
     agreed: int
@@ -26,7 +26,7 @@ class Agreement(NamedTuple):
     interval: Interval | None
 
 
-def cohen_kappa(pairs: Sequence[tuple[bool, bool]], level: float = 0.95) -> Agreement:
+def cohen_kappa(pairs: Sequence[tuple[bool, bool]]) -> Agreement:
     """Return Cohen's kappa (1960): ``(p - e) / (1 - e)``.
 
     ``p`` is the share of pairs that are equal, and ``e`` the share that would be if both raters
@@ -35,14 +35,13 @@ def cohen_kappa(pairs: Sequence[tuple[bool, bool]], level: float = 0.95) -> Agre
 
     Args:
         pairs: what the first and what the second rater said of each case.
-        level: the share of such intervals that hold the true value.
 
     Raises:
         ValueError: there is no pair.
     """
     total = len(pairs)
     agreed = sum(first == second for first, second in pairs)
-    ends = wilson(agreed, total, level)
+    ends = wilson(agreed, total)
     first_share = sum(first for first, _ in pairs) / total
     second_share = sum(second for _, second in pairs) / total
     chance = first_share * second_share + (1 - first_share) * (1 - second_share)
