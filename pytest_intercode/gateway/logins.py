@@ -36,6 +36,7 @@ __all__ = ["LOGINS", "Login", "LoginError", "LoginForm", "Tokens", "login_of"]
 
 _MARGIN = 300.0  # seconds before its end in which a token is renewed, as Claude Code does it
 _MAX_AGE = 8 * 86400.0  # seconds after which Codex renews a token of whatever end
+_MAX_TIME = 1e11  # seconds since 1970; what is later is not a time
 _MAX_FILE_SIZE = 1024 * 1024  # bytes of a login's file, and of an answer of the token's server
 _RENEWAL_TIMEOUT = 30.0  # seconds for the token's server
 _LOCK_TIMEOUT = 40.0  # seconds that another process may take to renew a token
@@ -136,7 +137,7 @@ class _Claude(LoginForm):
         return Tokens(
             _text(login["accessToken"]),
             str(login.get("refreshToken") or ""),
-            None if expires is None else float(expires) / 1000,
+            None if expires is None else _time(expires, 1000),
         )
 
     def renewal(self, content: Mapping[str, Any], refresh: str) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class _Claude(LoginForm):
     def renewed(self, content: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
         login = {**content["claudeAiOauth"], "accessToken": _text(answer["access_token"])}
         login["refreshToken"] = answer.get("refresh_token") or login.get("refreshToken")
-        login["expiresAt"] = int((time.time() + float(answer["expires_in"])) * 1000)
+        login["expiresAt"] = int((time.time() + _time(answer["expires_in"])) * 1000)
         if isinstance(answer.get("scope"), str):
             login["scopes"] = answer["scope"].split()
         return {**content, "claudeAiOauth": login}
@@ -401,7 +402,7 @@ class Login:
     def _tokens(self, content: Mapping[str, Any]) -> Tokens:
         try:
             tokens = self.form.tokens(content)
-        except (KeyError, TypeError, AttributeError, OverflowError):
+        except (KeyError, TypeError, AttributeError):
             raise self._error(f"it has no login: {self.form.remedy}") from None
         except ValueError as error:
             raise self._error(str(error)) from None
@@ -465,6 +466,14 @@ def _text(value: Any) -> str:
     return value
 
 
+def _time(value: Any, parts: int = 1) -> float:
+    """Return the seconds of a time that is given in parts of them."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if abs(seconds := float(value) / parts) < _MAX_TIME:
+            return seconds
+    raise ValueError("it has a time that is none")
+
+
 def _end_of(token: str) -> float | None:
     """Return when a JSON web token ends; it is not checked, which is the server's matter."""
     parts = token.split(".")
@@ -472,7 +481,7 @@ def _end_of(token: str) -> float | None:
         return None
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return float(claims["exp"])
+        return _time(claims["exp"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -192,12 +192,18 @@ def test_who_logs_in_meanwhile_keeps_that_login(tmp_path: Path) -> None:
         ("{}", "it has no login: start `claude` and type /login"),
         ('{"claudeAiOauth": null}', "it has no login: start `claude` and type /login"),
         ('{"claudeAiOauth": {"accessToken": ""}}', "it has a token that is none"),
+        *(
+            (
+                f'{{"claudeAiOauth": {{"accessToken": "a", "expiresAt": {time}}}}}',
+                "it has a time that is none",
+            )
+            for time in ("NaN", "1e400", "1e30", '"soon"', "[]")
+        ),
         ('{"claudeAiOauth": {"accessToken": "a\\nb: c"}}', "it has a token that is none"),
         (
             '{"claudeAiOauth": {"accessToken": "a", "expiresAt": 1}}',
             "it has ended: start `claude` and type /login",
         ),
-        ('{"claudeAiOauth": {"accessToken": "a", "expiresAt": "x"}}', "could not convert"),
     ],
 )
 def test_a_file_that_is_no_login_is_one_line(
