@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.cli import main
 from tests.conftest import PRETEND, results
 from tests.support.page_rows import index_of
 
@@ -54,6 +55,22 @@ def test_a_regression_fails(run: Run, baseline: Callable[..., str]) -> None:
     result = run("Idle", baseline("OnlyPrints"))
     result.assert_outcomes(failed=1, xfailed=2)
     assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+
+
+def test_one_agent_of_two_is_compared_with_itself(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    """What the other one never solved may not fail for that; of a third agent it may."""
+    option = baseline("OnlyPrints", "--intercode-agent=agents.py:Idle")
+    run("Idle", option).assert_outcomes(xfailed=3)
+    run("OnlyPrints", option).assert_outcomes(passed=1, xfailed=2)
+    agents = pytester.path / "agents.py"
+    agents.write_text(f"{agents.read_text()}\n\nclass Third(Idle):\n    pass\n")
+    run("Third", option).assert_outcomes(xfailed=3)
+    agents.write_text(f"{agents.read_text()}\n\nclass OnlyPrints(Idle):\n    pass\n")
+    worse = run("OnlyPrints", option, "--intercode-results=r.jsonl")
+    worse.assert_outcomes(failed=1, xfailed=2)
+    assert main(["gate", "r.jsonl", "--baseline=base.jsonl"]) == worse.ret == 1
 
 
 def test_an_improvement_is_an_unexpected_pass(run: Run, baseline: Callable[..., str]) -> None:
