@@ -66,8 +66,49 @@ class _Loader(_Base):  # type: ignore[misc]
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
-def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
+class _AsWritten(int):
+    """What is a truth or a number to YAML 1.1 and a text to 1.2, which it is printed as."""
+
+    _text: str
+
+    def __new__(cls, value: int, text: str) -> _AsWritten:
+        self = super().__new__(cls, value)
+        self._text = text
+        return self
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+class _NewLoader(_Loader):
+    """Knows what was a text in YAML 1.2: all truths but ``true`` and ``false``, and ``12:30``."""
+
+    def construct_yaml_bool(self, node: yaml.ScalarNode) -> Any:
+        """Return a truth."""
+        value = super().construct_yaml_bool(node)
+        is_new = node.value.lower() in ("true", "false")
+        return value if is_new else _AsWritten(value, node.value)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """Return an integer."""
+        value = super().construct_yaml_int(node)
+        return _AsWritten(value, node.value) if ":" in node.value else value
+
+
+_NewLoader.add_constructor("tag:yaml.org,2002:bool", _NewLoader.construct_yaml_bool)
+_NewLoader.add_constructor("tag:yaml.org,2002:int", _NewLoader.construct_yaml_int)
+
+
+def read_yaml(path: Path | SuitePath, *, new: bool = False) -> tuple[Any, yaml.Node | None]:
     """Return what a file holds, and its nodes, which know their lines.
+
+    Args:
+        path: the file.
+        new: its own program reads YAML 1.2: what is a text there, such as ``yes`` and ``12:30``, is
+            printed as it is written.
 
     Raises:
         SuiteError: it cannot be read, or is not YAML within the limits.
@@ -84,7 +125,7 @@ def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
     node = None
     try:
         _check_limits(text)
-        loader = _Loader(text)
+        loader = _NewLoader(text) if new else _Loader(text)
         node = loader.get_single_node()
         return (None if node is None else loader.construct_document(node)), node
     except yaml.YAMLError as error:

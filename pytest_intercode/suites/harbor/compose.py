@@ -115,7 +115,7 @@ def read_compose(
         Unsupported: a machine here cannot be what it says.
         SuiteError: it is not a compose file, or has no such service.
     """
-    raw, _ = read_yaml(path)
+    raw, _ = read_yaml(path, new=True)
     services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")

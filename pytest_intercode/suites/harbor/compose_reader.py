@@ -154,7 +154,7 @@ class ComposeReader:
             if service[key] is not None and not isinstance(service[key], kinds):
                 names = " or ".join(_KIND_NAMES[kind] for kind in kinds if kind in _KIND_NAMES)
                 self.fail(name, f"{key}: {names} is needed, found {service[key]!r:.60}")
-        for key in ("command", "entrypoint", "tmpfs", "links"):
+        for key in ("command", "entrypoint", "environment", "tmpfs", "links"):
             for item in service.get(key) or () if isinstance(service.get(key), list) else ():
                 if not isinstance(item, _SCALAR):
                     self.fail(name, f"{key}: a list of texts is needed, found {item!r:.60}")
@@ -200,7 +200,7 @@ class ComposeReader:
             pairs |= self._variables_of(name, item if isinstance(item, dict) else {"path": item})
         settings = service.get("environment") or {}
         if isinstance(settings, list):
-            lines = [str(line).partition("=") for line in settings if line is not None]
+            lines = [str(line).partition("=") for line in settings]
             settings = {key: value if sign else None for key, sign, value in lines}
         for key, value in settings.items():
             if not key or "=" in key or "\0" in f"{key}{value}":
@@ -471,4 +471,4 @@ def words_of(command: Any) -> tuple[str, ...] | None:
     """Return the words of a command, which a text is split into as a shell does."""
     if command is None:
         return None
-    return tuple(map(str, command)) if isinstance(command, list) else tuple(shlex.split(command))
+    return tuple(map(_text, command)) if isinstance(command, list) else tuple(shlex.split(command))

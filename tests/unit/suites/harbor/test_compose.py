@@ -110,6 +110,17 @@ def test_variables(copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch)
     assert (passed["E"], passed["GIVEN"]) == ("here", "here")
 
 
+def test_what_is_a_text_in_yaml_1_2_stays_as_it_is_written(copy: Callable[[str], Path]) -> None:
+    text = (
+        "services: {main: {environment: {A: yes, B: Off, C: 12:30, D: True, NO: 1}, privileged: no,"
+        " restart: no, command: [serve, --at, 12:30, --log, on, --fast, true]}}"
+    )
+    task = harbor(copy("harbor/greeting"), text)
+    expected = (("A", "yes"), ("B", "Off"), ("C", "12:30"), ("D", "true"), ("NO", "1"))
+    assert task.variables == expected
+    assert "setsid -f serve --at 12:30 --log on --fast true" in task.setup[0]
+
+
 def test_variables_of_the_file_next_to_it(copy: Callable[[str], Path]) -> None:
     folder = copy("harbor/greeting")
     (folder / "environment/.env").write_text("A='of it'\nTEST_DIR=/other\n")
@@ -433,6 +444,7 @@ def test_a_variable_that_is_needed_has_to_be_passed_on(copy: Callable[[str], Pat
         ("environment: A=b", "client: environment: a list or a mapping is needed, found 'A=b'"),
         ("environment: {A: [1]}", "client: environment: A: a text is needed"),
         ("environment: ['=x']", "client: environment: '' is not a variable"),
+        ("environment: [A: b]", "client: environment: a list of texts is needed, found {'A': 'b'}"),
         ("entrypoint: {a: b}", "client: entrypoint: a text or a list is needed"),
         ("command: [a, null]", "client: command: a list of texts is needed, found None"),
         ('command: "a \'b"', "client: command: no closing quotation"),
