@@ -32,6 +32,7 @@ from pytest_intercode.suites.schema import (
     task_model,
 )
 from pytest_intercode.suites.services import find_missing_services
+from pytest_intercode.suites.swebench.manifest import fill
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
 from pytest_intercode.system.rows import Row, read_rows
@@ -341,7 +342,7 @@ def _query(pattern: str, places: Mapping[str, Any], place: str) -> str:
 
 def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str) -> str:
     try:
-        return pattern.format_map(places)
+        return fill(pattern, places)
     except KeyError as error:
         name = str(error.args[0])
         raise SuiteError(

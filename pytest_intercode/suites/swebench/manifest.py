@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "grading_columns"]
+__all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "fill", "grading_columns"]
 
 REPOSITORY_NAME = "repo_name"
 """What a pattern may have in braces besides columns: the repository without its owner."""
 
+_OTHER_FORM = re.compile(r"\d{4}|\{")  # of a field; a width may take all memory
 _IMAGES = ("container_image", "docker_image", "dockerfile", "dockerhub_tag", "image", "image_name")
 _GRADING = frozenset(
     (
@@ -210,6 +211,20 @@ class SwebenchModel(BaseModel):
         """Return the columns that are not part of a task's metadata, as the task holds them."""
         names = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
         return names | {c for c in (self.bug, self.test_patch, self.script) if c}
+
+
+def fill(pattern: str, values: Mapping[str, Any]) -> str:
+    """Return a pattern of ``str.format`` with values.
+
+    Raises:
+        KeyError: a value is missing.
+        ValueError: it is not a pattern, or asks for a text that is as wide as it likes; further
+            errors are those of ``str.format_map``.
+    """
+    for _, _, form, _ in Formatter().parse(pattern):
+        if form and _OTHER_FORM.search(form):
+            raise ValueError(f"a width has three digits at most, found {form!r:.40}")
+    return pattern.format_map(values)
 
 
 def fields_of(pattern: str) -> Iterator[str]:

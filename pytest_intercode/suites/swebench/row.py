@@ -12,7 +12,7 @@ from pytest_intercode.core.patches import Change, PatchError, read_patch
 from pytest_intercode.core.text import clipped, one_line
 from pytest_intercode.errors import SuiteError, suggestion
 from pytest_intercode.rewards.test_logs.registry import untimed
-from pytest_intercode.suites.swebench.manifest import REPOSITORY_NAME, SwebenchModel
+from pytest_intercode.suites.swebench.manifest import REPOSITORY_NAME, SwebenchModel, fill
 from pytest_intercode.system.rows import Row
 from pytest_intercode.system.suite_folder import SuitePath
 
@@ -105,7 +105,7 @@ class SwebenchRow:
         """Return a pattern with the row's columns in it."""
         name = str(self.fields.get(self.manifest.repo) or "").rpartition("/")[2]
         try:
-            return pattern.format_map({REPOSITORY_NAME: name, **self.fields})
+            return fill(pattern, {REPOSITORY_NAME: name, **self.fields})
         except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
             raise self.error(
                 field,

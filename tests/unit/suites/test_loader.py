@@ -947,6 +947,8 @@ def test_mistakes_in_rows(tmp_path: Path, name: str, content: bytes | None, mess
         ("id: '{'", ":1: the id pattern '{' does not fit: Single '{'"),
         ("id: '{}'", ":1: the id pattern '{}' does not fit: "),
         ("id: '{index:zz}'", ":1: the id pattern '{index:zz}' does not fit: "),
+        ("id: '{index:99999999999}'", ":1: the id pattern '{index:99999999999}' does not fit: a"),
+        ("id: '{index:{index}}'", ":1: the id pattern '{index:{index}}' does not fit: a width"),
         ("id: '{index[0]}'", ":1: the id pattern '{index[0]}' does not fit: "),
         ("id: '{query.x}'", ":1: the id pattern '{query.x}' does not fit: "),
         (
