@@ -53,6 +53,9 @@ class Transfers:
                 with self._lock:
                     responses.append(response)
                     self._responses.add(response)
+                if self.stopped:  # before the engine answered
+                    response.close()
+                    raise ImageError(RUN_IS_OVER)
 
         with self._slots:
             with self._lock:
