@@ -53,8 +53,8 @@ class RayNodes:
     """
 
     def __init__(self, address: str, *, insecure: bool = False) -> None:
-        ray = sys.modules.get("ray")
-        if ray is not None and ray.is_initialized():  # `close` would end what is not ours
+        # First, as `close` would end what is not ours.
+        if getattr(sys.modules.get("ray"), "is_initialized", bool)():
             raise ConfigurationError(
                 f"{_OPTION}={address}: this process is connected to a Ray cluster already"
             )
