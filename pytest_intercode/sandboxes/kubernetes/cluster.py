@@ -284,9 +284,8 @@ class Cluster:
 
         def ask() -> Any:
             method = getattr(self._clients[kind], f"{verb}_namespaced_{kind}")
-            answer = method(
-                *words, **options, _preload_content=False, _request_timeout=_REQUEST_TIMEOUT
-            )
+            limits = tuple(min(limit, timeout) for limit in _REQUEST_TIMEOUT)
+            answer = method(*words, **options, _preload_content=False, _request_timeout=limits)
             try:
                 data = json.loads(answer.data)
             except ValueError:

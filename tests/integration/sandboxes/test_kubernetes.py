@@ -171,6 +171,20 @@ def test_a_certificate_that_is_not_accepted_is_not_asked_for_again(
     assert time.monotonic() - began < SOON
 
 
+def test_a_cluster_that_says_nothing_is_waited_for_as_long_as_was_said(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = json.loads(server.kubeconfig.read_text())
+        config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        began = time.monotonic()
+        with closing(Cluster()) as cluster, pytest.raises(ClusterError, match="does not answer"):
+            cluster.list_all("pod", "a=b", 1.0)
+        assert time.monotonic() - began < 10.0
+
+
 # -- what a cluster is asked for
 
 
