@@ -140,6 +140,7 @@ def run_episode(
         delay = run.delay() if timed_out else ""
         if timed_out:
             run.stop("timed out")
+            stack.callback(run.interrupt, 0)  # also where there is no record
             deadline = time.monotonic() + _ACTION_STOP_TIMEOUT
             while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
                 pass  # the action that runs is being stopped

@@ -396,6 +396,26 @@ def test_infrastructure_that_an_agent_swallows_raises_too() -> None:
         play(agent)
 
 
+@pytest.mark.parametrize("broken", ["in an action", "in grading"])
+def test_an_agent_that_goes_on_without_its_sandbox_is_ended(broken: str) -> None:
+    end = time.monotonic() + 20
+    environment, threads = Counter(), set(threading.enumerate())
+
+    def agent(task: TaskView, env: Any) -> None:
+        if broken == "in an action":
+            with contextlib.suppress(Exception):
+                env.step("break")
+        environment.broken = "the sandbox is gone"
+        while time.monotonic() < end:
+            pass
+
+    with pytest.raises(SandboxError, match="the sandbox is gone"):
+        play(agent, environment, timeout=0.2)
+    while not set(threading.enumerate()) <= threads:
+        assert time.monotonic() < end - 5
+        time.sleep(0.01)
+
+
 def test_infrastructure_that_an_agent_calls_its_own_fault_raises_too() -> None:
     def agent(task: TaskView, env: Any) -> None:
         try:
