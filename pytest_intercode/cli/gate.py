@@ -31,9 +31,10 @@ def run(options: argparse.Namespace) -> int:
     """
     from pytest_intercode.core.text import pluralize
     from pytest_intercode.results.baseline import Baseline
-    from pytest_intercode.results.comparison import read_run
+    from pytest_intercode.results.files import iterate_records
     from pytest_intercode.results.gate import judge_file
     from pytest_intercode.results.summary import summarise
+    from pytest_intercode.results.tries import counted_tries
 
     results = options.results.expanduser()
     baseline = None
@@ -46,13 +47,16 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"--gate={options.gate}: needs --baseline=FILE.jsonl, the comparison that it is about"
         )
-    finished = read_run(results, warn)
-    summary = summarise(finished.tries)
+    light = (record.for_statistics() for record in iterate_records(results, warn))
+    tries = counted_tries(light)
+    if not tries:
+        raise ConfigurationError(f"{results}: holds no recorded episode")
+    summary = summarise(tries)
     say(
         f"{results}: {pluralize(summary.tasks, 'task')}, {summary.solved} of "
         f"{pluralize(summary.tries, 'try', 'tries')} solved"
     )
-    judgements = judge_file(finished.tries, baseline, options.fail_under, options.gate)
+    judgements = judge_file(tries, baseline, options.fail_under, options.gate)
     for judgement in judgements:
         say(f"gate: {judgement.line}")
     return 0 if all(judgement.passed for judgement in judgements) else 1

@@ -12,7 +12,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.cells import Cell, group_by_cell, pair_cells, shorten
-from pytest_intercode.results.files import read_records
+from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.results.tries import TaskKey, counted_tries, key_of, solved, task_key
 from pytest_intercode.statistics.paired import Verdict, paired_tests
@@ -36,7 +36,7 @@ class Baseline:
         self, path: Path, warn: Callable[[str], None], option: str = "--intercode-baseline"
     ) -> None:
         self.path = path
-        records = read_records(path, warn)
+        records = [record.for_statistics() for record in iterate_records(path, warn)]
         if not all(map(is_ours, records)):
             raise ConfigurationError(
                 f"{option}={path}: has rows without an outcome, as InterCode writes "

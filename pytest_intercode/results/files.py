@@ -365,7 +365,8 @@ class ResultsFile:
     def _repair(self) -> list[str]:
         """Cut a truncated last line off, and end the last whole one; say what was."""
         warnings: list[str] = []
-        read_records(self.path, warnings.append)
+        for _ in iterate_records(self.path, warnings.append):
+            pass  # each is a row, or it raises
         try:
             size = os.fstat(self._file).st_size
             if warnings:

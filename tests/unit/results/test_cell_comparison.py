@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pytest_intercode.core.rates import FailUnder
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Turn
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.cell_comparison import ComparedCells
 from pytest_intercode.results.cells import Cell, cell_of
@@ -144,6 +146,25 @@ def test_a_task_without_a_suite_finds_its_earlier_tries(tmp_path: Path) -> None:
         task, "intercode/bash::test_solves", Cell("another"), is_only_agent=True
     )
     assert reason == "0 of 1 tries solved in main.jsonl"
+
+
+def test_trajectories_of_a_baseline_are_never_in_memory_together(
+    baseline: Baseline, tmp_path: Path
+) -> None:
+    turn = Turn("x", "y" * 100_000, True)
+    record = replace(episode(), turns=(turn,))
+    path = tmp_path / "main.jsonl"
+    path.write_text(
+        to_text([replace(record, task=replace(record.task, id=name)) for name in TASKS])
+    )
+    tracemalloc.start()
+    try:
+        long = Baseline(path, lambda line: None)  # the fixture's has made what reads a line
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 2
+    assert long.verdicts(tries_of(TASKS)).keys() == baseline.verdicts(tries_of(TASKS)).keys()
 
 
 def _judge(
