@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ _ETC = (
     *("timezone", "xattr.conf"),
 )
 _MAX_FILE_SIZE = 4 * 1024**2
+_PASSWORD = re.compile(rb"://[^\s/:@]*:[^\s/@]+@")  # in a URL, as in apt's settings for a proxy
 
 _MASTERS = "/usr/share/base-passwd"
 _PASSWD = """\
@@ -127,7 +129,8 @@ class _Tree:
     def copy(self, name: str) -> None:
         """Add an entry of the host's, if there is one that everybody may read.
 
-        A folder comes with what is in it, and with the one that it is in.
+        A folder comes with what is in it, and with the one that it is in. A file with a URL that
+        has a password is left out.
         """
         with contextlib.suppress(OSError):  # it is not there, is being replaced, or cannot be read
             self._copy(name, f"/{name}")
@@ -145,7 +148,9 @@ class _Tree:
             for entry in sorted(os.listdir(path)):  # noqa: PTH208 -- names alone
                 self.copy(f"{name}/{entry}")
         elif stat.S_ISREG(status.st_mode) and mode & 0o004 and status.st_size <= _MAX_FILE_SIZE:
-            self.add(name, Path(path).read_bytes(), mode)
+            content = Path(path).read_bytes()
+            if not _PASSWORD.search(content):
+                self.add(name, content, mode)
 
 
 def shared(hidden: Iterable[str]) -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ import pytest
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
-from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
+from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC, _Tree
 from pytest_intercode.sandboxes.bubblewrap.mounts import open_in_root
 from pytest_intercode.sandboxes.bubblewrap.process import _find_id_range
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
@@ -74,6 +74,19 @@ def test_only_what_is_on_the_list(box: BubblewrapSandbox, tmp_path: Path) -> Non
     users = {line.partition(":")[0] for line in Path("/etc/passwd").read_text().splitlines()}
     ordinary = {name for name in users if Path("/home", name).is_dir()}
     assert not ordinary & set(said(box, "cut -d: -f1 /etc/passwd").split())
+
+
+def test_files_with_a_password_are_left_out(tmp_path: Path) -> None:
+    for name, url in {
+        "proxy": "http://bob:secret@proxy:3128",
+        "plain": "http://proxy:3128",
+    }.items():
+        (tmp_path / name).write_text(f'Acquire::http::Proxy "{url}";\n')
+    tree = _Tree()
+    tree.copy(str(tmp_path).lstrip("/"))
+    assert {name.rpartition("/")[2] for name, *_ in tree.entries} >= {"plain"}
+    assert b"secret" not in b"".join(tree.contents)
+    assert not [name for name, *_ in tree.entries if name.endswith("proxy")]
 
 
 def test_variables_are_not_inherited(box: BubblewrapSandbox) -> None:
