@@ -174,28 +174,52 @@ class StarterProcess:
             return self._popen([*python, "own"], (channel,))
         command = [self._program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
         command += ["--dev-bind", "/", "/"]
-        ranges = [
-            _find_id_range(f"/etc/sub{kind}id") if self._user is None else None for kind in "ug"
-        ]
-        tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
-        if not all(ranges) or not all(tools):
-            return self._popen([*command, "--", *python, "shared"], (channel,))
+        program = ["--", *python, "shared"]
+        if self._user is None:
+            firsts = [_find_id_range(f"/etc/sub{kind}id") for kind in "ug"]
+            tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
+            if all(firsts) and all(tools):
+                maps = [
+                    [str(tool), str(own_id), "1", "1", str(first), str(IDS - 1)]
+                    for tool, own_id, first in zip(
+                        tools, (os.getuid(), os.getgid()), firsts, strict=True
+                    )
+                ]
+                process = self._start_with_ids(command, program, channel, maps)
+                if process is not None:
+                    return process
+        return self._popen([*command, *program], (channel,))
+
+    def _start_with_ids(
+        self, command: list[str], program: list[str], channel: int, maps: list[list[str]]
+    ) -> subprocess.Popen[bytes] | None:
+        """Start it with the ids that are lent to us; None where they cannot be had after all.
+
+        So it is where the tools have no rights, or in a container that does not have these ids.
+        """
         info, info_end = os.pipe()
         block_end, block = os.pipe()
         extra = ["--info-fd", str(info_end), "--userns-block-fd", str(block_end)]
-        command += [*extra, "--", *python, "shared"]
-        process = self._popen(command, (channel, info_end, block_end))
+        process = self._popen([*command, *extra, *program], (channel, info_end, block_end))
         os.close(info_end)
         os.close(block_end)
+        is_mapped = False
         with os.fdopen(info) as file, contextlib.suppress(OSError):
-            match = re.search(r'"child-pid": (\d+)', file.read())
-            for tool, first, own_id in zip(tools, ranges, (os.getuid(), os.getgid()), strict=True):
-                if match:
-                    maps = ["0", str(own_id), "1", "1", str(first), str(IDS - 1)]
-                    subprocess.run([str(tool), match[1], *maps], check=False, capture_output=True)
-            os.write(block, b"..")
+            if match := re.search(r'"child-pid": (\d+)', file.read()):
+                is_mapped = all(
+                    subprocess.run([tool, match[1], "0", *ids], capture_output=True).returncode == 0
+                    for tool, *ids in maps
+                )
+                if is_mapped:
+                    os.write(block, b"..")
+                else:
+                    os.kill(int(match[1]), signal.SIGKILL)
         os.close(block)
-        return process
+        if is_mapped:
+            return process
+        process.kill()
+        process.communicate()
+        return None
 
     def _popen(self, command: list[str], descriptors: Iterable[int]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

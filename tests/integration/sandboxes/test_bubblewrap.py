@@ -605,6 +605,29 @@ USER = """
 """
 
 
+def printed_by_nobody(program: str) -> list[str]:
+    """Return the lines that a program of an ordinary user's prints."""
+    nobody = 65534
+    path = f"{ROOT}:{sysconfig.get_path('purelib')}"
+    done = subprocess.run(
+        [python_of(nobody), "-c", textwrap.dedent(program)],
+        user=nobody,
+        group=nobody,
+        extra_groups=[],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "bubblewrap makes no sandboxes here" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    if "Permission denied" in done.stderr and str(ROOT) in done.stderr:
+        pytest.skip("the project lies where only root can read")
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
 def python_of(user: int) -> str:
     """Return a Python that another user may run."""
     for program in (sys.executable, "/usr/bin/python3"):
@@ -627,25 +650,7 @@ def python_of(user: int) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.usefixtures("bubblewrap")
 def test_an_ordinary_user() -> None:
-    nobody = 65534
-    path = f"{ROOT}:{sysconfig.get_path('purelib')}"
-    done = subprocess.run(
-        [python_of(nobody), "-c", textwrap.dedent(USER)],
-        user=nobody,
-        group=nobody,
-        extra_groups=[],
-        cwd="/",
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if "bubblewrap makes no sandboxes here" in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    if "Permission denied" in done.stderr and str(ROOT) in done.stderr:
-        pytest.skip("the project lies where only root can read")
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
+    lines = printed_by_nobody(USER)
     assert lines[0] == "0 itself ['0', '262144', 'root']"
     assert lines[1].startswith("0 itself") or "timeout" in lines[1]
     assert all(line.startswith("1 itself") for line in lines[2:5]), lines
@@ -658,3 +663,31 @@ def test_lent_ids_next_to_lines_that_are_none(odd: str, tmp_path: Path) -> None:
     lines = tmp_path / "subuid"
     lines.write_text(f"{odd}\n{os.getuid()}:100000:65536\n")
     assert _find_id_range(str(lines)) == 100_000
+
+
+LENT = """
+    import shutil
+    from pytest_intercode.errors import EngineUnavailable
+    from pytest_intercode.sandboxes.bubblewrap import process
+    from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+    from pytest_intercode.sandboxes.protocol import SandboxSpec
+    Bubblewrap().close()
+    which = shutil.which
+    process.shutil.which = lambda name, **more: which(
+        "false" if name.startswith("new") else name, **more
+    )
+    process._find_id_range = lambda path: 100_000
+    try:
+        engine = Bubblewrap()
+    except EngineUnavailable as error:
+        raise SystemExit(print(error))
+    print(engine.all_ids, engine.launch(SandboxSpec("host")).run("id -u", 20).output)
+    engine.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.usefixtures("bubblewrap")
+def test_lent_ids_that_cannot_be_had() -> None:
+    """As in a container that does not have them itself."""
+    assert printed_by_nobody(LENT) == ["False b'0\\n'"]
