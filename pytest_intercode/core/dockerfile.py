@@ -7,8 +7,10 @@ can be replaced where it stands, whatever lines it goes over.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 __all__ = [
     "ImageName",
@@ -36,6 +38,7 @@ _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
 _PLATFORM_VARIABLE = re.compile(r"\$(?:(BUILD|TARGET)PLATFORM|\{(BUILD|TARGET)PLATFORM\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
+_MAX_VALUES = 4096  # characters of the variables in a text; of two, each may be twice the last one
 _CONTEXT_READERS = ("COPY", "ADD")
 _WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
 
@@ -155,12 +158,19 @@ class _Lines:
             begin = _HEREDOC.fullmatch(word)
             if begin is None:
                 continue
-            for index in range(self._next, len(self._lines)):
-                line = self._lines[index].rstrip("\r\n")
-                if (line.lstrip("\t") if begin[1] else line) == begin[3]:
-                    while self._next <= index:
-                        self.take()
-                    break
+            indexes = self._indexes["\t" if begin[1] else ""].get(begin[3], [])
+            end = next(iter(indexes[bisect_left(indexes, self._next) :][:1]), -1)
+            while self._next <= end:
+                self.take()
+
+    @cached_property
+    def _indexes(self) -> Mapping[str, Mapping[str, list[int]]]:
+        """Where each line is, as it is and without tabs before it."""
+        indexes: dict[str, dict[str, list[int]]] = {"": {}, "\t": {}}
+        for index, line in enumerate(self._lines):
+            for stripped, lines in indexes.items():
+                lines.setdefault(line.rstrip("\r\n").lstrip(stripped), []).append(index)
+        return indexes
 
 
 def _join_lines(lines: _Lines, escape: str) -> tuple[str, list[int]]:
@@ -395,8 +405,15 @@ def expand_variables(text: str, variables: Mapping[str, str], unknown: str = "")
     Args:
         text: what is written.
         variables: the variables that are set.
-        unknown: what replaces one that is not set and has no default.
+        unknown: what replaces one that is not set and has no default, or is longer than any path.
     """
+    room = _MAX_VALUES
+
+    def limited(match: re.Match[str]) -> str:
+        nonlocal room
+        text = value(match)
+        room -= len(text)
+        return text if room >= 0 else unknown
 
     def value(match: re.Match[str]) -> str:
         if match[1]:
@@ -409,4 +426,4 @@ def expand_variables(text: str, variables: Mapping[str, str], unknown: str = "")
             return content
         return alternative if operator else unknown
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(limited, text)

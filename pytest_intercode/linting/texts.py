@@ -16,14 +16,17 @@ __all__ = [
     *("loose_images", "run_requirements", "unreached_reward_line"),
 ]
 
-_SET_E = re.compile(r"^\s*set\s+(?:-[a-df-zA-Z]*e|-\w*\s+-e|-o\s+errexit|-\w+o\s+errexit)", re.M)
+_SET_E = re.compile(
+    r"^[ \t]*set[ \t]+(?:-[a-df-zA-Z]*e|-\w*\s+-e|-o\s+errexit|-\w+o\s+errexit)", re.M
+)
 _SET_E_SHEBANG = re.compile(r"^#!.*\s-[a-z]*e[a-z]*[ \t]*$", re.MULTILINE)
-_UNSET_E = re.compile(r"^\s*set\s+\+[a-zA-Z]*e", re.M)
+_UNSET_E = re.compile(r"^[ \t]*set[ \t]+\+[a-zA-Z]*e", re.M)
 _REWARD_FILE = re.compile(r"reward\.(?:txt|json)")
 _REWARD_BY_STATUS = re.compile(r"\$\?|\$\{?(?:\w*status\w*|\w*exit\w*|ret\w*|rc)\b", re.IGNORECASE)
 _CONSTANT_REWARD = re.compile(
     r"""(?:^|\s)(?P<before>.*?)(?:echo|printf)\s+['"]?[01](?:\.0)?['"]?\s*>{1,2}\s*\S*reward\.txt"""
 )
+_MAX_LINE = 500  # characters of a line that is looked into; it takes time by their square
 _PYTHON = re.compile("python")
 _PINNED = re.compile(r"===?[^=]|@|\.whl\b")
 
@@ -116,7 +119,7 @@ def unreached_reward_line(script: str) -> int:
     With ``set -e`` a script ends with the tests that fail, before it looks at their status.
     """
     match = _SET_E.search(script) or _SET_E_SHEBANG.match(script)
-    if match is None or _UNSET_E.search(script) or re.search(r"^\s*trap\b", script, re.M):
+    if match is None or _UNSET_E.search(script) or re.search(r"^[ \t]*trap\b", script, re.M):
         return 0
     first_reward = _REWARD_FILE.search(script)
     if first_reward is None or first_reward.start() < match.start():
@@ -124,14 +127,14 @@ def unreached_reward_line(script: str) -> int:
     middle = script[match.end() : first_reward.start()]
     if not _REWARD_BY_STATUS.search(middle) or "||" in middle:
         return 0
-    return _line_at(script, match.start() + len(match[0]) - len(match[0].lstrip()))
+    return _line_at(script, match.start())
 
 
 def kept_reward_line(script: str) -> int:
     """Return the line that alone writes a reward, and only where the tests pass; else 0."""
     lines = [line for line in script.split("\n") if not line.lstrip().startswith("#")]
     writes = [line for line in lines if _REWARD_FILE.search(line)]
-    if len(writes) != 1:
+    if len(writes) != 1 or len(writes[0]) > _MAX_LINE:
         return 0
     match = _CONSTANT_REWARD.search(writes[0])
     if match is None:

@@ -12,6 +12,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATOR = re.compile(r":?[-?+]")
 _BRACES = re.compile(r"\$\{|\}")
 _MAX_DEPTH = 10  # references in the defaults of others
+_MAX_VALUES = 2**17  # characters of the variables in a text; a process has none that is longer
 # A line, or several where a value in quotes has them.
 _ENTRY = re.compile(
     r"(?:export[ \t]+)?(?P<name>[^\s=:#'\"]+)[ \t]*"
@@ -46,7 +47,7 @@ def expand(value: Any, variables: Mapping[str, str]) -> Any:
 
     Raises:
         RequiredVariable: one is needed.
-        ValueError: a brace is not closed, or they are nested too deeply.
+        ValueError: a brace is not closed, they are nested too deeply, or their values are too long.
     """
     if isinstance(value, str):
         return _expand_text(value, variables)
@@ -58,11 +59,16 @@ def expand(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def _expand_text(text: str, variables: Mapping[str, str], depth: int = 0) -> str:
-    parts, index = [], 0
+    parts, index, room = [], 0, _MAX_VALUES
     while (start := text.find("$", index)) >= 0:
         value, end = _expand_reference(text, start, variables, depth)
         parts += [text[index:start], value]
         index = end
+        room -= len(value)
+        if room < 0:
+            raise ValueError(
+                f"its variables have more than {_MAX_VALUES:,} characters: {text!r:.60}"
+            )
     return "".join(parts) + text[index:]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pytest_intercode.core.dockerfile import (
     base_names,
@@ -34,13 +34,11 @@ class Machine:
         workdir: the directory.
         user: the user; empty for root.
         entrypoint: the words of the command that every container begins with.
-        variables: what ``ENV`` and ``ARG`` have set, which paths may name.
     """
 
     workdir: str = "/"
     user: str = ""
     entrypoint: tuple[str, ...] = ()
-    variables: dict[str, str] = field(default_factory=dict)
 
 
 def read_machine(text: str) -> Machine:
@@ -49,6 +47,7 @@ def read_machine(text: str) -> Machine:
     What a base image says by itself is not known here; those of Terminal-Bench are.
     """
     stages: dict[str, Machine] = {}
+    variables: dict[str, str] = {}  # of ENV and ARG, which paths may name
     name = ""
     state = Machine()
     for step in read_instructions(text):
@@ -57,19 +56,17 @@ def read_machine(text: str) -> Machine:
             match = _FROM.fullmatch(rest)
             if match is None:
                 continue
-            base = expand_variables(match[1], state.variables)
+            base = expand_variables(match[1], variables)
             fresh = Machine(_TERMINAL_BENCH_WORKDIR if plain_base(base) else "/")
-            state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
+            state = stages.get(base.lower(), fresh)
             name = (match[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
-            state = replace(
-                state, variables={**state.variables, **parse_pairs(rest, state.variables)}
-            )
+            variables |= parse_pairs(rest, variables)
         elif instruction == "WORKDIR":
-            path = expand_variables(rest.strip().strip("\"'"), state.variables)
+            path = expand_variables(rest.strip().strip("\"'"), variables)
             state = replace(state, workdir=posixpath.normpath(posixpath.join(state.workdir, path)))
         elif instruction == "USER":
-            state = replace(state, user=expand_variables(rest.strip(), state.variables))
+            state = replace(state, user=expand_variables(rest.strip(), variables))
         elif instruction == "ENTRYPOINT":
             state = replace(state, entrypoint=_words(rest))
         if name:

@@ -53,7 +53,6 @@ DEFAULT_ACTION_TIMEOUT = 600.0
 _READ_SUFFIXES = (".py", ".txt", ".in")  # what scripts of tests run or install from
 _MAX_READ_BYTES = 2**20  # bytes of such a file that are read
 _MAX_SOLUTION_BYTES = 16 * 1024**2  # bytes of a solution, which becomes a command
-_CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 _MEMORY = 2 * 1024**3  # bytes
 _PROCESSES = 4096
@@ -107,11 +106,16 @@ def without_canary(text: str) -> str:
     """
     lines = text.split("\n")
     first = 0
-    while first < len(lines) and _CANARY.fullmatch(lines[first].strip()):
+    while first < len(lines) and _is_canary(lines[first].strip().lower()):
         first += 1
     while first < len(lines) and not lines[first].strip():
         first += 1
     return "\n".join(lines[first:])
+
+
+def _is_canary(line: str) -> bool:
+    is_comment = line.startswith("#") or (line.startswith("<!--") and line.endswith("-->"))
+    return is_comment and "canary" in line
 
 
 def resolve_variables(

@@ -25,6 +25,7 @@ _REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}]*\})")
 _SETTING = ("export", "local", "readonly", "declare", "typeset")
 _RESERVED = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", "fi"}
 _MAX_DEPTH = 20  # substitutions in each other
+_MAX_VALUE = 1024  # characters of a variable that is known; each may be twice the last one
 
 
 @dataclass
@@ -277,7 +278,11 @@ class _Reader:
             settings = {pair[1]: pair[2] for pair in pairs if pair}
         elif words:  # for this command alone
             return
-        plain_settings = {name: value for name, value in settings.items() if UNKNOWN not in value}
+        plain_settings = {
+            name: value
+            for name, value in settings.items()
+            if UNKNOWN not in value and len(value) <= _MAX_VALUE
+        }
         for name in settings.keys() - plain_settings.keys():
             self._variables.pop(name, None)
         self._variables.update(plain_settings)

@@ -101,6 +101,11 @@ def test_a_reward_that_an_agent_may_have_left(script: str, line: int) -> None:
     assert kept_reward_line(script) == line
 
 
+def test_much_of_everything_is_read_in_time() -> None:
+    assert unreached_reward_line("\n" * 1_000_000) == 0
+    assert kept_reward_line(f"x && {'echo 1 > ' * 100_000}reward.txt") == 0
+
+
 def test_a_line_of_a_text() -> None:
     assert find_line("a\n[verifier]\nb", r"^\[verifier\]") == 2
     assert find_line("a", "b") == 0

@@ -62,3 +62,8 @@ def test_a_file_of_variables(text: str, pairs: dict[str, str | None]) -> None:
 def test_a_line_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="line 2: NAME=VALUE is needed"):
         parse_env_file(f"Z=1\n{text}\n", _VARIABLES)
+
+
+def test_variables_that_double_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"more than 131,072 characters: '\$A\$A'"):
+        parse_env_file("A=0123456789\n" + "A=$A$A\n" * 40, {})

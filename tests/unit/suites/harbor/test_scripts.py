@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.core.dockerfile import find_substitutes
+from pytest_intercode.core.dockerfile import find_images, find_substitutes
 from pytest_intercode.environments.swe import requirements
 from pytest_intercode.environments.swe.requirements import inline_requirements, is_requirement
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
@@ -51,6 +51,23 @@ def test_the_machine_of_a_dockerfile(
 ) -> None:
     found = read_machine(text)
     assert (found.workdir, found.user, found.entrypoint) == (workdir, user, entrypoint)
+
+
+def test_variables_that_double_are_not_followed() -> None:
+    text = "ARG A=0123456789\n" + "ARG A=$A$A\n" * 40
+    assert find_images(f"{text}FROM a\nFROM $A\n")[0].name == "a"
+    assert len(read_machine(f"FROM a\n{text}WORKDIR /$A\n").workdir) < 10_000
+    script = "A=0123456789\n" + "A=$A$A\n" * 40 + "pip install $A b"
+    assert requirements_of([script]) == ("b",)
+
+
+def test_much_of_everything_is_read_in_time() -> None:
+    count = 30_000
+    heredocs = "".join(f"RUN <<X{number}\n" for number in range(count))
+    variables = "".join(f"ENV A{number}=/b\n" for number in range(count))
+    assert read_machine(f"FROM a\n{heredocs}{variables}WORKDIR $A7\n").workdir == "/b"
+    line = f"<!--{'canary' * count}"
+    assert without_canary(line) == line
 
 
 def test_known_bases_are_replaced_where_they_are_not_there() -> None:
