@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from pytest_intercode.agents.chat.history import Message
 from pytest_intercode.system.nesting import is_too_deep
 
 __all__ = ["message_with_calls", "parse_arguments"]
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME = 64  # characters
 
 
 def parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
@@ -32,11 +36,13 @@ def parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
 def message_with_calls(text: str, answer: Answer) -> Message:
     """Return the message of the model with its calls, as servers accept it in a request.
 
-    Some refuse arguments that are not a JSON object; the result of the call says what is wrong.
+    Some refuse arguments that are not a JSON object, and names that no tool may have, as
+    ``multi_tool_use.parallel``; the result of the call says what is wrong.
     """
     calls = []
     for call in answer.calls:
         problem = parse_arguments(call.arguments)[1]
-        function = {"name": call.name, "arguments": "{}" if problem else call.arguments or "{}"}
+        name = _NOT_IN_NAMES.sub("_", call.name)[:_MAX_NAME] or "unnamed"
+        function = {"name": name, "arguments": "{}" if problem else call.arguments or "{}"}
         calls.append({"id": call.id, "type": "function", "function": function})
     return {"role": "assistant", "content": text or None, "tool_calls": calls}

@@ -5,6 +5,7 @@ The environment is sql on SQLite, which needs no sandbox.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -259,6 +260,8 @@ def test_a_model_that_never_acts_uses_up_its_turns(play: Play, agent: str) -> No
         (("execute", {"code": ["SELECT 1"]}), "execute needs the argument code"),
         (("execute", {"code": " "}), "execute needs the argument code"),
         (("run", {"code": "SELECT 1"}), "there is no tool 'run'"),
+        (("multi_tool_use.parallel", {"tool_uses": []}), "no tool 'multi_tool_use.parallel'"),
+        (("", {}), "there is no tool ''"),
         (("submit", {"answer": {"a": 1}}), "not a text"),
     ],
 )
@@ -275,6 +278,7 @@ def test_a_wrong_tool_call_costs_a_turn_and_is_told(
     sent = answer["tool_calls"][0]["function"]["arguments"]
     assert sent.startswith("{")  # servers that read them again find JSON
     assert sent.endswith("}")
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", answer["tool_calls"][0]["function"]["name"])
 
 
 def test_the_model_is_told_of_blocks_that_were_not_run(play: Play) -> None:
