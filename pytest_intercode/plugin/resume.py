@@ -20,6 +20,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.marks import expect_failure
+from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.project_cells import ProjectCell, cell_of, name_test
 from pytest_intercode.plugin.project_digests import explain_changes
 from pytest_intercode.plugin.project_recordings import is_recorded
@@ -55,20 +56,6 @@ class _Key(NamedTuple):
     agent: str
     arguments: tuple[tuple[str, str], ...]
 
-    @classmethod
-    def of(
-        cls,
-        node_id: str,
-        task: str,
-        treatment: str,
-        repeat: int,
-        agent: str,
-        arguments: Mapping[str, str],
-    ) -> _Key:
-        """Return the key of an episode; arguments are as results show them."""
-        pairs = tuple(sorted(shown_arguments(arguments).items()))
-        return cls(node_id.partition("[")[0], task, treatment, repeat, agent, pairs)
-
 
 class Resumed:
     """The results of a run that was begun before; also a pytest plugin.
@@ -86,7 +73,7 @@ class Resumed:
             if not record.node_id or record.superseded:
                 continue
             number = _number_of_run(record) if record.test_digest else 1
-            key = _Key.of(
+            key = self._key(
                 *(record.node_id, record.task.id.removesuffix(f" #{number}")),
                 *(record.task.treatment, record.task.repeat),
                 *(record.agent, record.agent_arguments),
@@ -95,6 +82,21 @@ class Resumed:
                 tests[key].clear()
             tests[key].append(record)
         self._tests = {key: tuple(runs) for key, runs in tests.items() if _are_whole(runs)}
+
+    def _key(
+        self,
+        node_id: str,
+        task: str,
+        treatment: str,
+        repeat: int,
+        agent: str,
+        arguments: Mapping[str, str],
+    ) -> _Key:
+        """Return the key of an episode; its agent and arguments are as results show them."""
+        mask = key_masks_of(self._run.config).text
+        shown_values = shown_arguments(arguments)
+        pairs = tuple(sorted((name, mask(value)) for name, value in shown_values.items()))
+        return _Key(node_id.partition("[")[0], task, treatment, repeat, mask(agent), pairs)
 
     @property
     def count(self) -> int:
@@ -129,7 +131,7 @@ class Resumed:
         # A test of the user's own may ask more than that the task be solved.
         if task is None or agent is None or is_own_test(item):
             return ()
-        key = _Key.of(
+        key = self._key(
             *(item.nodeid, task.id, task.treatment, task.repeat),
             *(agent.name, agent.arguments),
         )
@@ -143,7 +145,7 @@ class Resumed:
         cell = cell_of(item)
         if cell is None:
             return ()
-        key = _Key.of(
+        key = self._key(
             *(item.nodeid, name_test(item, cell)[1]),
             *(cell.treatment.name if cell.treatment is not None else "", cell.repeat),
             *(cell.agent.name, cell.agent.arguments),

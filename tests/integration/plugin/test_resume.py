@@ -82,6 +82,20 @@ def test_only_what_is_missing_is_run(
     )
 
 
+def test_an_agent_with_a_key_is_the_same_again(
+    pytester: pytest.Pytester, pretend: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its results the key is masked."""
+    key = "my-own-secret-key-0123456789"
+    monkeypatch.setenv("MY_API_KEY", key)
+    pytester.makepyfile(program='import sys\nopen("played", "a").write("x")\n')
+    agent = f"--intercode-agent=command:{sys.executable} program.py {key}"
+    for _ in range(2):
+        pytester.runpytest("suite.yaml", agent, RESULTS, RESUME)
+    assert (pytester.path / "played").read_text() == "xxx"
+    assert len(results(pytester.path / "r.jsonl")) == 3
+
+
 def test_environments_of_a_hook_are_closed(pytester: pytest.Pytester, played: Path) -> None:
     environment_code = """
 
