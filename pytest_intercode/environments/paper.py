@@ -15,7 +15,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation, StepResult, Turn
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.shell import ShellEnvironment, unsendable
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox
 
 __all__ = [
@@ -52,8 +52,7 @@ class PaperEnvironment(Environment):
 def split_words(text: str) -> list[str] | None:
     """Split a string into the words of a process; None if no process can be given them."""
     try:
-        text.encode("utf-8", "surrogateescape")
-        return None if "\0" in text else shlex.split(text)
+        return None if unsendable(text) else shlex.split(text)
     except ValueError:
         return None
 

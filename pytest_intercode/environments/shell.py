@@ -37,7 +37,7 @@ from pytest_intercode.system.files import bundled_folder
 
 __all__ = [
     *("NAMES_LOST", "STATE_LOST", "ShellEnvironment", "mark_first_state", "own_image", "set_up"),
-    "text_of",
+    *("text_of", "unsendable"),
 ]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
@@ -252,7 +252,7 @@ class ShellEnvironment(Environment):
 
     def execute(self, action: str) -> Observation:
         """Run one action in the shell and show its output."""
-        fault = _unsendable(action)
+        fault = unsendable(action)
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
         self._last = execution = self._run(action)
@@ -279,7 +279,7 @@ class ShellEnvironment(Environment):
             command.text, self._absolute(command.cwd), self._other_user(command.user)
         )
         seconds = self.action_timeout if command.timeout is None else command.timeout
-        if fault := _unsendable(line):
+        if fault := unsendable(line):
             raise AgentError(f"env.exec(): a command cannot hold {fault}")
         result = CommandResult(None, "")
 
@@ -403,7 +403,7 @@ class ShellEnvironment(Environment):
             gold.stop()
 
 
-def _unsendable(action: str) -> str:
+def unsendable(action: str) -> str:
     """Name what keeps an action from being sent to a shell, or return nothing."""
     if "\0" in action:
         return "a NUL character"

@@ -26,7 +26,7 @@ from pytest_intercode.environments.python.grading import (
     play_again,
 )
 from pytest_intercode.environments.python.hidden_tests import entry_of
-from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
+from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment, unsendable
 from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import python_strict_reward
 from pytest_intercode.sandboxes.protocol import PYTHON_WORKER, Execution, Sandbox, SandboxSpec
@@ -131,7 +131,10 @@ class PythonEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Play the actions again in a fresh sandbox and run the hidden tests there."""
-        submission = self._submitted((answer or "").strip())
+        answer = (answer or "").strip()
+        if fault := unsendable(answer):
+            return self._failed(f"source cannot hold {fault}")
+        submission = self._submitted(answer)
         if not (submission.actions or submission.program):
             return self._failed("nothing was run")
         sandbox = self._replaying = self._gold_result().sandbox

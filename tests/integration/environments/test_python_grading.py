@@ -173,6 +173,13 @@ def test_notices(play: Player) -> None:
     assert "lone surrogate" in played.observations[4]
 
 
+@pytest.mark.parametrize("source", ["def secret(n): return '\ud800'", "def secret(n): return 1\0"])
+def test_source_that_cannot_be_sent_is_worth_nothing(play: Player, source: str) -> None:
+    played = play(task(), f"submit {source}")
+    assert played.value == 0.0
+    assert played.reason.startswith("source cannot hold ")
+
+
 def test_rewards_as_feedback_come_from_a_fresh_sandbox_each_time(play: Player) -> None:
     append = "open('/work/f', 'a').write('x')"
     check = "def secret(n):\n    return {} if len(open('/work/f').read()) == 1 else 0"
