@@ -28,6 +28,8 @@ class Ordered:
         start: how many rows the original skips.
         limit: how many rows the original gives at most, or None.
         distinct: the original gives every row once, which a further column may change.
+        ranked: the same query with one more column, the engine's rank of each row; empty where it
+            cannot have one.
     """
 
     text: str
@@ -35,6 +37,7 @@ class Ordered:
     start: int = 0
     limit: int | None = None
     distinct: bool = False
+    ranked: str = ""
 
 
 def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
@@ -80,18 +83,23 @@ def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
             hidden.append(text[term[0].start : term[-1].end])
         else:
             keys.append(column)
-    head = text[inner[0].start : order.start]
-    if hidden:
-        if any(is_word(token, *_SETS) for token in outer):
-            return None
-        clauses = [
-            token for token in outer if token.start > select.start and is_word(token, *_CLAUSES)
-        ]
-        position = clauses[0].start - inner[0].start
-        key_columns = "".join(f", ({expression})" for expression in hidden)
-        head = f"{head[:position]}\n{key_columns}\n{head[position:]}"
+    head, order_by = text[inner[0].start : order.start], text[order.start : end]
     distinct = is_word(outer[outer.index(select) + 1], "DISTINCT")
-    return Ordered(f"{head}{text[order.start : end]}", tuple(keys), start, limit, distinct)
+    if any(is_word(token, *_SETS) for token in outer):
+        same_query = Ordered(f"{head}{order_by}", tuple(keys), start, limit, distinct)
+        return None if hidden else same_query
+    clauses = [token for token in outer if token.start > select.start and is_word(token, *_CLAUSES)]
+    position = clauses[0].start - inner[0].start
+
+    def with_columns(*columns: str) -> str:
+        selection = "".join(f", {column}" for column in columns)
+        return f"{head[:position]}\n{selection}\n{head[position:]}{order_by}"
+
+    key_columns = [f"({expression})" for expression in hidden]
+    by_number = any(len(term) == 1 and term[0].kind == "number" for term in terms)
+    ranked = "" if by_number else with_columns(*key_columns, f"DENSE_RANK() OVER ({order_by}\n)")
+    query = with_columns(*key_columns) if hidden else f"{head}{order_by}"
+    return Ordered(query, tuple(keys), start, limit, distinct, ranked)
 
 
 def _window(tokens: Sequence[Token]) -> tuple[int, int | None] | None:
@@ -121,6 +129,8 @@ def _terms(tokens: Sequence[Token], base: int) -> list[list[Token]]:
             del term[-2:]
         if len(term) > 1 and is_word(term[-1], "ASC", "DESC"):
             del term[-1]
+        if len(term) == 3 and term[0].kind == "number" and is_word(term[1], "COLLATE"):
+            del term[1:]  # it is the number of a column nevertheless
     return [term for term in terms if term]
 
 

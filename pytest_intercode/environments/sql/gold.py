@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import pairwise
+from unicodedata import combining, normalize
 
 from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.ordering import Ordered, show_order
@@ -20,7 +21,7 @@ from pytest_intercode.environments.gold import attribute_to_gold
 from pytest_intercode.environments.sql.fields import database_of
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
-from pytest_intercode.rewards.sql_rows import Row, canonical_rows
+from pytest_intercode.rewards.sql_rows import Canonical, Row, canonical_rows
 from pytest_intercode.rewards.sql_strict import Rows, Run, accepts
 
 __all__ = [
@@ -287,28 +288,78 @@ def _runs(
         else [ordered_query.start + ordered_query.limit + _ROWS_BEYOND_LIMIT, None]
     )
     for limit in limits:
-        text = ordered_query.text if limit is None else f"{ordered_query.text}\nLIMIT {limit}"
-        answer = session.execute(text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
+        answer = _ask(session, ordered_query.text, limit, timeout)
         if answer.error or answer.result is None:
             return None
-        fetched = canonical_rows(answer.result.rows)
+        fetched, ranks = canonical_rows(answer.result.rows), None
         complete = not answer.result.truncated and (limit is None or len(fetched) < limit)
-        runs = _grouped(ordered_query, fetched, width, complete)
+        if ordered_query.ranked and _may_be_tied(fetched, ordered_query.keys):
+            ranked = _ask(session, ordered_query.ranked, limit, timeout).result
+            if ranked is not None and len(ranked.rows) == len(fetched):
+                *columns, ranks = zip(*canonical_rows(ranked.rows), strict=True)
+                fetched = tuple(zip(*columns, strict=True))
+        groups = _groups(fetched, ordered_query.keys, ranks)
+        runs = _limited(ordered_query, groups, width, complete)
         if runs is not None:
             return runs if accepts(rows, Rows(width, runs, ordered=True)) else None
     return None
 
 
-def _grouped(
-    ordered_query: Ordered, rows: tuple[Row, ...], width: int, complete: bool
+def _ask(session: Session, query: str, limit: int | None, timeout: float) -> Answer:
+    text = query if limit is None else f"{query}\nLIMIT {limit}"
+    return session.execute(text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
+
+
+def _may_be_tied(rows: Sequence[Row], keys: Sequence[int]) -> bool:
+    """Whether rows next to each other have keys that some collation does not distinguish."""
+    all_keys = ([row[key] for key in keys] for row in rows)
+    return any(a != b and _fold(a) == _fold(b) for a, b in pairwise(all_keys))
+
+
+def _fold(key: Sequence[Canonical]) -> list[Canonical]:
+    """Return a key without what collations may leave out: case, accents, blanks at the end."""
+    return [_plain(cell) if isinstance(cell, str) else cell for cell in key]
+
+
+def _plain(text: str) -> str:
+    folded = normalize("NFKD", text.casefold())
+    return "".join(character for character in folded if not combining(character)).rstrip()
+
+
+def _groups(
+    rows: Sequence[Row], keys: Sequence[int], ranks: Sequence[Canonical] | None
+) -> list[list[Row]]:
+    """Group rows by what they are ordered by.
+
+    Args:
+        rows: the rows.
+        keys: where in them the keys are.
+        ranks: the engine's own; keys that differ by no more than a collation may leave out are the
+            same where the engine has the same rank for them. None where there are no such keys.
+    """
+    groups: list[list[Row]] = []
+    for index, row in enumerate(rows):
+        key, last_key = ([r[k] for k in keys] for r in (row, rows[index - 1]))
+        tied = key == last_key or (
+            ranks is not None and ranks[index] == ranks[index - 1] and _fold(key) == _fold(last_key)
+        )
+        if not (groups and tied):
+            groups.append([])
+        groups[-1].append(row)
+    return groups
+
+
+def _limited(
+    ordered_query: Ordered, groups: Sequence[Sequence[Row]], width: int, complete: bool
 ) -> tuple[Run, ...] | None:
-    """Group rows by what they are ordered by; None where some that matter were not fetched."""
+    """Return the runs of gold's rows among groups; None where rows that matter were not fetched."""
+    rows = [row for group in groups for row in group]
     if ordered_query.distinct and len({row[:width] for row in rows}) < len(rows):
         return None  # the further columns have made more rows of some
     stop = len(rows) if ordered_query.limit is None else ordered_query.start + ordered_query.limit
     runs = []
     position = 0
-    for _, group in groupby(rows, key=lambda row: [row[key] for key in ordered_query.keys]):
+    for group in groups:
         tied = [row[:width] for row in group]
         first, last = max(ordered_query.start - position, 0), max(stop - position, 0)
         position += len(tied)

@@ -5,6 +5,7 @@ Under Docker it is MySQL; with bubblewrap it is the server that this machine has
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import shutil
@@ -420,6 +421,17 @@ def test_use_does_not_redirect_gold(provider: SandboxProvider, shop: Database) -
         assert environment.final is not None
         assert environment.final.value == 0.0
         environment.close()
+
+
+def test_gold_is_tied_by_its_collation(provider: SandboxProvider, shop: Database) -> None:
+    letters = "SELECT l FROM (SELECT 'b' AS l UNION ALL SELECT 'A' UNION ALL SELECT 'a') AS t"
+    with contextlib.closing(SqlEnvironment(provider)) as environment:
+        environment.reset(task=task(shop, f"{letters} ORDER BY l"))
+        for direction in ("ASC", "DESC"):
+            environment.step(f"{letters} ORDER BY l, l COLLATE utf8mb4_bin {direction}")
+            assert environment.grade(None).value == 1.0
+        environment.step(f"{letters} ORDER BY l DESC")
+        assert environment.grade(None).value == 0.5
 
 
 def test_sessions_cannot_see_or_kill_each_other(open_session: Open) -> None:

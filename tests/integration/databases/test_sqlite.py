@@ -68,6 +68,9 @@ def test_a_submitted_query_is_the_answer(start: Start) -> None:
     assert reason_of(environment) == "the last statement failed: no such column: absent"
 
 
+LETTERS = "SELECT column1 FROM (VALUES ('b'), ('A'), ('a'))"
+
+
 @pytest.mark.parametrize(
     ("gold", "answer", "value"),
     [
@@ -91,6 +94,13 @@ def test_a_submitted_query_is_the_answer(start: Start) -> None:
         ("SELECT id FROM item WHERE price = 7.5", "VALUES (5), (2), (3)", 1.0),
         ("SELECT id FROM item WHERE price = 7.5", "VALUES (5.0), (2), (3)", 1.0),
         ("SELECT id FROM item WHERE price = 7.5", "VALUES ('5'), (2), (3)", 0.5),
+        # ties by a collation
+        (f"{LETTERS} ORDER BY column1 COLLATE NOCASE", "VALUES ('a'), ('A'), ('b')", 1.0),
+        (f"{LETTERS} ORDER BY column1 COLLATE NOCASE", "VALUES ('A'), ('a'), ('b')", 1.0),
+        (f"{LETTERS} ORDER BY column1 COLLATE NOCASE", "VALUES ('b'), ('A'), ('a')", 0.5),
+        (f"{LETTERS} ORDER BY column1 COLLATE NOCASE LIMIT 1", "SELECT 'a'", 1.0),
+        (f"{LETTERS} ORDER BY column1", "VALUES ('a'), ('A'), ('b')", 5 / 6),
+        (f"{LETTERS} ORDER BY 1 COLLATE NOCASE", "VALUES ('b'), ('A'), ('a')", 2 / 3),
         # an order that cannot be looked into is taken as it is
         ("SELECT id AS n FROM item ORDER BY n % 2, id LIMIT (SELECT 2)", "VALUES (2), (4)", 1.0),
         ("SELECT id AS n FROM item ORDER BY n % 2, id LIMIT (SELECT 2)", "VALUES (4), (2)", 0.5),

@@ -79,6 +79,38 @@ def test_keys_are_shown(query: str, keys: tuple[int, ...], start: int, limit: in
 
 
 @pytest.mark.parametrize(
+    ("query", "ranks"),
+    [
+        ("select name from t order by points desc", [1, 1, 2, 2, 3]),
+        ("select name from t order by points desc -- so\n limit 2", [1, 1, 2, 2, 3]),
+        ("select distinct town from t order by town", [1, 2, 3]),
+        ("select town, count(*) from t group by town order by count(*)", [1, 2, 2]),
+        ("select name, lower(town) as town from t order by name", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_ranks_are_shown(query: str, ranks: list[int]) -> None:
+    shown = _shown(query)
+    assert shown is not None
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(_SETUP)
+        full = connection.execute(shown.text).fetchall()
+        ranked = connection.execute(shown.ranked).fetchall()
+    finally:
+        connection.close()
+    assert [row[:-1] for row in ranked] == full
+    assert [row[-1] for row in ranked] == ranks
+
+
+@pytest.mark.parametrize("order", ["1", "1 collate nocase", "name"])
+def test_some_orders_have_no_ranks(order: str) -> None:
+    both = "select name from t union " if order == "name" else ""
+    shown = _shown(f"{both}select name from u order by {order}")
+    assert shown is not None
+    assert (shown.keys, shown.ranked) == ((0,), "")
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "select name from t union select name from u order by name limit 1 + 1",
