@@ -42,7 +42,7 @@ def find_duplicates(tasks: Iterable[Task]) -> Iterator[Finding]:
     for task in tasks:
         data = data_of(task)
         query = queries.setdefault((*data, _normalised_query(task)), task)
-        gold = golds.setdefault((*data, normalised_gold(task)), task)
+        gold = golds.setdefault((*data, normalised_gold(task)), task) if task.gold else task
         if query is not task and gold is query:
             message = f"the query and the gold are those of {query.id}"
         elif query is not task:

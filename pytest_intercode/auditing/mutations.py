@@ -50,7 +50,8 @@ def _find_sibling_golds(task: Task, tasks: Sequence[Task]) -> Iterator[Answer]:
         if count == _MAX_SIBLINGS:
             return
         if (
-            sibling.env == task.env
+            sibling.gold
+            and sibling.env == task.env
             and data_of(sibling) == data
             and normalised_gold(sibling) != gold
         ):
