@@ -94,7 +94,7 @@ class _Folder:
         files: dict[bytes, str] = {}
 
         def add(name: str, path: SuitePath) -> None:
-            data = path.read_bytes()
+            data = path.read_beginning(_MAX_BYTES + 1)
             if _MIN_BYTES <= len(data) <= _MAX_BYTES:
                 files.setdefault(data, name)
 
@@ -200,7 +200,7 @@ def _check_instruction(folder: _Folder) -> Iterator[Finding]:
 
 def _check_scripts(folder: _Folder) -> Iterator[Finding]:
     for path in [*folder.scripts, *_solution_scripts(folder)]:
-        if b"\r\n" in path.read_bytes():
+        if b"\r\n" in path.read_beginning(_MAX_BYTES):
             yield folder.finding("windows-line-ends", path, 1, "its lines end with CR LF")
     if not folder.is_harbor:
         return  # whose tests' output is read, and no reward
@@ -302,5 +302,5 @@ def _inner_model(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 
 def _read(path: SuitePath) -> str:
     """Return the beginning of a file's text, whatever it holds."""
-    text = path.read_bytes()[:_MAX_BYTES].decode("utf-8", "replace")
+    text = path.read_beginning(_MAX_BYTES).decode("utf-8", "replace")
     return text.replace("\r\n", "\n")

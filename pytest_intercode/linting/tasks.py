@@ -24,6 +24,7 @@ __all__ = ["check_task", "split_place"]
 
 _FETCHES = r"^[^#\n]*\b(?:curl|wget|uvx?|pip3? install|apt-get|apt)\s"
 _MAX_NAMED = 5  # packages that are named in one message
+_MAX_BYTES = 2**20  # bytes of a script that are read
 _SCRIPTS = ("tests/test.sh", "run-tests.sh")
 
 
@@ -102,4 +103,6 @@ def _fetching_place(folder: SuitePath | None) -> tuple[str, int] | None:
     script = next(filter(SuitePath.is_file, scripts), None)
     if script is None:
         return None
-    return str(script), find_line(script.read_bytes().decode("utf-8", "replace"), _FETCHES)
+    return str(script), find_line(
+        script.read_beginning(_MAX_BYTES).decode("utf-8", "replace"), _FETCHES
+    )

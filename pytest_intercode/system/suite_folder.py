@@ -23,6 +23,7 @@ from pytest_intercode.system.beneath import OutsideError, Root
 __all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
 _MAX_BYTES = 2 * 1024**3  # bytes of a file that is read into memory
+_MAX_TEXT = 64 * 1024**2  # bytes of a text, likewise
 _T = TypeVar("_T")
 
 
@@ -175,9 +176,14 @@ class SuitePath:
         """Open a regular file to read it."""
         return self._folder.use(self, Root.open)
 
-    def read_bytes(self) -> bytes:
-        """Return what a regular file holds."""
-        return self._folder.use(self, lambda root, path: root.read(path, _MAX_BYTES))
+    def read_bytes(self, max_bytes: int = _MAX_BYTES) -> bytes:
+        """Return what a regular file holds; one that has more bytes is an OSError."""
+        return self._folder.use(self, lambda root, path: root.read(path, max_bytes))
+
+    def read_beginning(self, max_bytes: int) -> bytes:
+        """Return as much of what a regular file holds."""
+        with self.open() as file:
+            return file.read(max_bytes)
 
     def read_shared(self) -> bytes:
         """Return what a regular file holds, as one object for all tasks that name it."""
@@ -188,7 +194,7 @@ class SuitePath:
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the text of a regular file, with line ends as Python has them."""
-        text = self.read_bytes().decode(encoding)
+        text = self.read_bytes(_MAX_TEXT).decode(encoding)
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     def iterdir(self) -> Iterator[SuitePath]:

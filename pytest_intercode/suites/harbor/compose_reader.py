@@ -447,9 +447,10 @@ class SharedFolders:
             self.mounts.append(Archive(place, target, exclude=exclude))
 
     def _file(self, path: SuitePath) -> FileSpec:
-        content = path.read_bytes()
-        if len(content) > _MAX_FILE_BYTES:
-            raise SuiteError(f"{path}: has more than {_MAX_FILE_BYTES // 2**20} MiB")
+        try:
+            content = path.read_bytes(_MAX_FILE_BYTES)
+        except OSError as error:
+            raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
         return FileSpec("file", content, mode=path.stat().st_mode & 0o777)
 
 

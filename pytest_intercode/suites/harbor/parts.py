@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import posixpath
 import re
@@ -95,7 +96,7 @@ def find_requirements(
         texts += [read_text(path, "a script") for path in folder.glob("*.sh")]
         for name, path in folder.files():
             if name.endswith(_READ_SUFFIXES):
-                files[name] = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "replace")
+                files[name] = path.read_beginning(_MAX_READ_BYTES).decode("utf-8", "replace")
     return requirements_of(texts, files)
 
 
@@ -171,17 +172,17 @@ def make_gold(
         SuiteError: a file cannot be read, or they are too large for a command.
     """
     commands = []
-    size = 0
+    room = _MAX_SOLUTION_BYTES
     for target, path in files.items():
         try:
-            data = path.read_bytes()
+            data = path.read_bytes(room)
         except OSError as error:
+            if error.errno == errno.EFBIG:
+                raise SuiteError(
+                    f"{path.parent}: a solution has more than {_MAX_SOLUTION_BYTES // 2**20} MiB"
+                ) from None
             raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
-        size += len(data)
-        if size > _MAX_SOLUTION_BYTES:
-            raise SuiteError(
-                f"{path.parent}: a solution has more than {_MAX_SOLUTION_BYTES // 2**20} MiB"
-            )
+        room -= len(data)
         commands.append(_writing(target, data))
     folders = sorted({posixpath.dirname(target) for target in files})
     quoted_folders = " ".join(map(shlex.quote, folders))

@@ -486,6 +486,23 @@ def test_what_is_nested_too_deeply_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "megabytes", "message"),
+    [
+        ("instruction.md", 65, r"instruction.md: cannot be read: has more than 67,108,864 bytes"),
+        ("solution/solve.sh", 17, "a solution has more than 16 MiB"),
+    ],
+)
+def test_a_file_that_is_too_large(
+    file: str, megabytes: int, message: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("harbor/greeting")
+    with (folder / file).open("wb") as opened:
+        opened.truncate(megabytes * _MEGABYTE)
+    with pytest.raises(SuiteError, match=message):
+        folder_tasks(folder)
+
+
 def test_a_tag_of_a_folder_asks_for_nothing(copy: Callable[[str], Path]) -> None:
     folder = copy("harbor/greeting")
     (folder / "task.toml").write_text("[metadata]\ntags = ['network']")
