@@ -56,6 +56,7 @@ _CAPABILITY_NUMBERS = {
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
 _STARTER_EXIT_TIMEOUT = 0.1  # seconds after which a starter that is killed is seen to have ended
 _MIN_DISK = 64 * 1024**2
+_UNPACK_SPEED = 1e6  # bytes in a second, at least, on a machine that is busy
 _MAX_REQUEST = 160_000  # bytes, less than the system takes as one message
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
@@ -209,9 +210,7 @@ class Bubblewrap:
     @property
     def owner(self) -> int | None:
         """The user that everything in a sandbox belongs to; None if all users are known there."""
-        if self._starter.readable:
-            return None
-        return os.geteuid() or NOBODY
+        return None if self._starter.readable else os.geteuid() or NOBODY
 
     @property
     def all_ids(self) -> bool:
@@ -408,7 +407,8 @@ class Bubblewrap:
     def _give(self, kind: str, name: str, descriptor: int) -> None:
         """Give the starter a layer that it is to make of a file."""
         os.lseek(descriptor, 0, os.SEEK_SET)
-        self._starter.ask({"do": kind, "name": name}, [descriptor] * 3)
+        seconds = os.fstat(descriptor).st_size / _UNPACK_SPEED
+        self._starter.ask({"do": kind, "name": name}, [descriptor] * 3, seconds)
         self._layers.add(name)
 
     def _new_group(self) -> ControlGroup | None:

@@ -247,21 +247,31 @@ class StarterProcess:
         )
 
     def ask(
-        self, message: dict[str, Any], descriptors: Iterable[int] = ()
+        self, message: dict[str, Any], descriptors: Iterable[int] = (), more_seconds: float = 0.0
     ) -> tuple[dict[str, Any], list[int]]:
         """Send a request and return its answer, with the descriptors that belong to it.
+
+        Args:
+            message: the request.
+            descriptors: what is sent with it.
+            more_seconds: how much longer than others it may take.
 
         Raises:
             SandboxError: it failed.
             StarterLost: what was asked is gone.
         """
         with self._lock:
+            usual = self._channel.gettimeout() or _ANSWER_TIMEOUT
             try:
+                self._channel.settimeout(usual + more_seconds)
                 return self._exchange(message, descriptors)
             except OSError as error:
                 # Its answer may come yet, and would be taken for another's.
                 self._unresponsive = True
                 raise StarterLost(f"bubblewrap's starter does not answer: {error}") from None
+            finally:
+                with contextlib.suppress(OSError):  # it was closed
+                    self._channel.settimeout(usual)
 
     def _exchange(
         self, message: dict[str, Any], descriptors: Iterable[int]

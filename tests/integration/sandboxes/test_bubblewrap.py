@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import signal
 import socket
@@ -456,6 +457,24 @@ def test_a_starter_killed_in_the_middle_of_a_launch(
         assert box.run("true", SOON).status == 0
         assert box.pid not in killed
         assert engine._starter._process is not starter
+    finally:
+        engine.close()
+
+
+def test_a_large_layer_has_more_time() -> None:
+    engine = Bubblewrap()
+    try:
+        starter = engine._starter
+        starter._channel.settimeout(0.2)
+        with tempfile.TemporaryFile() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as layer:
+                for number in range(5000):
+                    file = tarfile.TarInfo(f"folder/{number}")
+                    file.size = 500
+                    layer.addfile(file, io.BytesIO(bytes(500)))
+            engine.add_layer("host+layer", archive, HOST)
+        assert engine._starter is starter
+        assert starter._channel.gettimeout() == 0.2
     finally:
         engine.close()
 
