@@ -349,8 +349,12 @@ class ReadyImages:
                 target=self._make, args=(image, make), name="intercode-image", daemon=True
             )
             self._threads = [worker for worker in self._threads if worker.is_alive()]
+            try:
+                thread.start()
+            except RuntimeError as error:  # the machine has no room for it
+                del self._made[key]
+                raise SandboxError(f"no image can be made: {error}") from None
             self._threads.append(thread)
-            thread.start()
         return image
 
     def _make(self, image: Future[str], make: Callable[[], str]) -> None:

@@ -161,7 +161,13 @@ class Pool:
                 # A daemon: a process that forgets to close the pool ends all the same, and its
                 # sandboxes with it.
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the machine has no room for it
+                    # Those that run do the work; without one, nobody would ever.
+                    for order in self._stock.clear() if not self._threads else ():
+                        order.fail(SandboxError(f"no sandbox can be started: {error}"))
+                    break
                 self._threads.append(thread)
         self._changed.notify()  # who finds something to do wakes the next one
 

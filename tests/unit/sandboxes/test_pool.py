@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -482,3 +483,30 @@ def test_content_is_there_before_anybody_gets_the_sandbox() -> None:
         pool.order(replace(A, content=(b"archive", "false"))).wait()
     assert machine.boxes[-1].closed.wait(SOON)
     pool.close()
+
+
+@pytest.mark.parametrize("running", [0, 1])
+def test_a_machine_without_room_for_a_thread(running: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What starts already goes on; where nothing does, orders fail, and a later one may do."""
+    machine = Machine()
+    pool = Pool(machine)
+    if running:
+        pool.order(A).wait()
+    refused = threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        machine.hold()
+        orders = [pool.order(spec) for spec in (A, B, C)]
+        machine.let()
+        for order in orders:
+            with nullcontext() if running else pytest.raises(SandboxError, match="new thread"):
+                order.wait()
+        assert refused.is_set()
+    assert pool.order(A).wait()
+    pool.close()
+    assert len(machine.boxes) == (5 if running else 1)

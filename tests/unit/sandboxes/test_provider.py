@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pytest_intercode.core.machine import ImageSource
 from pytest_intercode.errors import ConfigurationError, SandboxError
+from pytest_intercode.sandboxes.images import ReadyImages
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.settings import SandboxSettings
 
@@ -116,3 +119,33 @@ def test_a_view_has_other_folders_and_is_the_same_otherwise() -> None:
     provider.close()
     with pytest.raises(SandboxError, match="the run is over"):
         view.background(lambda: 1)
+
+
+class Made:
+    """Images that are there."""
+
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
+        return source.name
+
+    def pinned(self, name: str) -> str:
+        return ""
+
+    def identity(self, name: str) -> str:
+        return ""
+
+    def stop_builds(self) -> None: ...
+
+
+def test_an_image_is_had_later_where_there_was_no_room_for_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ready = ReadyImages(Made(), deque(), None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(SandboxError, match="no image can be made: can't start new thread"):
+            ready.name(ImageSource(image="a"))
+    assert ready.name(ImageSource(image="a")) == "a"
+    ready.close()
