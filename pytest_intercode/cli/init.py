@@ -75,6 +75,7 @@ def _find_root() -> Path:
             ["git", "rev-parse", "--show-toplevel"],
             capture_output=True,
             text=True,
+            errors="surrogateescape",  # as of a folder whose name is not UTF-8
             timeout=_GIT_TIMEOUT,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

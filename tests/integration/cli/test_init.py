@@ -46,6 +46,17 @@ def test_it_writes_what_pytest_collects(
     assert result.ret == 0
 
 
+def test_a_repository_whose_name_is_not_utf_8(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = repository / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    subprocess.run(["git", "init", "--quiet", folder], check=True)
+    os.chdir(folder)
+    assert main(["init"]) == 0
+    assert _files(folder) == sorted(WRITTEN)
+
+
 def test_it_never_overwrites(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init"]) == 0
     for name in WRITTEN[:2]:
