@@ -291,7 +291,7 @@ def keep(folder: Path, cells: Iterable[KeptCell], commit: str = "") -> list[Path
             continue
         path = folder / f"{cells_of_run[0].date:%Y%m%dT%H%M%SZ}-{run}.jsonl"
         lines = [
-            cell.model_copy(update={"commit": cell.commit or commit}).model_dump_json()
+            cell.model_copy(update={"commit": cell.commit or plain_text(commit)}).model_dump_json()
             for cell in cells_of_run
         ]
         write_file(path, "".join(f"{line}\n" for line in lines), option="--keep")
