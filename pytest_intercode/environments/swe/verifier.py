@@ -95,7 +95,8 @@ class Verifier:
         self._sandbox = sandbox
         self._task = task
         self._verification = task.verification
-        self._sentinels = sentinels_for(task.verification)
+        variables = (*task.variables, *task.verification.variables)
+        self._sentinels = sentinels_for(replace(task.verification, variables=variables))
         self._commands = Commands(sandbox, task)
         self._end_state = EndState(self._commands, task, carrying, index, self._clearing)
 

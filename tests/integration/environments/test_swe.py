@@ -125,6 +125,17 @@ def test_what_broke_is_named(provider: SandboxProvider, stream: Path) -> None:
     assert "1 test that passed before does not: tests/test_calc.py::test_mul" in play.reward.reason
 
 
+@pytest.mark.parametrize("owner", ["task", "verification"])
+def test_options_of_pytest_count_next_to_sentinels(
+    quick_provider: SandboxProvider, stream: Path, owner: str
+) -> None:
+    variables = (("PYTEST_ADDOPTS", "--deselect tests/test_more.py::test_add"),)
+    fields: dict[str, Any] = {"variables": variables}
+    made = task(stream, **fields if owner == "task" else {"verification": fields})
+    play = Play(quick_provider, made, *gold_actions(made))
+    assert play.reward.parts == {"fail_to_pass": 0.0, "pass_to_pass": 1.0}
+
+
 def test_with_rewards_as_feedback_each_state_is_tested(
     quick_provider: SandboxProvider, stream: Path
 ) -> None:
