@@ -19,7 +19,7 @@ __all__ = ["Sentinels", "sentinels_for"]
 
 _PLACE = re.compile(r"\{sentinels(?::(py|js|t))?\}")
 _PYTEST = frozenset({"pytest", "pytest_options", "pytest_v2", "junit"})
-_COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km]\b)")  # which would leave them out
+_COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km])")  # which would leave them out
 _CHOICE = re.compile(r"(?:\A|\s)-[km]")  # in options, which leave them out as well
 _WORDS = "border carry chunk depth edge empty field group index join label merge nested order range"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -51,6 +51,7 @@ def test_sentinels_are_other_ones_each_time() -> None:
         Verification("make check", "tap"),
         Verification("pytest", "pytest", sentinels=False),
         Verification("python3 -m pytest -k name tests", "pytest"),
+        Verification("pytest -kname tests", "pytest"),
         Verification("gradle test", "junit", report="r.xml"),
         Verification("true {sentinels}", "unittest", sentinels=False),
     ],
