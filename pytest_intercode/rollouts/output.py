@@ -237,4 +237,6 @@ def print_pieces(pieces: Iterable[Sequence[Any]]) -> None:
             logging.getLogger(record.name).handle(record)
         else:
             stream = sys.stdout if piece[1] == "stdout" else sys.stderr
-            stream.write(escape_for_terminal(piece[2]))
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            text = escape_for_terminal(piece[2]).encode(encoding, "backslashreplace")
+            stream.write(text.decode(encoding))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import subprocess
 import sys
 from typing import Any
@@ -84,6 +85,19 @@ def test_in_setup_only_what_belongs_there_is_taken() -> None:
     assert [text for _, _, text in output.take("setup")] == ["first"]
     assert [text for _, _, text in output.take("call", last=True)] == ["second"]
     assert output.over
+
+
+def test_what_a_stream_cannot_encode_is_escaped() -> None:
+    """A stream of records would end with the error."""
+    command = "from pytest_intercode.rollouts.output import print_pieces\n"
+    command += "print_pieces([['call', 'stdout', '\\xe9 \\u20ac'], ['call', 'stderr', '\\xe9']])"
+    run = subprocess.run(
+        [sys.executable, "-c", command],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+    )
+    assert (run.stdout, run.stderr) == (rb"\xe9 \u20ac", rb"\xe9")
 
 
 _PRINTING = """
