@@ -44,7 +44,14 @@ class ClusterImages:
         if source.image and not source.layers:
             platform = source.platform or self._settings.default_platform
             name = self._settings.base_images.get(source.image, source.image)
-            self._architectures[name] = "" if platform is None else platform.architecture
+            if platform is not None:
+                earlier = self._architectures.setdefault(name, platform.architecture)
+                if earlier != platform.architecture:  # a pod knows its image by the name alone
+                    raise ImageError(
+                        f"{name}: a task has it for {platform}, another one for linux/{earlier}: "
+                        "on a cluster, name it by its digest (NAME@sha256:...) in one of them",
+                        name,
+                    )
             return name
         if not self._settings.registry:
             raise ImageError(

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_intercode.core.platforms import Platform
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import EngineUnavailable, ImageError, SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.backend import BackendEvents
@@ -634,6 +635,17 @@ def test_images_that_the_nodes_pull() -> None:
         ImageError, match=r"bash.Dockerfile: a cluster builds no images: give --int"
     ):
         images.resolve(SOURCE)
+
+
+def test_an_image_for_two_processors_is_refused() -> None:
+    images = ClusterImages(SandboxSettings(), print)
+    arm = ImageSource(image="python:3", platform=Platform("arm64"))
+    assert images.resolve(ImageSource(image="python:3")) == "python:3"
+    assert images.architecture("python:3") == ""
+    assert images.resolve(arm) == images.resolve(ImageSource(image="python:3")) == "python:3"
+    assert images.architecture("python:3") == "arm64"
+    with pytest.raises(ImageError, match=r"has it for linux/amd64, another one for linux/arm"):
+        images.resolve(ImageSource(image="python:3", platform=Platform("amd64")))
 
 
 @pytest.mark.slow
