@@ -8,6 +8,7 @@ tokens and money have no limit.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,6 +19,9 @@ from pytest_intercode.rollouts.budgets import NOTHING, Amounts, RunBudget
 from pytest_intercode.rollouts.cluster.messages import decode, encode, whole
 
 __all__ = ["BudgetActor", "RemoteBudget", "budget_message"]
+
+_RESTART_TIMEOUT = 30.0  # seconds in which an actor that has ended is there again
+_RETRY_INTERVAL = 0.2  # seconds
 
 
 def budget_message(budget: RunBudget, path: Path) -> bytes:
@@ -114,9 +118,14 @@ class RemoteBudget(RunBudget):
         """Return why something is refused, or nothing."""
         if self._call is None:
             return ""
-        try:
-            answer = decode(self._call(method, *arguments)())
-        except Exception:
-            return "the driver, which counts what the run uses up, does not answer"
+        limit = time.monotonic() + _RESTART_TIMEOUT
+        while True:
+            try:
+                answer = decode(self._call(method, *arguments)())
+                break
+            except Exception:  # whatever Ray raises, also while the actor is started again
+                if time.monotonic() > limit:
+                    return "the driver, which counts what the run uses up, does not answer"
+                time.sleep(_RETRY_INTERVAL)
         self._exhausted = str(answer["exhausted"])
         return str(answer["refused"])

@@ -10,8 +10,9 @@ import pytest
 
 from pytest_intercode.core.usage import RunLimits, Usage
 from pytest_intercode.rollouts.budgets import Amounts, RunBudget
+from pytest_intercode.rollouts.cluster import budget as budget_module
 from pytest_intercode.rollouts.cluster.budget import BudgetActor, RemoteBudget, budget_message
-from pytest_intercode.rollouts.cluster.messages import BadMessage
+from pytest_intercode.rollouts.cluster.messages import BadMessage, encode
 
 EXHAUSTED = "the run's 3 turns are used up"
 Draw = Callable[..., RemoteBudget]
@@ -107,7 +108,9 @@ def test_the_time_is_looked_at_here() -> None:
     assert "seconds are used up" in remote.charge()
 
 
-def test_a_driver_that_does_not_answer_gives_no_turn() -> None:
+def test_a_driver_that_does_not_answer_gives_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_module, "_RESTART_TIMEOUT", 0.3)
+
     def call(method: str, *arguments: object) -> Callable[[], object]:
         raise TimeoutError
 
@@ -133,3 +136,16 @@ def test_what_are_not_amounts_is_refused(
     with pytest.raises((BadMessage, ValueError)):
         actor.charge(*amounts)
     assert budget.used == Amounts()
+
+
+def test_an_actor_that_is_started_again_is_waited_for() -> None:
+    failures = [RuntimeError("the actor died"), RuntimeError("the actor is restarting")]
+
+    def call(method: str, *arguments: object) -> Callable[[], object]:
+        if failures:
+            raise failures.pop()
+        return lambda: encode({"refused": "", "exhausted": "later"})
+
+    remote = RemoteBudget(None, call, "node", lambda turns: None)
+    assert remote.begin_turn() == ""
+    assert remote.charge() == "later"
