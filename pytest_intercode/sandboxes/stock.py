@@ -42,12 +42,11 @@ class Demand:
 
     Args:
         max_idle: the largest stock.
-        start: the time of a start, until one is observed.
     """
 
-    def __init__(self, max_idle: int, start: float = 0.25) -> None:
+    def __init__(self, max_idle: int) -> None:
         self._max_idle = max_idle
-        self._start = start
+        self._start = 0.25  # the time of a start, until one is observed
         self._requests: deque[float] = deque()  # within the time of a start
         self._peaks: deque[tuple[float, int]] = deque()  # falling; the first is the highest
 

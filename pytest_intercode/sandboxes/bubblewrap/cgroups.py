@@ -18,6 +18,7 @@ if sys.platform != "linux":
     raise ImportError("bubblewrap runs on Linux only")
 
 from pytest_intercode.core.task import Limits
+from pytest_intercode.system.platform import process_identity
 
 __all__ = ["ControlGroup", "ControlGroups", "remove_all"]
 
@@ -130,7 +131,8 @@ class ControlGroups:
 
     def _name(self, owner: int) -> str:
         """Return how the names of this run's groups begin."""
-        return f"{_PREFIX}.{self._process_namespace}.{owner}.{_start_time(owner)}.{self._run_id}"
+        started = process_identity(owner)
+        return f"{_PREFIX}.{self._process_namespace}.{owner}.{started}.{self._run_id}"
 
     def sweep(self) -> int:
         """Remove the groups of processes that are gone; return how many there were.
@@ -140,9 +142,9 @@ class ControlGroups:
         """
         removed = 0
         for parent in self._parents().values():
-            for folder in parent.glob(f"{_PREFIX}.{self._process_namespace}.*.*.*.*"):
+            for folder in parent.glob(f"{_PREFIX}.{self._process_namespace}.[0-9]*.*.*.*"):
                 owner, started = folder.name.split(".")[2:4]
-                if _start_time(owner) != started:
+                if process_identity(int(owner)) != started:
                     with contextlib.suppress(OSError):
                         folder.rmdir()
                         removed += 1
@@ -175,14 +177,6 @@ def _process_namespace() -> str:
     """Return the number of the namespace that the numbers of processes belong to."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return ""
-
-
-def _start_time(process: int | str) -> str:
-    """Return when a process started, which distinguishes it from a later one with its number."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         return ""
 
