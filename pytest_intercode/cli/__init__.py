@@ -8,6 +8,7 @@ status; it is listed in ``_COMMANDS`` and imports what is heavy inside its funct
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after the command's own name; by default those of this process.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as the standard error has it
     parser = make_parser()
     options = parser.parse_args(arguments)
     if not hasattr(options, "run"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,3 +183,17 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(tmp_path: Path, count: 
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+def test_a_terminal_that_lacks_a_letter_shows_an_escape(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    for path in (old, new):
+        path.write_text(to_text(list(tries_of(["t"], agent="\u4e16"))))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_intercode", "compare", str(old), str(new)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"1 try, agent \u4e16, profile strict" in done.stdout
