@@ -90,8 +90,10 @@ def first_names(names: Iterable[object], most: int = 3) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return a text with ``?`` for halves of surrogate pairs, which cannot be sent as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Replace halves of surrogate pairs, which are not characters and which JSON readers refuse."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def hide_passwords(text: str) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.agents.program.messages import JsonLines, read_object, replace_surrogates
+from pytest_intercode.agents.program.messages import JsonLines, read_object
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.errors import AgentError
 
 __all__ = ["AgentRefused", "Connection", "ConnectionLost", "RequestRefused"]

@@ -10,9 +10,9 @@ from typing import Any
 from pytest_intercode.agents.acp.connection import AgentRefused, Connection, Handler
 from pytest_intercode.agents.acp.updates import Updates
 from pytest_intercode.agents.agent_environment import AgentEnvironment
-from pytest_intercode.agents.program.messages import JsonLines, replace_surrogates
+from pytest_intercode.agents.program.messages import JsonLines
 from pytest_intercode.core.servers import address_of
-from pytest_intercode.core.text import one_line
+from pytest_intercode.core.text import one_line, replace_surrogates
 from pytest_intercode.errors import AgentError
 
 __all__ = ["PERMISSIONS", "Conversation", "SessionSettings"]

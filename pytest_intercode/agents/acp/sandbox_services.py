@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from pytest_intercode.agents.acp.connection import RequestRefused
 from pytest_intercode.agents.acp.updates import Updates
 from pytest_intercode.agents.agent_environment import AgentEnvironment, copy_files
-from pytest_intercode.agents.program.messages import replace_surrogates
 from pytest_intercode.agents.workspace import Workspace
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.core.turn import CommandResult
 from pytest_intercode.errors import AgentError, BudgetExhausted
 

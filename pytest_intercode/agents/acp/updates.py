@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment, clip_text
-from pytest_intercode.agents.program.messages import replace_surrogates
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.errors import AgentError
 
 __all__ = ["Updates"]

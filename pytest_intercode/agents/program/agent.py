@@ -14,12 +14,13 @@ from typing import Any, Literal
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import log
 from pytest_intercode.agents.program.episode import ProgramEpisode, ProgramServices, episode_key
-from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
+from pytest_intercode.agents.program.messages import JsonLines, parse
 from pytest_intercode.agents.program.process import Program, describe_exit, read_command_line
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.workspace import ARGUMENT
 from pytest_intercode.core.servers import TRANSPORTS
 from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import IO, Any, Protocol
 
+from pytest_intercode.core.text import replace_surrogates
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import AgentError, suggestion
 
-__all__ = ["JsonLines", "Peer", "parse", "read_object", "replace_surrogates"]
+__all__ = ["JsonLines", "Peer", "parse", "read_object"]
 
 _MAX_LINE_BYTES = 4 * 1024**2
 _PIECE_BYTES = 64 * 1024  # that are read or written at once
@@ -240,10 +241,3 @@ def _check_keys(location: str, message: Mapping[str, object], allowed: tuple[str
                 f"{location} has the key {key!r:.40}; allowed are {', '.join(allowed)}."
                 + suggestion(key, allowed)
             )
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which are not characters and which JSON readers refuse."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

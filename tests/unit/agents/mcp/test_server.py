@@ -181,7 +181,7 @@ def test_half_a_surrogate_pair_in_an_observation_is_replaced(
 
     async def work() -> None:
         async with over_http(endpoint) as client:
-            assert blocks(await client.call_tool("execute", {"code": ""})) == ["a?b"]
+            assert blocks(await client.call_tool("execute", {"code": ""})) == ["a\ufffdb"]
 
     play(work)
     thread.join()
