@@ -119,8 +119,12 @@ class Resumed:
         if records:
             task = task_of(item)
             assert task is not None
-            with closing(self._run.composition.environment(spec_of(item, task))) as environment:
-                identity = sandbox_of(environment, task, self._run.composition.provider)
+            composition = self._run.composition
+            try:
+                with closing(composition.environment(spec_of(item, task))) as environment:
+                    identity = sandbox_of(environment, task, composition.provider)
+            except Exception:  # of a hook, an environment or an image: the item says so as it runs
+                return ()
             if identity != (records[0].sandbox, records[0].image):
                 return ()
         return records

@@ -82,6 +82,20 @@ def test_only_what_is_missing_is_run(
     )
 
 
+@pytest.mark.parametrize("options", [(), ("--intercode-concurrency=2",)])
+def test_where_no_sandbox_can_be_named_the_item_says_why(
+    pytester: pytest.Pytester, played: Path, options: tuple[str, ...]
+) -> None:
+    pytester.runpytest("suite.yaml", AGENT, RESULTS)
+    hook = (
+        "\n\ndef pytest_intercode_make_environment(config, task):\n    raise OSError('not mine')\n"
+    )
+    pytester.makeconftest(PRETEND + hook)
+    result = pytester.runpytest("suite.yaml", AGENT, RESULTS, RESUME, *options)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines(["the hook pytest_intercode_make_environment at *: not mine*"])
+
+
 def test_an_agent_with_a_key_is_the_same_again(
     pytester: pytest.Pytester, pretend: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
