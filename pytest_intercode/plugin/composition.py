@@ -22,7 +22,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
-from pytest_intercode.errors import AgentLoadError, NoAgent
+from pytest_intercode.errors import AgentLoadError, ConfigurationError, NoAgent
 from pytest_intercode.judging.judges import Judges
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
@@ -195,12 +195,21 @@ class Composition:
         return fresh_agent(self.factory(self._agent_of(spec)), spec)
 
     def environment(self, spec: RolloutSpec) -> Environment:
-        """Return an environment for a rollout, not reset yet; hooks may make it."""
+        """Return an environment for a rollout, not reset yet; hooks may make it.
+
+        Raises:
+            ConfigurationError: a hook makes something else.
+        """
         token = _SPEC.set(spec)
         try:
-            environment: Environment = self.call_hook("make_environment", task=spec.task)
+            environment = self.call_hook("make_environment", task=spec.task)
         finally:
             _SPEC.reset(token)
+        if not isinstance(environment, Environment):
+            raise ConfigurationError(
+                f"the hook pytest_intercode_make_environment returned {environment!r:.80}, which "
+                "is not an Environment, and not None"
+            )
         return environment
 
     def default_environment(self, task: Task) -> Environment:

@@ -387,6 +387,28 @@ def test_a_hook_that_raises(
     assert "fixtures.py" not in result.stdout.str()
 
 
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("hook", "errors", "message"),
+    [
+        ("modify_tasks(tasks):\n    tasks.append(5)", 1, "modify_tasks left 5 among the tasks, *"),
+        (
+            "make_environment(task):\n    return str",
+            3,
+            "make_environment returned <class 'str'>, *",
+        ),
+    ],
+)
+def test_a_hook_that_gives_something_else(
+    pytester: pytest.Pytester, hook: str, errors: int, message: str
+) -> None:
+    Path("conftest.py").write_text(f"def pytest_intercode_{hook}\n")
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle")
+    result.assert_outcomes(errors=errors)
+    result.stdout.fnmatch_lines([f"*the hook pytest_intercode_{message}"])
+    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
+
+
 def test_a_hook_that_raises_before_the_first_item(pytester: pytest.Pytester) -> None:
     pytester.syspathinsert()
     pytester.makepyfile(mine="def pytest_intercode_modify_tasks(tasks):\n    1 / 0\n")
