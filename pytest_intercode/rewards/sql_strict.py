@@ -127,14 +127,18 @@ def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
         if not run.tied:
             expected.update(run.rows)
     remaining = Counter(rows) - expected
-    for run in gold.runs:
-        if run.tied:
-            pool = Counter((*run.rows, *run.tied))
-            accepted = list((remaining & pool).elements())[: len(run.rows)]
-            rest = list((Counter(run.rows) - Counter(accepted)).elements())
-            accepted += rest[: len(run.rows) - len(accepted)]
-            expected.update(accepted)
-            remaining -= Counter(accepted)
+    tied_runs = [run for run in gold.runs if run.tied]
+    for index, run in enumerate(tied_runs):
+        possible = remaining & Counter((*run.rows, *run.tied))
+        later = Counter(
+            row for other in tied_runs[index + 1 :] for row in (*other.rows, *other.tied)
+        )
+        sole = possible & (remaining - later)  # what no later run can have comes first
+        accepted = [*sole.elements(), *(possible - sole).elements()][: len(run.rows)]
+        rest = list((Counter(run.rows) - Counter(accepted)).elements())
+        accepted += rest[: len(run.rows) - len(accepted)]
+        expected.update(accepted)
+        remaining -= Counter(accepted)
     return expected
 
 

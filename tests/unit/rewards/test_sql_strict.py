@@ -100,6 +100,17 @@ def test_ties_and_limits_are_as_an_engine_may_choose(
         assert _grade(answer, gold).value == 1.0
     other = data.draw(st.lists(st.tuples(st.integers(0, 4)), min_size=len(gold.rows), max_size=5))
     assert (_grade(other, gold).value == 1.0) is (tuple(other) in possible)
+    unordered, bags = replace(gold, ordered=False), {tuple(sorted(answer)) for answer in possible}
+    for bag in bags:
+        assert _grade(bag, unordered).value == 1.0
+    assert (_grade(other, unordered).value == 1.0) is (tuple(sorted(other)) in bags)
+
+
+def test_any_order_knows_ties_that_both_ends_share() -> None:
+    gold = replace(_ordered(([(1,)], [(2,)]), ([(1,)], [(3,)])), ordered=False)
+    assert _grade([(1,), (2,)], gold).value == 1.0
+    assert _grade([(2,), (3,)], gold).value == 1.0
+    assert _grade([(2,), (2,)], gold).value == pytest.approx(1 / 3)
 
 
 def test_any_order_still_knows_the_ties_at_the_limit() -> None:
