@@ -134,7 +134,8 @@ class Proxy:
         control, proxy_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with proxy_control:
-                self._send_sockets(allowed_hosts, own_name, [proxy_control.fileno(), *descriptors])
+                sent = [proxy_control.fileno(), *descriptors]
+                process = self._send_sockets(allowed_hosts, own_name, sent)
         except BaseException:
             control.close()
             raise
@@ -144,11 +145,16 @@ class Proxy:
         egress = Egress(control)
         if not egress.answers():
             egress.close()
+            with self._lock:
+                if self._process is process:  # the next sandbox gets another one
+                    self._stop()
             raise SandboxError("the proxy of limited networks does not answer")
         return egress
 
-    def _send_sockets(self, hosts: list[str], own_name: str, descriptors: list[int]) -> None:
-        """Give sockets to the proxy; to another one, if the last was ended."""
+    def _send_sockets(
+        self, hosts: list[str], own_name: str, descriptors: list[int]
+    ) -> subprocess.Popen[bytes] | None:
+        """Give sockets to the proxy; to another one, if the last was ended. Return which it was."""
         with self._lock:
             for last in (False, True):
                 try:
@@ -157,12 +163,13 @@ class Proxy:
                     assert self._channel is not None
                     message = {"hosts": hosts, "own": own_name, "count": len(descriptors)}
                     send(self._channel, message, descriptors)
-                    return
+                    break
                 except OSError as error:
                     self._stop()
                     if last:
                         problem = f"the proxy of limited networks cannot be used: {error}"
                         raise SandboxError(problem) from None
+            return self._process
 
     def _start(self) -> None:
         self._stop()

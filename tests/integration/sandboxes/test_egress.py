@@ -17,6 +17,7 @@ import pytest
 
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.core.task import Limits
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.plugin.reports import trajectory_tail
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.inline import InlineExecutor
@@ -457,6 +458,18 @@ def test_a_lost_proxy_excuses_nobody(engine: DockerEngine | Bubblewrap, launch: 
     assert said(box, "echo on") == "on\n"
     again = launch("good.test:22")
     assert said(again, "exec 9<>/dev/tcp/good.test/22; head -1 <&9; exec 9>&-") == "hello\n"
+
+
+def test_a_proxy_that_does_not_answer_is_begun_again(
+    engine: DockerEngine | Bubblewrap, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.sandboxes.egress.process._START_TIMEOUT", 1.0)
+    launch("good.test:22")
+    os.kill(proxy_of(engine), signal.SIGSTOP)
+    with pytest.raises(SandboxError, match="the proxy of limited networks does not answer"):
+        launch("good.test:22")
+    box = launch("good.test:22")
+    assert said(box, "exec 9<>/dev/tcp/good.test/22; head -1 <&9; exec 9>&-") == "hello\n"
 
 
 CLIENT = """
