@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["SpanSender"]
 
 _OPTION = "--intercode-otel"
-_OF_ENVIRONMENT = "env"
 _PATH = "/v1/traces"  # of OTLP over HTTP
 _LOGGER = "opentelemetry.exporter.otlp"  # of the exporter
 _MAX_PROBLEM = 300  # characters of why spans were lost
@@ -140,7 +139,7 @@ def _make_exporter(target: Path | str) -> SpanExporter:
         return _make_file_exporter(target)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    if target == _OF_ENVIRONMENT:
+    if target == "env":
         return OTLPSpanExporter()
     try:
         parts = urlsplit(target)

@@ -24,16 +24,10 @@ from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 from pytest_intercode.rollouts.output import CapturedOutput, CapturingHandler, current_output
 
-__all__ = ["EscapedStreams", "LiveLine", "PlainLines", "Router", "replay", "uncaptured"]
+__all__ = ["EscapedStreams", "LiveLine", "PlainLines", "Router", "replay"]
 
 _MAX_BEGINNING = 200  # characters; no command of a CI server begins longer
 _REPLAY = object()  # owns what an item prints of what its rollout had printed
-
-
-def uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """Have pytest capture nothing that is printed, in this context."""
-    capture: Any = config.pluginmanager.get_plugin("capturemanager")
-    return capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
 
 
 def replay(output: CapturedOutput, phase: str, *, last: bool = False) -> None:
@@ -321,7 +315,8 @@ class PlainLines:
     @contextlib.contextmanager
     def _past_capturing(self, writer: Any) -> Iterator[None]:
         if self._file is None:
-            with uncaptured(self._config):
+            capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
+            with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
                 yield
             return
         captured, writer._file = writer._file, self._file

@@ -100,9 +100,7 @@ class Plan:
         self._items: list[pytest.Item] = []
         self._uses_shipped_prices = False
         self._estimated = 0  # tries of which the earlier results say something
-        self._guessed = (
-            0  # those of them whose task is not in the earlier results, and whose agent is
-        )
+        self._guessed = 0  # of them, at tasks that the earlier results have not, though the agent
 
     def _warn(self, line: str) -> None:
         self._run.config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)

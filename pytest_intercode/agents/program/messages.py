@@ -146,9 +146,7 @@ class JsonLines:
             self._reads = False
         if self._output in ready:
             self._read()
-        if (
-            has_exited and not ready
-        ):  # another process that still holds its pipes is not the program
+        if has_exited and not ready:  # another process may still hold its pipes
             self._reads = self._writes = False
 
     def _read(self) -> None:
