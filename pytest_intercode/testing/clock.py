@@ -44,24 +44,15 @@ class ClockTests(ContractFixtures):
             "setsid bash -c 'trap \"\" TERM; sleep 1000; touch /tmp/NOT' & sleep 1000",
             "kill -STOP $$",
             "mkfifo fifo; echo >/tmp/fifo",
-            "f() { f & f & wait; }; f",
-            "b() { b | b & b; }; b",
         ],
     )
     def test_timeout_kills(self, shared: Sandbox, action: str) -> None:
-        sandbox = shared
-        output_of(sandbox, "cd /tmp; x=kept; f() { echo function; }")
-        timeout = 0.4
-        execution = sandbox.run(f"x=lost; echo begun\n{action}\necho NOT", timeout)
-        assert (execution.ended, execution.status, execution.restarted) == ("timeout", None, True)
-        assert execution.output.startswith(b"begun\n")
-        assert b"NOT" not in execution.output
-        assert timeout <= execution.seconds < timeout + PROMPTLY
-        assert execution.cwd == "/tmp"
-        assert output_of(sandbox, "echo $x; f; ls /tmp/NOT 2>/dev/null; sleep 0.01; pwd") == (
-            "kept\nfunction\n/tmp\n"
-        )
-        await_only_shell(sandbox)
+        _check_timeout(shared, action)
+
+    @pytest.mark.usefixtures("bounded")
+    @pytest.mark.parametrize("action", ["f() { f & f & wait; }; f", "b() { b | b & b; }; b"])
+    def test_timeout_kills_a_bomb(self, shared: Sandbox, action: str) -> None:
+        _check_timeout(shared, action)
 
     def test_timeout_spares_earlier_jobs(self, sandbox: Sandbox) -> None:
         output_of(sandbox, f"({GO}; echo survived) &")
@@ -78,6 +69,7 @@ class ClockTests(ContractFixtures):
         words = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
         assert sandbox.admin(f"{words} | grep '^sleep '", SOON) == (0, b"sleep 1000 \n")
 
+    @pytest.mark.usefixtures("bounded")
     def test_bomb_of_an_earlier_action(self, launch: Launch) -> None:
         sandbox = launch(limits=Limits(pids=128))
         output_of(sandbox, "x=kept")
@@ -203,3 +195,18 @@ class ClockTests(ContractFixtures):
         sandbox = launch(workdir=workdir, hostname="machine", variables=(("NAME", "a value"),))
         assert output_of(sandbox, 'pwd; hostname; echo "$NAME"') == f"{workdir}\nmachine\na value\n"
         assert PurePosixPath(sandbox.run("cd ..", SOON).cwd) == PurePosixPath(workdir).parent
+
+
+def _check_timeout(sandbox: Sandbox, action: str) -> None:
+    output_of(sandbox, "cd /tmp; x=kept; f() { echo function; }")
+    timeout = 0.4
+    execution = sandbox.run(f"x=lost; echo begun\n{action}\necho NOT", timeout)
+    assert (execution.ended, execution.status, execution.restarted) == ("timeout", None, True)
+    assert execution.output.startswith(b"begun\n")
+    assert b"NOT" not in execution.output
+    assert timeout <= execution.seconds < timeout + PROMPTLY
+    assert execution.cwd == "/tmp"
+    assert output_of(sandbox, "echo $x; f; ls /tmp/NOT 2>/dev/null; sleep 0.01; pwd") == (
+        "kept\nfunction\n/tmp\n"
+    )
+    await_only_shell(sandbox)

@@ -35,10 +35,15 @@ GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
 UTF_8 = (("LC_ALL", "C.UTF-8"),)
 """Variables of most sandboxes, as images have other ideas of what characters are."""
 
-SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=32, file_size=1024**2, cpus=1.0)
-
 _SHARED: pytest.StashKey[dict[object, Any]] = pytest.StashKey()
 _KEEPER_AND_SHELL = ["bash", "bash"]  # the names of their processes
+_MAX_PROCESSES = 32
+SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=_MAX_PROCESSES, file_size=1024**2, cpus=1.0)
+# More of them than that, which do no harm and end by themselves.
+_FILL = (
+    'LC_ALL=C python3 -c "from subprocess import Popen\n'
+    f"for _ in range({_MAX_PROCESSES + 8}): Popen(['sleep', '10'])\" 2>&1"
+)
 _KILL_TIMEOUT = 3.0  # seconds in which killed processes are gone
 
 
@@ -157,6 +162,19 @@ class ContractFixtures:
         spec = SandboxSpec(under_test.image, limits=Limits(pids=64), variables=UTF_8)
         key = "shared", id(under_test.launcher)
         return once(request, key, lambda: under_test.launcher.launch(spec))
+
+    @pytest.fixture
+    def separate(self, launch: Launch) -> None:
+        """Skip what would kill other processes of this machine, were they not kept apart."""
+        if output_of(launch(), "echo $PPID") != "1\n":
+            pytest.skip("the keeper is not the first process of a process namespace of its own")
+
+    @pytest.fixture
+    def bounded(self, launch: Launch) -> None:
+        """Skip what would take all processes of this machine, did ``pids`` not hold."""
+        filled = launch(limits=Limits(pids=_MAX_PROCESSES)).run(_FILL, SOON)
+        if b"Resource temporarily unavailable" not in filled.output:
+            pytest.skip("a fork bomb would take the whole machine: `pids` is not kept")
 
 
 def once(request: pytest.FixtureRequest, key: object, make: Callable[[], Closing]) -> Closing:

@@ -31,27 +31,15 @@ class ShellTests(ContractFixtures):
             ("kill -TERM $$", 143),
             ("set -u; echo $missing", 1),
             ("set -e; false; echo not reached", 1),
-            ("bash -c 'kill -9 -1'", 137),
             ("trap 'echo bye' EXIT; exit 4", 4),
         ],
     )
     def test_lost_shell_is_replaced(self, shared: Sandbox, action: str, status: int) -> None:
-        output_of(
-            shared,
-            "cd /tmp; x=kept; list=(a 'b c'); f() { echo \"f $x\"; }; umask 077; set -o noclobber",
-        )
-        execution = shared.run(f"x=lost; echo before\n{action}", SOON)
-        assert (execution.ended, execution.status, execution.restarted) == ("itself", status, True)
-        assert execution.output.startswith(b"before\n")
-        assert b"not reached" not in execution.output
-        assert execution.output.endswith(b"bye\n") == ("bye" in action)
-        assert execution.seconds < PROMPTLY
-        assert execution.cwd == "/tmp"
-        state = 'pwd; f; echo "${list[1]}"; umask; [ -o noclobber ] && echo noclobber; echo $-'
-        directory, function, item, mask, option, flags = output_of(shared, state).splitlines()
-        assert (directory, function, item, mask) == ("/tmp", "f kept", "b c", "0077")
-        assert option == "noclobber"
-        assert not {"e", "u"} & set(flags)
+        _check_replaced(shared, action, status)
+
+    @pytest.mark.usefixtures("separate")
+    def test_shell_lost_with_all_is_replaced(self, shared: Sandbox) -> None:
+        _check_replaced(shared, "bash -c 'kill -9 -1'", 137)
 
     def test_state_is_kept_when_it_is_older_than_noclobber(self, sandbox: Sandbox) -> None:
         output_of(sandbox, "set -o noclobber")
@@ -72,6 +60,7 @@ class ShellTests(ContractFixtures):
         assert "set +o hashall\n" in expected
         assert expected.endswith("number\n")
 
+    @pytest.mark.usefixtures("separate")
     def test_kill_everything(self, sandbox: Sandbox) -> None:
         # The kernel spares the caller and the first process.
         output_of(sandbox, "sleep 1000 & disown; kill -9 -1")
@@ -123,3 +112,22 @@ class ShellTests(ContractFixtures):
         execution = sandbox.run("exit 5", SOON)
         assert (execution.status, execution.output) == (5, b"")
         assert output_of(sandbox, "echo $x; cd; builtin cd /tmp; pwd") == "kept\ncd\n/tmp\n"
+
+
+def _check_replaced(shared: Sandbox, action: str, status: int) -> None:
+    output_of(
+        shared,
+        "cd /tmp; x=kept; list=(a 'b c'); f() { echo \"f $x\"; }; umask 077; set -o noclobber",
+    )
+    execution = shared.run(f"x=lost; echo before\n{action}", SOON)
+    assert (execution.ended, execution.status, execution.restarted) == ("itself", status, True)
+    assert execution.output.startswith(b"before\n")
+    assert b"not reached" not in execution.output
+    assert execution.output.endswith(b"bye\n") == ("bye" in action)
+    assert execution.seconds < PROMPTLY
+    assert execution.cwd == "/tmp"
+    state = 'pwd; f; echo "${list[1]}"; umask; [ -o noclobber ] && echo noclobber; echo $-'
+    directory, function, item, mask, option, flags = output_of(shared, state).splitlines()
+    assert (directory, function, item, mask) == ("/tmp", "f kept", "b c", "0077")
+    assert option == "noclobber"
+    assert not {"e", "u"} & set(flags)

@@ -171,3 +171,10 @@ def test_the_example_keeps_the_contract(installed: Path, tmp_path: Path, bash_im
     assert result.returncode == 0, result.stdout[-4000:]
     assert " passed" in result.stdout
     assert "skipped" not in result.stdout
+
+
+def test_what_would_harm_the_machine_is_skipped(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MISTAKES)
+    result = pytester.runpytest_subprocess("-k", "TestWrong and (bomb or everything)", "-n0", "-rs")
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["SKIPPED * a fork bomb would take the whole machine: *"])
