@@ -163,6 +163,7 @@ def sandboxes_of(
     provider = SandboxProvider(settings, progress=progress)
     names = {
         "runtime": "--runtime",
+        "rootfs": "--rootfs",
         "docker_hosts": "--docker-host",
         "registry": "--registry",
         "platform": "--platform",

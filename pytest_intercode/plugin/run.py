@@ -20,7 +20,7 @@ from pytest_intercode.agents.choice import AgentChoice
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import TruncatedResultsWarning
+from pytest_intercode.errors import IntercodeError, TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition
 from pytest_intercode.plugin.control import Control
 from pytest_intercode.plugin.hooks import call_hook
@@ -166,7 +166,10 @@ class Run:
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agents hold open, however the run ended."""
         self._stack.close()
-        self.composition.close()
+        try:
+            self.composition.close()
+        except IntercodeError as error:  # a backend of a package of the user's
+            raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
 
 def _golds_file(config: pytest.Config) -> Path | None:

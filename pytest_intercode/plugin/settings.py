@@ -174,6 +174,7 @@ class Settings(Options):
         """By the fields of ``sandbox`` that are checked before a run, the options of these."""
         options = {
             "runtime": "--intercode-runtime",
+            "rootfs": "--intercode-rootfs",
             "docker_hosts": "--intercode-docker-host",
             "platform": "--intercode-platform",
             "kube_context": "--intercode-kube-context",

@@ -17,10 +17,10 @@ from platform import machine
 from pytest_intercode.core.facts import Fact
 from pytest_intercode.core.platforms import Platform, platform_of_machine
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.added import AddedBackend
 from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
 from pytest_intercode.sandboxes.images import DescribedImages
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from pytest_intercode.system.imports import describe_error
 from pytest_intercode.system.platform import check_platform
 
 __all__ = [
@@ -82,20 +82,7 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
             f"the sandbox backend {name!r} is not installed; allowed are {', '.join(names)}."
             f"{suggestion(name, names)}"
         )
-    try:
-        backend: Backend = point.load()(settings)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        reason = describe_error(error)
-        raise ConfigurationError(
-            f"the sandbox backend {name!r} ({point.value}) cannot be loaded: {reason}"
-        ) from error
-    if backend.name != name:
-        raise ConfigurationError(
-            f"{point.value}: its name is {backend.name!r}, and its entry point calls it {name!r}"
-        )
-    return backend
+    return AddedBackend(point, settings)
 
 
 def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:

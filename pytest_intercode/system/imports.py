@@ -9,10 +9,21 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.errors import ConfigurationError, suggestion
 
-__all__ = ["describe_error", "import_attribute"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["describe_error", "describe_point", "import_attribute", "load_point"]
+
+# Where no mistake of somebody else's is: this package, and what imports.
+_NOT_THEIRS = (
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(importlib.__file__).parent}{os.sep}",
+    "<frozen ",
+)
 
 
 def import_attribute(
@@ -68,13 +79,51 @@ def import_attribute(
     return attribute_value
 
 
-def describe_error(error: BaseException) -> str:
-    """Return an exception in one line: its type, its message, and the file and line it is from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"
+def load_point(point: EntryPoint, label: str) -> Any:
+    """Return what an entry point names.
+
+    Args:
+        point: the entry point of an installed package.
+        label: what it is, for messages.
+
+    Raises:
+        ConfigurationError: it cannot be imported.
+    """
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(
+            f"{label} ({describe_point(point)}) cannot be loaded: {describe_error(error)}"
+        ) from None
+
+
+def describe_point(point: EntryPoint) -> str:
+    """Return what an entry point names, and the distribution that it is of."""
+    return point.value if point.dist is None else f"{point.value} of {point.dist.name}"
+
+
+def describe_error(error: BaseException, function: object = None) -> str:
+    """Return an exception in one line: its type, its message, and the file and line it is from.
+
+    Args:
+        error: the exception.
+        function: what was called of others; the line is one of its file, or at least none of ours.
+    """
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_NOT_THEIRS)
+    ]
+    code = getattr(function, "__code__", None)
+    frames = [frame for frame in frames if code and frame.filename == code.co_filename] or frames
+    place = ""
     if isinstance(error, SyntaxError) and error.filename:
-        place = f"{error.filename}:{error.lineno}"
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300} ({place})"
+        place = f" ({error.filename}:{error.lineno})"
+    elif frames:
+        place = f" ({frames[-1].filename}:{frames[-1].lineno})"
+    elif code is not None:  # it was not entered: it takes other arguments
+        place = f" ({code.co_filename}:{code.co_firstlineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}{place}"
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -1,0 +1,165 @@
+"""A backend of an installed package: a mistake in it is one line that names the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pytest_intercode.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    ImageError,
+    IntercodeError,
+    SandboxError,
+)
+from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+from pytest_intercode.sandboxes.images import DescribedImages, Images
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.imports import describe_error, describe_point, load_point
+
+__all__ = ["AddedBackend"]
+
+_VALUES = ("name", "takes", "builds_images", "shares_network")
+_METHODS = ("requested", "problem", "check", "start", "launch", "close")
+_IMAGE_METHODS = ("resolve", "pinned", "identity", "stop_builds")
+_DESCRIBED_METHODS = ("describe", "pull", "find_published")
+_SANDBOX_METHODS = ("run", "admin", "unpack", "close")  # without which no episode begins or ends
+
+
+class AddedBackend:
+    """Stands for a backend of somebody else's, whatever that raises or returns.
+
+    Args:
+        point: names what makes it.
+        settings: what it is made with.
+
+    Raises:
+        ConfigurationError: it cannot be made, or lacks something.
+    """
+
+    def __init__(self, point: EntryPoint, settings: SandboxSettings) -> None:
+        self._label = f"the sandbox backend {point.name!r} ({describe_point(point)})"
+        make = load_point(point, f"the sandbox backend {point.name!r}")
+        self._backend: Backend = self._call(ConfigurationError, make, "the class", settings)
+        if missing := _missing(self._backend, (*_VALUES, *_METHODS)):
+            raise ConfigurationError(f"{self._label} has no {missing}")
+        self.name = self._backend.name
+        self.takes = self._backend.takes
+        self.builds_images = self._backend.builds_images
+        self.shares_network = self._backend.shares_network
+        if self.name != point.name:
+            raise ConfigurationError(
+                f"{self._label}: its name is {self.name!r}, and its entry point calls it "
+                f"{point.name!r}"
+            )
+        if not isinstance(self.takes, (frozenset, set)):
+            raise ConfigurationError(
+                f"{self._label}: takes: a set of names is needed, found {self.takes!r:.60}"
+            )
+        for optional in ("describe", "platform"):
+            if hasattr(self._backend, optional):
+                setattr(self, optional, partial(self._ask, optional))
+
+    def __str__(self) -> str:
+        has_own = type(self._backend).__str__ is not object.__str__
+        return str(self._ask("__str__")) if has_own else self.name
+
+    @property
+    def has_services(self) -> bool:
+        """Whether it starts the services of a spec."""
+        return bool(getattr(self._backend, "has_services", False))
+
+    @property
+    def starters(self) -> int:
+        """How many starts at the same time are good for it."""
+        return self._backend.starters
+
+    @property
+    def images(self) -> Images:
+        """Its images, for which the same holds."""
+        images = self._backend.images
+        described = _DESCRIBED_METHODS if isinstance(images, DescribedImages) else ()
+        methods = {
+            name: partial(self._call, ImageError, getattr(images, name), f"images.{name}()")
+            for name in (*_IMAGE_METHODS, *described)
+        }
+        return cast(Images, SimpleNamespace(**methods))
+
+    def requested(self) -> str | None:
+        """Return why ``auto`` is this one."""
+        return cast("str | None", self._ask("requested"))
+
+    def problem(self) -> str:
+        """Return why it cannot be used here."""
+        problem = self._ask("problem")
+        if not isinstance(problem, str):
+            raise ConfigurationError(
+                f"{self._label}: problem(): a text is needed, found {problem!r:.60}"
+            )
+        return problem
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """See that it can have the settings that are given."""
+        self._ask("check", options)
+
+    def start(self, events: BackendEvents) -> None:
+        """Start it, unless it says that it cannot be used here.
+
+        Raises:
+            EngineUnavailable: it cannot, or what it says of itself cannot be used.
+        """
+        if problem := self.problem():
+            raise EngineUnavailable(f"{self.name}: {problem}")
+        self._call(EngineUnavailable, self._backend.start, "start()", events)
+        if missing := _missing(self._backend, ("images", "starters")):
+            raise EngineUnavailable(f"{self._label} has no {missing}")
+        if missing := _missing(self._backend.images, _IMAGE_METHODS):
+            raise EngineUnavailable(f"{self._label}: images has no {missing}")
+        if not isinstance(self.starters, int) or self.starters < 1:
+            raise EngineUnavailable(
+                f"{self._label}: starters: a whole number from 1 on is needed, "
+                f"found {self.starters!r:.60}"
+            )
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox."""
+        sandbox = self._call(SandboxError, self._backend.launch, "launch()", spec)
+        if missing := _missing(sandbox, _SANDBOX_METHODS):
+            raise SandboxError(
+                f"{self._label}: launch(): a Sandbox is needed, found {sandbox!r:.60}, which has "
+                f"no {missing}"
+            )
+        return cast(Sandbox, sandbox)
+
+    def close(self) -> None:
+        """End every sandbox, and give back everything."""
+        self._ask("close")
+
+    def _ask(self, name: str, *arguments: object) -> Any:
+        """Return what a method of it returns, which asks for no sandbox."""
+        method = getattr(self._backend, name)
+        return self._call(ConfigurationError, method, f"{name}()", *arguments)
+
+    def _call(
+        self,
+        error_class: type[IntercodeError],
+        function: Callable[..., Any],
+        name: str,
+        *arguments: object,
+        **options: object,
+    ) -> Any:
+        try:
+            return function(*arguments, **options)
+        except IntercodeError:
+            raise
+        except Exception as error:
+            reason = describe_error(error, function)
+            raise error_class(f"{self._label}: {name} raised {reason}") from None
+
+
+def _missing(value: object, names: tuple[str, ...]) -> str:
+    return ", ".join(name for name in names if not hasattr(value, name))

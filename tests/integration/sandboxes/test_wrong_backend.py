@@ -1,0 +1,90 @@
+"""A backend of a package with a mistake in it: one line says what, where, and what is needed."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import results
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = """\
+from pytest_intercode.sandboxes.bubblewrap.backend import BubblewrapBackend
+
+
+class Mine(BubblewrapBackend):
+    name = "mine"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Return a folder with a package as pip installs one; ``mine.py`` is yet to be written."""
+    metadata = tmp_path / "site" / "its_package-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: its-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[pytest_intercode.sandboxes]\nmine = mine:Mine\n")
+    return metadata.parent
+
+
+def _run(folder: Path, site: Path, *words: str) -> tuple[int, str]:
+    process = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=50,  # some of them hung
+        check=False,
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+def _check_line(output: str, message: str) -> None:
+    assert fnmatch.fnmatchcase(output, f"*{message}*"), output
+    assert "Traceback" not in output
+    assert "INTERNALERROR" not in output
+    assert f"{os.sep}pytest_intercode{os.sep}" not in output
+    assert len(output.splitlines()) < 30, output
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("content", "message", "records"),
+    [
+        ("import sys; sys.exit(3)", "cannot be loaded: SystemExit: 3 (*mine.py:6)", 0),
+        ("Mine.problem = lambda self: 'the moon is wrong'", "mine: the moon is wrong", 1),
+        ("Mine.starters = 0", "starters: a whole number from 1 on is needed, found 0", 1),
+        ("Mine.launch = lambda self, spec: None", "launch(): a Sandbox is needed, found None", 3),
+        ("Mine.launch = lambda self: None", "launch() raised TypeError: * (*mine.py:6)", 3),
+        ("Mine.close = lambda self: 1 / 0", "close() raised ZeroDivisionError: *mine.py:6)", 3),
+    ],
+)
+def test_a_run_says_so_in_a_line(
+    pytester: pytest.Pytester, site: Path, content: str, message: str, records: int
+) -> None:
+    (site / "mine.py").write_text(f"{PACKAGE}{content}\n")
+    options = ("--intercode-sandbox=mine", "--intercode-agent=oracle", "-n0", "-pno:cacheprovider")
+    status, output = _run(
+        pytester.path, site, "pytest", "suite.yaml", *options, "--intercode-results=r.jsonl"
+    )
+    file = pytester.path / "r.jsonl"
+    assert (status != 0, len(results(file)) if file.exists() else 0) == (True, records), output
+    _check_line(output, message)
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize("backend", ["mine", "docker"])
+def test_a_setting_that_it_does_not_take(
+    pytester: pytest.Pytester, site: Path, backend: str
+) -> None:
+    (site / "mine.py").write_text(f"{PACKAGE}Mine.takes = frozenset()\n")
+    options = (f"--intercode-sandbox={backend}", "--intercode-agent=oracle", "--intercode-rootfs=/")
+    status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    _check_line(output, f"--intercode-rootfs=/: {backend} has no root file system, only bubblewrap")
