@@ -18,7 +18,13 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.environments.action_space import ActionSpace, SandboxOrders
-from pytest_intercode.environments.episode import Episode, check_returned, check_reward
+from pytest_intercode.environments.episode import (
+    Episode,
+    call_method,
+    check_returned,
+    check_reward,
+    stop_finally,
+)
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.images import waiting_for_images
@@ -122,14 +128,14 @@ class Environment(ActionSpace):
             task = self.tasks.choose(task, seed=seed, options=options)
             self._orders = SandboxOrders(self.provider, task)
             self._refuse_cancelled()  # from here on `cancel` also reaches the new ones
-            self.stop()
+            call_method(self.name, self.stop)
             self.task = task
             max_turns = (self._max_turns or task.max_turns) - self.turns_spent
             self.episode = Episode(max_turns, self.feedback)
             if self.recording is not None:
                 self.recording.begin()
             with waiting_for_images(self._orders.image_wait):
-                self.start(task)
+                call_method(self.name, self.start, task)
             self._refuse_cancelled()  # meanwhile; what needs no sandbox has not met it
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
@@ -174,12 +180,12 @@ class Environment(ActionSpace):
         if not self._process.is_this:
             return
         self.episode.end("closed")
-        self.interrupt()
+        self.episode.call_off(self.name, self.interrupt)
         if not self._lock.acquire(timeout=_INTERRUPT_TIMEOUT):  # another thread is grading
-            self.abandon()
+            self.episode.call_off(self.name, self.abandon)
             self._lock.acquire()
         try:
-            self.stop()
+            stop_finally(self.name, self.stop, graded=self.final is not None)
         finally:
             self._lock.release()
 
@@ -222,7 +228,7 @@ class Environment(ActionSpace):
         self.episode.end(reason)
         self.stop_answer()
         if self._acting:
-            self.interrupt()
+            self.episode.call_off(self.name, self.interrupt)
 
     def cancel(self, reason: str) -> None:
         """End the episode from another thread, be it in a reset, an action or a grading.
@@ -234,8 +240,7 @@ class Environment(ActionSpace):
         self.episode.end(reason)
         self._orders.cancel()
         self.stop_answer()
-        self.interrupt()
-        self.abandon()
+        self.episode.call_off(self.name, self.interrupt, self.abandon)
 
     def refused_hosts(self) -> tuple[str, ...]:
         """Return what of the network the agent was refused in this episode, a line each."""
@@ -244,7 +249,7 @@ class Environment(ActionSpace):
 
     def recorded_state(self) -> dict[str, Any]:
         """Return what the grading compared that gave the reward, as builtins; ``turn``: when."""
-        return self.episode.recorded_state(self.end_state)
+        return self.episode.recorded_state(lambda: call_method(self.name, self.end_state))
 
     # -- for subclasses
 
@@ -271,7 +276,7 @@ class Environment(ActionSpace):
 
     def respond(self, action: str) -> StepResult:
         """Return what :meth:`step` returns for an action: a submission's end, or a turn."""
-        answer = self.submission(action)
+        answer = call_method(self.name, self.submission, action)
         if answer is not None:
             return self.handle_submission(action, answer or None)
         return self.take_turn(action, self.execute)
@@ -292,7 +297,8 @@ class Environment(ActionSpace):
             began = time.monotonic()
             try:
                 with self.acting():
-                    observation = check_returned(self.name, "execute", execute(action), Observation)
+                    observation = call_method(self.name, execute, action)
+                    check_returned(self.name, "execute", observation, Observation)
             except SandboxBroken as broken:
                 observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
             seconds = time.monotonic() - began
@@ -302,7 +308,7 @@ class Environment(ActionSpace):
             observation.turns_left = episode.remaining_turns
             if self.feedback == "reward":
                 reward = episode.latest or self._reward_now(None)
-                episode.score(reward, self.end_state)
+                episode.score(reward, lambda: call_method(self.name, self.end_state))
                 observation.reward = reward.value
             if not episode.over and episode.remaining_turns <= 0:
                 self.end("budget")
@@ -328,7 +334,7 @@ class Environment(ActionSpace):
 
     def _reward_now(self, answer: str | None) -> Reward:
         with self.phases.timed("tests"):
-            reward = self.episode.grade(lambda: self.grade(answer))
+            reward = self.episode.grade(lambda: call_method(self.name, self.grade, answer))
         return check_reward(self.name, reward)
 
     def _finish(self, answer: str | None) -> Reward:

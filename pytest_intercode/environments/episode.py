@@ -15,12 +15,15 @@ from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.errors import (
     BudgetExhausted,
     CommandFailed,
+    ConfigurationError,
+    IntercodeError,
     SandboxBroken,
     TaskError,
     UngradableState,
 )
+from pytest_intercode.system.imports import describe_error
 
-__all__ = ["Episode", "check_returned", "check_reward"]
+__all__ = ["Episode", "call_method", "check_returned", "check_reward", "stop_finally"]
 
 _Returned = TypeVar("_Returned")
 
@@ -44,6 +47,7 @@ class Episode:
         best: with rewards as feedback, the best of them; it is what counts at the end.
         final: its reward, once it is graded at its end.
         action: what the agent does, or did last; a command that takes no turn, too.
+        fault: what a method raised that was to end something from another thread.
         pending: returns actions that the agent has taken, and whose turns are added later.
     """
 
@@ -56,6 +60,7 @@ class Episode:
         self.best: Reward | None = None
         self.final: Reward | None = None
         self.action = ""
+        self.fault: TaskError | None = None
         self.pending: Callable[[], Sequence[str]] = tuple
         self._feedback = feedback
         self._has_state = True  # the last grading has compared something
@@ -87,6 +92,14 @@ class Episode:
     def end(self, reason: str) -> None:
         """End it; the first reason stays."""
         self.over = self.over or reason
+
+    def call_off(self, name: str, *methods: Callable[[], None]) -> None:
+        """Call what ends something from another thread; the end has the first :attr:`fault`."""
+        for method in methods:
+            try:
+                call_method(name, method)
+            except TaskError as error:
+                self.fault = self.fault or error
 
     def submit(self, action: str) -> None:
         """End it with a submission, which is a turn."""
@@ -131,7 +144,13 @@ class Episode:
             self.final, self.over = reward, "solved"
 
     def finish(self, reward: Reward) -> Reward:
-        """Note the reward at the end, unless an earlier turn was better; return which counts."""
+        """Note the reward at the end, unless an earlier turn was better; return which counts.
+
+        Raises:
+            TaskError: the action could not be ended, as :attr:`fault` says.
+        """
+        if self.fault is not None:
+            raise self.fault
         if self.turns:
             self.amend_turn(reward=reward.value, parts=reward.parts)
         self.final = reward
@@ -186,6 +205,44 @@ def _reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableSta
     if isinstance(error, CommandFailed) and not error.acted:
         raise error
     return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
+
+
+def call_method(
+    name: str, method: Callable[..., _Returned], *arguments: Any, **options: Any
+) -> _Returned:
+    """Return what a method of an environment returns, or what its class makes.
+
+    Raises:
+        TaskError: it raised what is not ours: a mistake in the environment, not in the agent.
+    """
+    try:
+        return method(*arguments, **options)
+    except IntercodeError:
+        raise
+    except Exception as error:
+        function = method.__init__ if isinstance(method, type) else method  # type: ignore[misc]
+        called = getattr(function, "__name__", "a method")
+        raise TaskError(
+            f"the environment {name!r}: {called}() raised {describe_error(error, function)}"
+        ) from error
+
+
+def stop_finally(name: str, stop: Callable[[], None], *, graded: bool) -> None:
+    """Stop an environment that is closed.
+
+    Args:
+        name: the environment's.
+        stop: its method.
+        graded: its episode has a grade, and keeps it; one that has none has an error already.
+
+    Raises:
+        ConfigurationError: the method raised what is not ours.
+    """
+    try:
+        call_method(name, stop)
+    except TaskError as error:
+        if graded:
+            raise ConfigurationError(str(error)) from error
 
 
 def check_returned(name: str, method: str, value: object, expected: type[_Returned]) -> _Returned:

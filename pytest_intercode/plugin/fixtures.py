@@ -190,7 +190,8 @@ def intercode_environment(
             environment = handle.environment()
         yield environment
     finally:
-        handle.close()
+        with one_line_errors():
+            handle.close()
 
 
 @pytest.fixture

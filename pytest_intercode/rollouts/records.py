@@ -22,7 +22,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.tokens import ModelCall
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.episode import check_returned
+from pytest_intercode.environments.episode import call_method, check_returned
 from pytest_intercode.environments.registry import is_builtin, kind_of
 from pytest_intercode.errors import (
     AgentError,
@@ -265,7 +265,7 @@ def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) 
         provider: where sandboxes come from, if the environment does not say so.
     """
     provider = getattr(environment, "provider", None) or provider
-    specs = environment.sandboxes(task, provider)
+    specs = call_method(environment.name, environment.sandboxes, task, provider)
     check_returned(environment.name, "sandboxes", specs, list)
     return (provider.choice.backend, specs[0].image) if specs else ("", "")
 

@@ -26,7 +26,7 @@ from pytest_intercode.core.text import one_line
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.core.usage import UNSPENT, RunLimits
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.episode import Episode
+from pytest_intercode.environments.episode import Episode, call_method
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
@@ -35,6 +35,7 @@ from pytest_intercode.errors import (
     InfrastructureError,
     RolloutCancelled,
     SandboxError,
+    TaskError,
 )
 from pytest_intercode.judging.judges import Judges
 from pytest_intercode.rollouts.agent_thread import SharedLoop
@@ -369,7 +370,10 @@ def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Enviro
     Raises:
         ConfigurationError: no environment has this name.
     """
-    return environment_class(spec.task.env, spec.profile)(
+    cls = environment_class(spec.task.env, spec.profile)
+    return call_method(
+        cls.name,
+        cls,
         sandboxes,
         feedback=spec.feedback,
         max_turns=spec.max_turns,
@@ -442,9 +446,10 @@ def expect_sandboxes(
     def specs() -> Iterator[SandboxSpec]:
         for task, view in upcoming:
             # Nobody waits for the image of a task that is yet to come.
-            with contextlib.suppress(ImageNotReady):
+            with contextlib.suppress(ImageNotReady, TaskError):
+                cls = environment_class(task.env, profile)
                 with without_waiting(task.id):
-                    orders = environment_class(task.env, profile).sandboxes(task, view)
+                    orders = call_method(cls.name, cls.sandboxes, task, view)
                 if isinstance(orders, list):  # else its own episode says that it is not one
                     yield from orders
 

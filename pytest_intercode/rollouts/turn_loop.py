@@ -21,6 +21,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.episode import call_method
 from pytest_intercode.errors import AgentError, InfrastructureError, RolloutCancelled, TaskError
 from pytest_intercode.rollouts.agent_thread import AgentRun, SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -147,12 +148,12 @@ def run_episode(
         seconds = time.monotonic() - began
         if run.sandbox_fault is not None:
             raise run.sandbox_fault
-        if isinstance(run.failure, (InfrastructureError, QuitRun)):
+        if isinstance(run.failure, (InfrastructureError, TaskError, QuitRun)):
             raise run.failure
         with cancellation.reaching(environment.cancel):
             graded = environment.end("stopped")
             if not agent.judges_gold:
-                environment.check_gold()
+                call_method(environment.name, environment.check_gold)
         is_over = (
             not timed_out
             or run.done.wait(_AGENT_EXIT_TIMEOUT)

@@ -14,7 +14,7 @@ from string import Template
 
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import builtin_kinds, is_environment
-from pytest_intercode.errors import AgentLoadError, suggestion
+from pytest_intercode.errors import AgentLoadError, TaskError, suggestion
 
 __all__ = ["PLACEHOLDERS", "Templates", "builtin_text", "load_templates"]
 
@@ -64,13 +64,16 @@ class Templates:
         """Return the sentences that introduce an environment to a model.
 
         Raises:
-            AgentLoadError: the prompt of a kind of the user's has a wrong placeholder.
+            TaskError: the prompt of a kind of the user's has a wrong placeholder.
         """
         if kind.name in self.texts:
             return self.fill(kind.name, **values)
         if not kind.prompt:
             return self.fill("other", **values)
-        template = _parse(kind.prompt, kind.name, f"the prompt of {type(kind).__qualname__}")
+        try:
+            template = _parse(kind.prompt, kind.name, f"the prompt of {type(kind).__qualname__}")
+        except AgentLoadError as error:
+            raise TaskError(str(error)) from None
         return template.substitute(values)
 
     def fill(self, name: str, **values: object) -> str:

@@ -855,3 +855,11 @@ def test_an_end_state_that_no_file_can_hold_is_the_environments_fault(state: Any
 
     with pytest.raises(TaskError, match=r"'keeper': end_state\(\) returned .*; a dictionary of"):
         play(acts("5", "submit"), Keeper(), task=replace(TASK, env="keeper"))
+
+
+def test_a_fault_of_the_task_that_an_agent_meets_first_is_not_the_agents() -> None:
+    def act(_: str) -> NoReturn:
+        raise TaskError("its prompt is wrong")
+
+    with pytest.raises(TaskError, match="its prompt is wrong"):
+        play(act)

@@ -16,8 +16,9 @@ from pytest_intercode.agents.chat.parsing import parse_fenced, parse_react
 from pytest_intercode.agents.chat.strategies import STRATEGIES
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import register_environment
-from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.errors import AgentLoadError, TaskError
 from tests.unit.rollouts.test_turn_loop import Counter
 
 ARGUMENTS = ChatArguments("any", base_url="http://127.0.0.1:9/v1")
@@ -136,3 +137,12 @@ def test_a_template_of_an_environment_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "ruby.txt").write_text("Ruby")
     with pytest.raises(AgentLoadError, match="no template of this name"):
         load_templates(tmp_path)
+
+
+def test_a_wrong_prompt_of_a_kind_is_not_the_agents_fault() -> None:
+    class Kind(EnvironmentKind):
+        name = "perl"
+        prompt = "You are in $workdirr."
+
+    with pytest.raises(TaskError, match=r"Kind:1: there is no placeholder \$workdirr here; all"):
+        load_templates().introduce(Kind())
