@@ -129,12 +129,15 @@ def _expected_rows(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
     remaining = Counter(rows) - expected
     tied_runs = [run for run in gold.runs if run.tied]
     for index, run in enumerate(tied_runs):
-        possible = remaining & Counter((*run.rows, *run.tied))
-        later = Counter(
-            row for other in tied_runs[index + 1 :] for row in (*other.rows, *other.tied)
+        possible_rows = remaining & Counter((*run.rows, *run.tied))
+        later_rows = Counter(
+            row
+            for later_run in tied_runs[index + 1 :]
+            for row in (*later_run.rows, *later_run.tied)
         )
-        sole = possible & (remaining - later)  # what no later run can have comes first
-        accepted = [*sole.elements(), *(possible - sole).elements()][: len(run.rows)]
+        sole_rows = possible_rows & (remaining - later_rows)  # no later run can have them
+        accepted = [*sole_rows.elements(), *(possible_rows - sole_rows).elements()]
+        accepted = accepted[: len(run.rows)]
         rest = list((Counter(run.rows) - Counter(accepted)).elements())
         accepted += rest[: len(run.rows) - len(accepted)]
         expected.update(accepted)
