@@ -6,6 +6,7 @@ standard input, so also when the driver is killed; Ray's own processes end with 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -119,7 +120,8 @@ def main(nodes: int, folder: str) -> None:
     for _ in range(nodes - 1):
         cluster.add_node(wait=False, temp_dir=folder, **node_options)
     cluster.wait_for_nodes(timeout=_START_TIMEOUT)
-    os.write(stdout, json.dumps({"address": cluster.address}).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        os.write(stdout, json.dumps({"address": cluster.address}).encode() + b"\n")
     os.close(stdout)
     while os.read(0, 4096):
         pass

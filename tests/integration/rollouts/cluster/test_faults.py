@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -309,3 +310,18 @@ def test_random_kills_in_a_run_of_500(folder: Path) -> None:
             time.sleep(0.1)
     finally:
         cluster.close()
+
+
+def test_a_local_cluster_that_nobody_waits_for_leaves_nothing() -> None:
+    needs_ray()
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a short path, for sockets
+    words = [str(PYTHON), "-m", "pytest_intercode.rollouts.cluster.local", "1", str(folder)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
+        assert process.wait(120) == 0
+    assert not folder.exists()
