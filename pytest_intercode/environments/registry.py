@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.system.imports import load_point
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment
@@ -88,20 +89,14 @@ def added_environment(name: str) -> type[Any] | None:
     """Return what was added under a name, from an entry point if need be.
 
     Raises:
-        ConfigurationError: the entry point cannot be loaded.
+        ConfigurationError: the entry point cannot be loaded, or two packages have one.
     """
     if name in _added or name in _KINDS:
         return _added.get(name)
     point = _entry_points().get(name)
     if point is None:
         return None
-    try:
-        loaded: type[Any] = point.load()
-    except Exception as error:
-        raise ConfigurationError(
-            f"the environment {name!r} cannot be loaded from the entry point {point.value} "
-            f"({GROUP}): {type(error).__name__}: {error}"
-        ) from None
+    loaded: type[Any] = load_point(point, f"the environment {name!r}")
     return loaded
 
 
@@ -136,7 +131,8 @@ def _entry_points() -> dict[str, EntryPoint]:
 # ask whether their tags name an environment. What is installed changes with the path, if at all.
 @cache
 def _entry_points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    points = entry_points(group=GROUP)
+    return {point.name: point for point in points if _NAME.fullmatch(point.name)}
 
 
 def register_environment(cls: _Class) -> _Class:

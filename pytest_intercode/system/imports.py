@@ -87,8 +87,18 @@ def load_point(point: EntryPoint, label: str) -> Any:
         label: what it is, for messages.
 
     Raises:
-        ConfigurationError: it cannot be imported.
+        ConfigurationError: it cannot be imported, or another package has one of this name.
     """
+    from importlib.metadata import entry_points  # it imports the email package
+
+    namesakes = {
+        namesake.value: namesake for namesake in entry_points(group=point.group, name=point.name)
+    }
+    if len(namesakes) > 1:
+        descriptions = " and ".join(sorted(map(describe_point, namesakes.values())))
+        raise ConfigurationError(
+            f"{label} is there twice ({point.group}): {descriptions}; uninstall one of them"
+        )
     try:
         return point.load()
     except (Exception, SystemExit) as error:

@@ -20,6 +20,7 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
 )
+from pytest_intercode.system.imports import load_point
 
 __all__ = [
     *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "builtin_parser_names", "parse"),
@@ -260,13 +261,7 @@ def _builtin_parser(name: str) -> Parser:
 @cache
 def _added_parser(name: str) -> Parser:
     point = added_parsers()[name]
-    try:
-        function = point.load()
-    except Exception as error:
-        raise ConfigurationError(
-            f"the parser {name!r} cannot be loaded from the entry point {point.value} ({GROUP}): "
-            f"{type(error).__name__}: {error}"
-        ) from None
+    function = load_point(point, f"the parser {name!r}")
 
     def parser(log: str) -> Statuses:
         statuses = Results()

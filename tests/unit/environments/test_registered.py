@@ -206,7 +206,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: installed-perl\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         f"[{registry.GROUP}]\nperl = installed_perl:Perl\nraku = installed_perl:Raku\n"
-        "lua = installed_perl:Perl\n"
+        "lua = installed_perl:Perl\nMy Env = installed_perl:Perl\n"
     )
     module = tmp_path / "installed_perl.py"
     module.write_text(
@@ -233,10 +233,25 @@ def test_a_class_of_an_entry_point_may_have_the_decorator_too(package: Path) -> 
 
 
 def test_an_entry_point_that_cannot_be_loaded(package: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"'raku' cannot be loaded from the entry point i"):
+    with pytest.raises(
+        ConfigurationError, match=r"'raku' \(installed_perl:Raku of installed-perl\) can"
+    ):
         environment_class("raku", "strict")
     with pytest.raises(ConfigurationError, match="its name is 'perl', and its entry point calls"):
         environment_class("lua", "strict")
+
+
+def test_a_name_of_two_packages_is_refused(package: Path) -> None:
+    info = package.parent / "other_perl-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-perl\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nperl = other_perl:Perl\n")
+    with pytest.raises(
+        ConfigurationError,
+        match=r"'perl' is there twice .*: installed_perl:Perl of installed-perl and "
+        r"other_perl:Perl of other-perl; uninstall one of them",
+    ):
+        environment_class("perl", "strict")
 
 
 def test_our_own_names_look_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
