@@ -134,8 +134,8 @@ class Proxy:
         control, proxy_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with proxy_control:
-                sent = [proxy_control.fileno(), *descriptors]
-                process = self._send_sockets(allowed_hosts, own_name, sent)
+                passed_sockets = [proxy_control.fileno(), *descriptors]
+                process = self._send_sockets(allowed_hosts, own_name, passed_sockets)
         except BaseException:
             control.close()
             raise
