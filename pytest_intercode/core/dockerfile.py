@@ -238,10 +238,9 @@ def find_images(text: str) -> list[ImageName]:
             stages.add((stage[2] or "scratch").lower())
         elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
-                if flag == "from":
-                    # A number is that of a stage, whether there is one or not.
-                    available = {*stages, value} if value.isdigit() else stages
-                    names += _find_image(instruction, index, index + len(value), {}, available)
+                # A number is that of a stage, whether there is one or not.
+                if flag == "from" and not value.isdigit():
+                    names += _find_image(instruction, index, index + len(value), {}, stages)
                 elif flag == "mount":
                     origin = _mount_origin(value)
                     if origin is not None and not value[slice(*origin)].isdigit():
