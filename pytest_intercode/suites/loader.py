@@ -259,7 +259,7 @@ def _read_source(
     refusals = foreign_fields(blank.env, builtin_kinds())
     refused_columns = refusals.keys() - known_columns
     tasks = []
-    for index, (place, row) in enumerate(_rows(source, path, folder)):
+    for index, (place, row) in enumerate(_read_rows(source, path, folder)):
         for name in sorted(refused_columns & row.keys()):
             # Another environment's tests, say, without which the task could not be graded as meant.
             if row[name] is not None:
@@ -290,6 +290,15 @@ def _read_source(
         task = _build(blank, [model], folder, source=place, metadata=metadata)
         tasks.append(_override(task, overrides, folder))
     return tasks
+
+
+def _read_rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
+    try:
+        yield from _rows(source, path, folder)
+    except OSError as error:  # of a folder that is not there, or of a file in it
+        kind = MissingFile if isinstance(error, FileNotFoundError) else SuiteError
+        name = error.filename if isinstance(error.filename, str) else source.path
+        raise kind(f"{folder / name}: cannot be read: {error.strerror}") from None
 
 
 def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:

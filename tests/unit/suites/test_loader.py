@@ -28,7 +28,7 @@ from pytest_intercode.environments.bash.fields import BashFields, golds_of
 from pytest_intercode.environments.fields import leaves_of
 from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.environments.task_json import task_from_json, task_to_json
-from pytest_intercode.errors import SuiteError
+from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.loader import (
     Suite,
     load_rows,
@@ -1165,3 +1165,18 @@ def test_a_judge_of_a_task_is_added_to_that_of_defaults(load: Load, tmp_path: Pa
     assert plain.judge == Judge("Is it plain?", "m-1", 5, 0.25)
     assert short.judge == Judge("Is it short?\n", "m-1", 1, 0.25)
     assert task_from_json(task_to_json(plain)) == plain
+
+
+@pytest.mark.parametrize(
+    ("env", "form", "path"),
+    [
+        ("checks", "agentbench-os", "there/data"),
+        ("ctf", "cybench", "there"),
+        ("tau2", "tau2", "there/tasks.json"),
+    ],
+)
+def test_a_folder_of_tasks_that_is_not_there(load: Load, env: str, form: str, path: str) -> None:
+    name = path.removesuffix("/data")
+    place = re.escape(path.removesuffix("/tasks.json"))
+    with pytest.raises(MissingFile, match=f"/{place}: cannot be read: No such file"):
+        load(f"env: {env}\nrows: {{path: {name}, format: {form}}}\n")
