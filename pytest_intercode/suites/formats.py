@@ -7,17 +7,23 @@ those are asked first, in the order of their names, so that they may read what w
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.registry import kind_of
 from pytest_intercode.errors import ConfigurationError, IntercodeError
 from pytest_intercode.suites.loader import load_dataset, load_rows, load_suite
+from pytest_intercode.system.imports import describe_error, describe_point, load_point
 from pytest_intercode.system.rows import is_row_file
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = ["GROUP", "SuiteFormat", "find_format", "holds_task_folders", "is_suite_file"]
 
@@ -138,12 +144,10 @@ class _Added:
     """The format of an installed package; what it raises is one line."""
 
     def __init__(self, point: EntryPoint) -> None:
-        self._point = point
-        try:
-            loaded = point.load()
-            self._format: SuiteFormat = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:  # of code that is not ours
-            raise self._failed("cannot be loaded", error) from None
+        self._label = f"the format {point.name!r}"
+        loaded = load_point(point, self._label)
+        self._label = f"{self._label} ({describe_point(point)})"
+        self._format: SuiteFormat = self._call(loaded) if isinstance(loaded, type) else loaded
         names = ("name", "recognises", "load")
         missing = [name for name in names if not hasattr(self._format, name)]
         if missing:
@@ -151,29 +155,35 @@ class _Added:
         self.name = self._format.name
 
     def recognises(self, path: Path) -> bool:
-        try:
-            return self._format.recognises(path)
-        except Exception as error:
-            raise self._failed(f"recognises({str(path)!r})", error) from None
+        return bool(self._call(self._format.recognises, path))
 
     def load(self, path: Path, env: str | None, permissions: Permissions) -> Sequence[Task]:
+        tasks: list[Any] = self._call(self._format.load, path, env, permissions, returned=list)
+        for number, task in enumerate(tasks, start=1):
+            place = f"load({str(path)!r}): task {number}"
+            if not isinstance(task, Task):
+                raise self._error(f"{place}: a Task is needed, found {task!r:.60}")
+            if problem := _find_problem(task):
+                raise self._error(f"{place} ({task.source or task.id}): {problem}")
+        return tasks
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        returned: Callable[[Any], Any] = lambda value: value,
+    ) -> Any:
         try:
-            tasks = [*self._format.load(path, env, permissions)]
+            return returned(function(*arguments))
         except IntercodeError:
             raise
         except Exception as error:
-            raise self._failed(f"load({str(path)!r})", error) from error
-        if strangers := [task for task in tasks if not isinstance(task, Task)]:
-            raise self._error(f"load({str(path)!r}): a task is needed, found {strangers[0]!r:.60}")
-        return tasks
-
-    def _failed(self, problem: str, error: Exception) -> ConfigurationError:
-        return self._error(f"{problem}: {type(error).__name__}: {error}")
+            words = ", ".join(repr(str(path)) for path in arguments[:1])
+            name = getattr(function, "__name__", "its method")
+            raise self._error(f"{name}({words}): {describe_error(error, function)}") from None
 
     def _error(self, problem: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"the format {self._point.name!r} ({GROUP}: {self._point.value}): {problem}"
-        )
+        return ConfigurationError(f"{self._label}: {problem}")
 
 
 def find_format(path: Path) -> SuiteFormat | None:
@@ -182,8 +192,14 @@ def find_format(path: Path) -> SuiteFormat | None:
     Raises:
         ConfigurationError: the format of an installed package cannot be loaded, or fails.
     """
-    formats: tuple[SuiteFormat, ...] = (*_added_formats(), *_FORMATS)
-    return next((one for one in formats if one.recognises(path)), None)
+    added, problems = _added_formats()
+    formats: tuple[SuiteFormat, ...] = (*added, *_FORMATS)
+    suite_format = next((one for one in formats if one.recognises(path)), None)
+    for problem in problems:
+        if suite_format is None:  # it may be of the one that cannot be loaded
+            raise problem
+        warnings.warn(str(problem), stacklevel=2)
+    return suite_format
 
 
 def holds_task_folders(path: Path) -> bool:
@@ -196,6 +212,37 @@ def holds_task_folders(path: Path) -> bool:
 
 
 @cache
-def _added_formats() -> tuple[_Added, ...]:
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return tuple(map(_Added, points))
+def _added_formats() -> tuple[Sequence[_Added], Sequence[ConfigurationError]]:
+    """Return the formats of installed packages, and why others of them cannot be loaded."""
+    formats: list[_Added] = []
+    problems: list[ConfigurationError] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            formats.append(_Added(point))
+        except ConfigurationError as error:
+            problems.append(error)
+    return formats, problems
+
+
+def _find_problem(task: Task) -> str:
+    """Return what is wrong with a task that somebody else's code has made, or nothing."""
+    from pydantic import ValidationError  # slow to import
+
+    for name, adapter in _field_adapters().items():
+        try:
+            adapter.validate_python(getattr(task, name), strict=True)
+        except ValidationError as error:
+            details = error.errors(include_url=False)[0]
+            place = ".".join(map(str, (name, *details["loc"])))
+            return f"{place}: {details['msg']}, found {details['input']!r:.60}"
+    if not (task.gold or task.gold_skip):
+        return "gold: a command is needed, or gold_skip, which says why there is none"
+    kind_of(task.env).check(task)
+    return ""
+
+
+@cache
+def _field_adapters() -> dict[str, TypeAdapter[Any]]:
+    from pydantic import TypeAdapter
+
+    return {name: TypeAdapter(expected) for name, expected in get_type_hints(Task).items()}

@@ -90,9 +90,36 @@ def test_audit(project: Path, quick_sandbox: str) -> None:
 def test_a_mistake_is_one_line(project: Path) -> None:
     (project / "site" / "my_formats.py").write_text("1 / 0\n")
     run = _run(project, "pytest", "--intercode-dataset=my.tasks", "--intercode-agent=oracle")
-    message = "the format 'lines' (pytest_intercode.formats: my_formats:Lines): cannot be loaded"
+    message = "the format 'lines' (my_formats:Lines of mine) cannot be loaded: ZeroDivisionError"
     assert message in run.stdout + run.stderr
+    assert "my_formats.py:1)" in run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        ("lambda self: []", "('my.tasks'): TypeError: "),
+        ("lambda *_: None", "('my.tasks'): TypeError: 'NoneType' object is not iterable"),
+        ("lambda *_: [{}]", "load('my.tasks'): task 1: a Task is needed, found {}"),
+        ("lambda *_: [task(gold=())]", "task 1 (a): gold: a command is needed, or gold_skip"),
+        ("lambda *_: [task(tags='t')]", "tags: Input should be a valid tuple, found 't'"),
+        ("lambda *_: [task(files={'a': 'b'})]", "files.a: Input should be an instance of FileSpec"),
+        ("lambda *_: [task(max_turns='5')]", "max_turns: Input should be a valid integer"),
+        ("lambda *_: [task(env='ctf', gold=('a', 'b'))]", "a ctf task has one flag"),
+    ],
+)
+def test_what_a_format_returns_is_checked(project: Path, load: str, message: str) -> None:
+    (project / "site" / "my_formats.py").write_text(
+        FILES["my_formats.py"] + "def task(**fields):\n"
+        "    values = dict(id='a', query='b', gold=('true',), env='bash', suite='s', dataset='s')\n"
+        "    return Task(**values | fields)\n"
+        f"Lines.load = {load}\n"
+    )
+    run = _run(project, "pytest", "--intercode-dataset=my.tasks", "--collect-only")
+    output = (run.stdout + run.stderr).replace(f"{project}{os.sep}", "")
+    assert message in output
+    assert len(output.splitlines()) < 10, output
 
 
 @pytest.mark.parametrize(
@@ -113,6 +140,14 @@ def test_what_a_format_does_not_load_is_one_line(project: Path, content: str, me
         assert message in output
         assert "Traceback" not in output
         assert "INTERNALERROR" not in output
+
+
+def test_a_format_that_cannot_be_loaded_stops_no_other_suite(project: Path) -> None:
+    (project / "site" / "my_formats.py").write_text("import sys; sys.exit(3)\n")
+    (project / "suite.yaml").write_text("env: bash\ntasks: [{id: a, query: b, gold: 'true'}]\n")
+    run = _run(project, "pytest", "suite.yaml", "--collect-only")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "UserWarning: the format 'lines' (my_formats:Lines of mine) cannot be" in run.stdout
 
 
 @pytest.mark.slow
