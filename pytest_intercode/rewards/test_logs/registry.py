@@ -20,7 +20,7 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
 )
-from pytest_intercode.system.imports import load_point
+from pytest_intercode.system.imports import describe_error, describe_point, load_point
 
 __all__ = [
     *("GROUP", "UNTIMED", "UnknownParser", "added_parsers", "builtin_parser_names", "parse"),
@@ -262,19 +262,22 @@ def _builtin_parser(name: str) -> Parser:
 def _added_parser(name: str) -> Parser:
     point = added_parsers()[name]
     function = load_point(point, f"the parser {name!r}")
+    label = f"the parser {name!r} ({describe_point(point)}) cannot read the log"
 
     def parser(log: str) -> Statuses:
         statuses = Results()
         try:
             for test, status in function(log).items():
+                if status not in list(Status):
+                    raise UngradableState(
+                        f"{label}: the status of {str(test)!r:.80} is one of "
+                        f"{', '.join(Status.__members__)}, found {status!r:.40}"
+                    )
                 statuses[str(test)] = Status(status)
         except UngradableState:
             raise
         except Exception as error:  # of code that is not ours, on a log of somebody else's
-            raise UngradableState(
-                f"the parser {name!r} ({point.value}) cannot read the log: "
-                f"{type(error).__name__}: {error}"
-            ) from None
+            raise UngradableState(f"{label}: {describe_error(error, function)}") from None
         return statuses
 
     return parser

@@ -239,6 +239,10 @@ def test_an_entry_point_that_cannot_be_loaded(package: Path) -> None:
         environment_class("raku", "strict")
     with pytest.raises(ConfigurationError, match="its name is 'perl', and its entry point calls"):
         environment_class("lua", "strict")
+    sys.modules.pop("installed_perl", None)
+    package.write_text("import sys\nsys.exit(3)\n")
+    with pytest.raises(ConfigurationError, match=r"SystemExit: 3 \(.*/installed_perl.py:2\)"):
+        environment_class("perl", "strict")
 
 
 def test_a_name_of_two_packages_is_refused(package: Path) -> None:
