@@ -22,11 +22,12 @@ def call_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
     """Call ``pytest_intercode_NAME`` with the configuration and these arguments.
 
     Raises:
-        HookError: an implementation raised something that is not ours to report.
+        HookError: an implementation raised something that is not ours to report, or returned a
+            list of tasks, which nobody takes.
     """
     caller = getattr(config.hook, f"pytest_intercode_{name}")
     try:
-        return caller(config=config, **arguments)
+        returned = caller(config=config, **arguments)
     except IntercodeError:
         raise
     except Exception as error:
@@ -34,6 +35,14 @@ def call_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
         raise HookError(
             f"the hook pytest_intercode_{name}{location} raised {describe_error(error)}"
         ) from None
+    if name == "modify_tasks" and any(value is not arguments["tasks"] for value in returned):
+        codes = [implementation.function.__code__ for implementation in caller.get_hookimpls()]
+        places = " or ".join(f"{code.co_filename}:{code.co_firstlineno}" for code in codes)
+        raise HookError(
+            f"the hook pytest_intercode_modify_tasks at {places} returned {returned[0]!r:.40}, "
+            "which is not used: edit the list of tasks in place, as in tasks[:] = ..."
+        )
+    return returned
 
 
 def _locate_implementation(caller: Any, error: BaseException) -> str:

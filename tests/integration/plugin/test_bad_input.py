@@ -393,6 +393,11 @@ def test_a_hook_that_raises(
     [
         ("modify_tasks(tasks):\n    tasks.append(5)", 1, "modify_tasks left 5 among the tasks, *"),
         (
+            "modify_tasks(tasks):\n    return tasks[:1]",
+            1,
+            "modify_tasks at */conftest.py:1 returned *: edit the list of tasks in place*",
+        ),
+        (
             "make_environment(task):\n    return str",
             3,
             "make_environment returned <class 'str'>, *",
