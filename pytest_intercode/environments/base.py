@@ -20,8 +20,8 @@ from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.environments.action_space import ActionSpace, SandboxOrders
 from pytest_intercode.environments.episode import (
     Episode,
+    call_execute,
     call_method,
-    check_returned,
     check_reward,
     stop_finally,
 )
@@ -265,10 +265,11 @@ class Environment(ActionSpace):
         """
         self._process.check()
         with self._lock:
-            if not (late and self.over == "budget" and self.final is None):
+            grading = self.episode.grading  # it is ``grade`` that reads what was left
+            if not (grading or (late and self.over == "budget" and self.final is None)):
                 self.episode.check_open()
             self.episode.latest = None  # the state may be another one
-            self._acting = True
+            self._acting = not grading
             try:
                 yield
             finally:
@@ -297,8 +298,7 @@ class Environment(ActionSpace):
             began = time.monotonic()
             try:
                 with self.acting():
-                    observation = call_method(self.name, execute, action)
-                    check_returned(self.name, "execute", observation, Observation)
+                    observation = call_execute(self.name, execute, action)
             except SandboxBroken as broken:
                 observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
             seconds = time.monotonic() - began

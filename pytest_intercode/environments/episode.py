@@ -13,6 +13,7 @@ from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.reward import Reward, is_recordable
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
 from pytest_intercode.errors import (
+    AgentError,
     BudgetExhausted,
     CommandFailed,
     ConfigurationError,
@@ -23,7 +24,14 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.system.imports import describe_error
 
-__all__ = ["Episode", "call_method", "check_returned", "check_reward", "stop_finally"]
+__all__ = [
+    "Episode",
+    "call_execute",
+    "call_method",
+    "check_returned",
+    "check_reward",
+    "stop_finally",
+]
 
 _Returned = TypeVar("_Returned")
 
@@ -47,6 +55,7 @@ class Episode:
         best: with rewards as feedback, the best of them; it is what counts at the end.
         final: its reward, once it is graded at its end.
         action: what the agent does, or did last; a command that takes no turn, too.
+        grading: whether its state is being graded, on the thread that holds its lock.
         fault: what a method raised that was to end something from another thread.
         pending: returns actions that the agent has taken, and whose turns are added later.
     """
@@ -60,6 +69,7 @@ class Episode:
         self.best: Reward | None = None
         self.final: Reward | None = None
         self.action = ""
+        self.grading = False
         self.fault: TaskError | None = None
         self.pending: Callable[[], Sequence[str]] = tuple
         self._feedback = feedback
@@ -120,13 +130,15 @@ class Episode:
 
     def grade(self, grade: Callable[[], Reward]) -> Reward:
         """Return what ``grade`` returns, or 0 for a state that the agent made ungradable."""
-        self._has_state = True
+        self._has_state = self.grading = True
         try:
             return grade()
-        except (SandboxBroken, CommandFailed, UngradableState) as error:
+        except (SandboxBroken, CommandFailed, UngradableState, AgentError) as error:
             reward = _reward_for_agent_fault(error)
             self._has_state = False
             return reward
+        finally:
+            self.grading = False
 
     def score(self, reward: Reward, end_state: Callable[[], dict[str, Any]]) -> None:
         """Note the reward of the state after the last turn; 1.0 ends the episode.
@@ -193,13 +205,15 @@ class Episode:
         return tuple(self._refused)
 
 
-def _reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+def _reward_for_agent_fault(
+    error: SandboxBroken | CommandFailed | UngradableState | AgentError,
+) -> Reward:
     """Return the reward of what cannot be graded through the agent's fault.
 
     Raises:
         CommandFailed: the agent had not acted, so it is not the agent's fault.
     """
-    if isinstance(error, UngradableState):
+    if isinstance(error, (UngradableState, AgentError)):
         reason = f"what was left cannot be graded: {error}"
         return Reward(0.0, {}, reason, error.test_output)
     if isinstance(error, CommandFailed) and not error.acted:
@@ -225,6 +239,15 @@ def call_method(
         raise TaskError(
             f"the environment {name!r}: {called}() raised {describe_error(error, function)}"
         ) from error
+
+
+def call_execute(name: str, execute: Callable[[str], Observation], action: str) -> Observation:
+    """Return what an environment shows of an action.
+
+    Raises:
+        TaskError: as for :func:`call_method` and :func:`check_returned`.
+    """
+    return check_returned(name, "execute", call_method(name, execute, action), Observation)
 
 
 def stop_finally(name: str, stop: Callable[[], None], *, graded: bool) -> None:
