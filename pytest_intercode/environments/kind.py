@@ -283,7 +283,12 @@ class EnvironmentKind:
         from pytest_intercode.environments.recorded import NotRecorded
 
         if self.environment is None:
-            raise NotRecorded(f"{self.name}: its rewards are not known here")
+            raise NotRecorded(
+                f"{self.name}: its rewards are not known here; commands know the environments of "
+                "installed packages, not those of a conftest.py"
+            )
+        if episode.profile not in self.profiles:
+            raise NotRecorded(f"{self.name}: it has only the profile {', '.join(self.profiles)}")
         episode.check_same()
         graded: Reward | None = self.environment.graded_again(episode.state)
         if graded is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.system.imports import load_point
+from pytest_intercode.system.imports import describe_error, load_point
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment
@@ -151,6 +151,7 @@ def register_environment(cls: _Class) -> _Class:
     Raises:
         ConfigurationError: it is not an environment that can be made, or its name is taken.
     """
+    __tracebackhide__ = True  # pytest shows the line of the conftest.py
     _check(cls)
     point = _entry_points().get(cls.name)
     # While the module of an entry point is imported, the class is not in it yet.
@@ -236,7 +237,10 @@ def environment_class(env: str, profile: str) -> type[Environment]:
 def environment_suggestion(name: str) -> str:
     """Return what a name that no environment has may mean: a near one, or one of the user's own."""
     near = suggestion(name, environment_names())
-    return near or " One of your own is registered with register_environment(), in a conftest.py."
+    return near or (
+        " One of your own is registered with register_environment(), in a conftest.py, which "
+        "pytest alone reads; commands know those of installed packages."
+    )
 
 
 def environments_with(profile: str) -> tuple[str, ...]:
@@ -246,6 +250,7 @@ def environments_with(profile: str) -> tuple[str, ...]:
 
 def _check(cls: object) -> None:
     """Refuse what cannot be an environment."""
+    __tracebackhide__ = True
     # Half of the package, which those who ask for a prompt or a tool do not need.
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.interpreter import InterpreterEnvironment
@@ -284,7 +289,22 @@ def _check(cls: object) -> None:
         path = getattr(cls, attribute)
         if path is not None and not Path(path).is_file():
             raise ConfigurationError(f"{location}: {attribute}: {path} is not a file")
-    own_fields = cls.kind(cls).fields_class
+    if not (isinstance(cls.kind, type) and issubclass(cls.kind, EnvironmentKind)):
+        raise ConfigurationError(
+            f"{location}: kind: a subclass of EnvironmentKind is needed, found {cls.kind!r:.60}"
+        )
+    try:
+        kind = cls.kind(cls)
+        own_fields = kind.fields_class
+    except Exception as error:
+        raise ConfigurationError(
+            f"{location}: kind: {cls.kind.__qualname__} raised {describe_error(error, cls.kind)}"
+        ) from None
+    if isinstance(kind.labels, str):
+        raise ConfigurationError(
+            f"{location}: labels: a tuple of names is needed, such as ('perl', 'pl'); found "
+            f"{kind.labels!r:.60}"
+        )
     if own_fields is not TaskFields:
         from pytest_intercode.environments.fields import check_fields  # it imports pydantic
 

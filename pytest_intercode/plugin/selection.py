@@ -102,7 +102,8 @@ class Selection:
                     )
         if settings.datasets and not tasks_by_env:
             environments = ",".join(settings.environments)
-            raise ConfigurationError(f"{option} has no task of --intercode-env={environments}")
+            suffix = f" of --intercode-env={environments}" if environments else ""
+            raise ConfigurationError(f"{option} has no task{suffix}")
         everything = set(settings.environments) == set(BUILTIN_ENVIRONMENTS)
         whole_environments = (
             settings.environments if self.whole_suites and not settings.datasets else ()

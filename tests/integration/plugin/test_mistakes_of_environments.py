@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
+
 import pytest
 
 from tests.conftest import results
@@ -58,6 +60,30 @@ def play(pytester: pytest.Pytester, body: str, *options: str) -> pytest.RunResul
     return pytester.runpytest_subprocess("guess.yaml", "--intercode-results=r.jsonl", *options)
 
 
+KIND = """\
+from pytest_intercode import EnvironmentKind
+
+
+class Kind(EnvironmentKind):
+    def check(self):
+        pass
+
+
+"""
+
+SHELL = """\
+from pytest_intercode import Reward, ShellEnvironment, register_environment
+
+
+@register_environment
+class Text(ShellEnvironment):
+    name = "guess"
+
+    def grade(self, answer):
+        return Reward(float(self.read_file("text.txt", 100) == b"7"))
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -102,3 +128,45 @@ def test_a_grade_stays_where_stop_raises_after_it(pytester: pytest.Pytester) -> 
     assert [row["outcome"] for row in results(pytester.path / "r.jsonl")] == ["solved"] * 2
     run.stdout.fnmatch_lines(["*stop() raised KeyError: 'x' (*conftest.py:31)"])
     run.stdout.no_fnmatch_line("*pytest_intercode/*.py*")
+
+
+def test_a_check_of_a_kind_that_raises_is_a_mistake_of_the_suite(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pytester.path / "kinds.py").write_text(KIND)
+    monkeypatch.syspath_prepend(str(pytester.path))
+    run = play(pytester, "import kinds; kind = kinds.Kind", "--intercode-agent=oracle")
+    run.stdout.fnmatch_lines(
+        ["*guess.yaml:3: task 'a': check() of the environment 'guess' raised Ty*kinds.py:5)"]
+    )
+    run.stdout.no_fnmatch_line("*pytest_intercode/*.py*")
+
+
+def test_a_mistake_in_a_conftest_shows_no_line_of_ours(pytester: pytest.Pytester) -> None:
+    run = play(pytester, "kind = 'guess'")
+    run.stderr.fnmatch_lines(["*kind: a subclass of EnvironmentKind is needed, found 'guess'"])
+    run.stderr.no_fnmatch_line("*registry.py*")
+
+
+@pytest.mark.usefixtures("needs_sandboxes")
+@pytest.mark.parametrize(
+    ("action", "outcome", "reason"),
+    [
+        ("printf 7 > text.txt", "solved", ""),
+        ("printf 8 > text.txt", "failed", ""),
+        ("true", "failed", "what was left cannot be graded: /*text.txt is not a file, *"),
+    ],
+)
+def test_a_grade_reads_files(
+    pytester: pytest.Pytester, action: str, outcome: str, reason: str, quick_sandbox: str
+) -> None:
+    pytester.makeconftest(SHELL)
+    (pytester.path / "text.yaml").write_text(
+        f"env: guess\ntasks:\n  - {{id: a, query: q, workdir: /work, gold: {action!r}}}\n"
+    )
+    pytester.runpytest_subprocess(
+        "text.yaml", "--intercode-agent=oracle", "--intercode-results=r.jsonl", quick_sandbox
+    )
+    (row,) = results(pytester.path / "r.jsonl")
+    assert row["outcome"] == outcome
+    assert fnmatch(row["reason"], reason)

@@ -15,6 +15,7 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.fields import CodeTest, InterpreterFields
+from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import (
     BUILTIN_ENVIRONMENTS,
     environment_class,
@@ -76,6 +77,14 @@ def test_one_that_is_imported_anew_takes_its_own_place() -> None:
         ({"profile": "lax"}, "profile: allowed are strict, paper, found 'lax'"),
         ({"suite": Path("no.yaml")}, "suite: no.yaml is not a file"),
         ({"dockerfile": Path("no.Dockerfile")}, "dockerfile: no.Dockerfile is not a file"),
+        ({"kind": EnvironmentKind()}, "kind: a subclass of EnvironmentKind is needed, found <pyt"),
+        ({"kind": "perl"}, "kind: a subclass of EnvironmentKind is needed, found 'perl'"),
+        ({"kind": object}, "kind: a subclass of EnvironmentKind is needed, found <class 'obj"),
+        ({"kind": type("Kind", (EnvironmentKind,), {"labels": "perl"})}, "labels: a tuple of nam"),
+        (
+            {"kind": type("Kind", (EnvironmentKind,), {"__init__": lambda self: None})},
+            "kind: Kind raised TypeError: ",
+        ),
     ],
 )
 def test_what_is_refused(attributes: dict[str, Any], told: str) -> None:

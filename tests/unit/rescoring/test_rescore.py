@@ -247,7 +247,7 @@ def test_recorded_options_count_or_those_of_today() -> None:
         ({"env": "bash", "end_state": {"agent": {}}}, "strict", "bash: the recorded end state is "),
         ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is cut"),
         ({"env": "bash", "end_state": {}}, "strict", "bash: the record holds no end state"),
-        ({"env": "go"}, "strict", "go: its rewards are not known here"),
+        ({"env": "go"}, "strict", "go: its rewards are not known here; commands know"),
     ],
 )
 def test_what_is_not_recorded(more: dict[str, Any], profile: str, said: str) -> None:

@@ -513,7 +513,8 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: awk\ntasks: [{id: a, query: q, gold: g}]\n",
         1,
         "env: 'awk' is not one of bash, sql, python, ctf, swe. One of your own is registered with "
-        "register_environment(), in a conftest.py.",
+        "register_environment(), in a conftest.py, which pytest alone reads; commands know those "
+        "of installed packages.",
     ),
     (
         "env: bash\ntask: []\n",
