@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunJudge"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 
 class RunJudge:
     """Asks models about one run of a project test.
@@ -64,7 +66,6 @@ class RunJudge:
         self, run: ProjectRun, rubric: str, *, model: str, votes: int, at_least: float
     ) -> RunVerdict:
         """Return what a model says; see :meth:`ProjectRun.judge`."""
-        __tracebackhide__ = True
         with one_line_errors():
             judge = Judge(rubric, model or self._model, votes, alone=True)
             _check(judge, at_least)

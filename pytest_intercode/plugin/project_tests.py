@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Project", "skip_without_agent"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _LIMITS = Limits(memory=2 * 1024**3, cpus=2.0, pids=1024, file_size=1024**3)
 _MAX_TURNS = 50
 _ACTION_TIMEOUT = 120.0  # seconds: an action may be a project's tests
@@ -111,7 +113,6 @@ class Project:
         Raises:
             InfrastructureError: two sandboxes broke.
         """
-        __tracebackhide__ = True
         with one_line_errors():
             _check_options(options)
             arguments = {**mark_arguments(self._item), **options}

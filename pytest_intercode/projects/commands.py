@@ -24,6 +24,8 @@ from pytest_intercode.projects.shell_status import StatusLink
 
 __all__ = ["Command", "Commands", "ProgramCall", "Source"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 Source: TypeAlias = Literal["action", "gateway", "shim"]
 
 _ORIGINS: dict[Source, str] = {
@@ -214,7 +216,10 @@ class Commands(Sequence[Command]):
         if re is None:
             beginning = split_words(words)
             return [command for command in self if command.begins_with(beginning)]
-        pattern = regular_expressions.compile(re)
+        try:
+            pattern = regular_expressions.compile(re)
+        except regular_expressions.error as error:
+            raise ValueError(f"ran(): re={re!r:.80} is not a regular expression: {error}") from None
         matching = {id(command) for command in self if pattern.search(command.text)}
         turns = {command.turn for command in self if id(command) in matching}
         for turn, commands in groupby(self, key=lambda command: command.turn):
@@ -269,12 +274,7 @@ class Commands(Sequence[Command]):
         try:
             [words] = refusal.arguments or ("",)
             return self._find(words, refusal.options.get("re"))
-        except (
-            TypeError,
-            ValueError,
-            AttributeError,
-            regular_expressions.error,
-        ):  # that line will say it
+        except (TypeError, ValueError, AttributeError):  # that line will say it
             return []
 
     def _list(self, header: str, marks: dict[int, str]) -> str:

@@ -17,6 +17,8 @@ from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["Answer", "Fake", "FakeAnswer", "refuse", "resolve"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _MAX_STATUS = 255  # the largest exit status
 _MAX_SHOWN = 200  # characters of a call that a message quotes
 _ANY = "*"

@@ -12,6 +12,8 @@ from pytest_intercode.projects.answer import Answer
 
 __all__ = ["ChangedPaths", "ask_unchanged", "matches"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _MAX_NAMES = 20  # that an explanation shows
 
 
@@ -46,7 +48,6 @@ class ChangedPaths(tuple[str, ...]):
         Raises:
             ValueError: the path is absolute.
         """
-        __tracebackhide__ = True
         _check_relative(self.kind, path)
         value = any(matches(name, path) for name in self)
         return Answer(value, f"{self.kind}({path!r})", _describe(self._state, path))
@@ -62,7 +63,6 @@ def ask_unchanged(state: ProjectState, path: str) -> Answer:
     Raises:
         ValueError: the path is absolute.
     """
-    __tracebackhide__ = True
     _check_relative("unchanged", path)
     names = (*state.created, *state.changed, *state.deleted)
     value = not any(matches(name, path) for name in names)
@@ -83,7 +83,6 @@ def matches(name: str, path: str) -> bool:
 
 def _check_relative(kind: str, path: str) -> None:
     """Refuse a path that no file of a project has: nothing there would ever change."""
-    __tracebackhide__ = True
     if posixpath.isabs(path):
         raise ValueError(f"run.{kind}({path!r}): a path is relative to the project's folder")
 

@@ -28,6 +28,8 @@ from pytest_intercode.projects.verdict import RunVerdict
 
 __all__ = ["ProjectRun", "RunSoFar"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _CHECK_TIMEOUT = 600.0  # seconds that a command of a test's own has
 
 
@@ -131,7 +133,6 @@ class ProjectRun:
         Raises:
             UngradableState: it could not be read.
         """
-        __tracebackhide__ = True
         state = self._recorded_state
         if state.unread:
             raise UngradableState(
@@ -149,19 +150,16 @@ class ProjectRun:
             UngradableState: what the agent left could not be read. So do ``changed``, ``deleted``,
                 ``unchanged``, ``diff`` and ``commits``, and a test that asks for one fails.
         """
-        __tracebackhide__ = True
         return ChangedPaths.of("created", self._state)
 
     @property
     def changed(self) -> ChangedPaths:
         """The files whose content or mode the agent changed; a call asks for one."""
-        __tracebackhide__ = True
         return ChangedPaths.of("changed", self._state)
 
     @property
     def deleted(self) -> ChangedPaths:
         """The files that the agent deleted; a call asks for one."""
-        __tracebackhide__ = True
         return ChangedPaths.of("deleted", self._state)
 
     def unchanged(self, path: str) -> Answer:
@@ -173,19 +171,16 @@ class ProjectRun:
         Raises:
             UngradableState: what the agent left could not be read.
         """
-        __tracebackhide__ = True
         return ask_unchanged(self._state, path)
 
     @property
     def diff(self) -> str:
         """What the agent changed, as a patch in git's format; untracked files are in it."""
-        __tracebackhide__ = True
         return self._state.patch
 
     @property
     def commits(self) -> tuple[Commit, ...]:
         """The commits that the agent made, oldest first."""
-        __tracebackhide__ = True
         return self._state.commits
 
     def read(self, path: str) -> str:
@@ -256,7 +251,6 @@ class ProjectRun:
             TypeError: the command is not a text.
             UngradableState: what was left is too much to be carried there.
         """
-        __tracebackhide__ = True
         if not isinstance(command, str):
             raise TypeError(f"run.check(): a command is a text for bash, found {command!r:.80}")
         return self._live("check()").check(command, timeout)
@@ -283,7 +277,6 @@ class ProjectRun:
         Raises:
             JudgeError: the model cannot be reached, or gives no verdict: an error of the test.
         """
-        __tracebackhide__ = True
         if self._judge is None:
             raise ConfigurationError("run.judge: nobody is there who could ask a model")
         return self._judge(self, rubric, model=model, votes=votes, at_least=at_least)

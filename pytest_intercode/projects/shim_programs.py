@@ -16,6 +16,8 @@ from pytest_intercode.projects.fakes import Fake
 
 __all__ = ["FakeLike", "ShimPrograms"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 FakeLike: TypeAlias = "Fake | str | os.PathLike[str]"
 """What stands for a program: answers, or the path of a script."""
 

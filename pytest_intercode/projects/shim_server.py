@@ -27,6 +27,8 @@ from pytest_intercode.system.private_folder import PrivateFolder
 
 __all__ = ["Endpoint", "Handler", "ShimServer", "pack_fields", "unpack_fields"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 Handler: TypeAlias = "Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]"
 """Answers a message's fields, without the secret, with fields; no field closes the connection."""
 

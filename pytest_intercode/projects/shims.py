@@ -33,6 +33,8 @@ from pytest_intercode.sandboxes.protocol import SHIMS_FOLDER, Sandbox
 
 __all__ = ["Shims"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _SOCKETS_FOLDER = "/opt/intercode/shims.sockets"
 _ADDRESS = "/opt/intercode/shims.address"  # where a shim reads whom to ask
 _PERL = "/usr/bin/perl"  # runs them

@@ -21,6 +21,8 @@ from pytest_intercode.projects.commands import Command, Commands
 
 __all__ = ["ToolCall", "ToolCalls", "loaded_skill"]
 
+__tracebackhide__ = True  # a report shows the line of the test that asked
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")  # clients write other characters in place of these
 _MCP_NAME = re.compile(r"mcp__(?P<server>.+?)__(?P<tool>.+)", re.DOTALL)
 _SKILL_TOOL = re.compile(r"(?:load_|use_)?skills?", re.IGNORECASE)

@@ -314,6 +314,29 @@ def test_a_mark_that_is_wrong_is_one_line(
     result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
 
 
+@pytest.mark.usefixtures("project")
+def test_a_mistake_is_shown_where_the_test_makes_it(pytester: pytest.Pytester) -> None:
+    messages = {
+        'run.ran(re="(")': "ValueError: ran(): re='(' is not a regular expression: missing ), *",
+        "run.ran()": "TypeError: ran() takes the words *",
+        'run.order("git add")': "TypeError: order() takes two commands or more",
+        'run.read("NOPE.md")': "FileNotFoundError: NOPE.md",
+        'run.created("/etc")': "ValueError: run.created('/etc'): a path is relative to *",
+        'Fake({"pr list": 7})': "*.ConfigurationError: Fake(*",
+        "Fake({\"pr 'list\": 'a'})": "*.ConfigurationError: Fake(): the pattern *",
+    }
+    tests = [
+        f"def test_{number}(intercode_project):\n    run = intercode_project.run('x')\n    {call}\n"
+        for number, call in enumerate(messages)
+    ]
+    result = run(pytester, "\n".join(["from pytest_intercode import Fake\n", *tests]))
+    result.assert_outcomes(failed=len(messages))
+    for call, message in messages.items():
+        result.stdout.fnmatch_lines([f">   *{call}".replace("[", "[[]"), f"E  *{message}"])
+    result.stdout.no_fnmatch_line("*pytest_intercode/*.py:*")
+    result.stdout.no_fnmatch_line("*/re/*.py:*")
+
+
 def test_without_an_agent_it_is_skipped(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(intercode_project): ...")
     result = pytester.runpytest_subprocess("-rs")
