@@ -166,7 +166,7 @@ def _post(job: Job, text: str, first_line: str, number: int | None) -> None:
     number = number or job.pull_request
     try:
         if number is None:
-            raise GitHubError("the job is not one of a pull request")
+            raise GitHubError("the job is not one of a pull request; --pull-request names one")
         if not (job.token and job.repository):
             raise GitHubError("GITHUB_TOKEN or GITHUB_REPOSITORY is not set")
         pull_request = PullRequest(job.api_url, job.repository, number, job.token)

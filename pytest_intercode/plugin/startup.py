@@ -41,7 +41,7 @@ from pytest_intercode.plugin.xdist import (
     make_scheduler,
 )
 from pytest_intercode.results.files import read_records
-from pytest_intercode.system.files import same_file
+from pytest_intercode.system.files import check_writable, same_file
 from pytest_intercode.system.platform import HAS_SANDBOXES, check_platform
 
 __all__ = ["Startup", "start"]
@@ -418,3 +418,5 @@ def _open_reports(run: Run) -> None:
         if settings.baseline or settings.fail_under:
             gate = Gate(run.baseline, settings.requested_gate, settings.fail_under, reporter.tries)
             run.config.pluginmanager.register(gate, "intercode-gate")
+    if settings.html:  # before models are paid for it; after the file of results has its owner
+        check_writable(settings.html, option="--intercode-html")

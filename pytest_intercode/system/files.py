@@ -21,6 +21,7 @@ __all__ = [
     "Existing",
     "bundled_folder",
     "cache_folder",
+    "check_writable",
     "locked",
     "read_bounded",
     "replace_and_keep",
@@ -139,6 +140,25 @@ def writing(
             yield file
     except OSError as error:
         raise ConfigurationError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+class _NothingToWrite(Exception):
+    """Ends :func:`writing` before the file has its place."""
+
+
+def check_writable(path: Path, *, option: str = "") -> None:
+    """See that :func:`write_file` can write a file later; what is there stays as it is.
+
+    Args:
+        path: the file; folders on the way to it are made.
+        option: the option that named it, for the message.
+
+    Raises:
+        ConfigurationError: as of :func:`write_file`.
+    """
+    if path.is_file() or path.is_dir() or not path.exists():  # else opening it may wait for readers
+        with contextlib.suppress(_NothingToWrite), writing(path, option=option):
+            raise _NothingToWrite
 
 
 def same_file(one: Path, other: Path) -> bool:

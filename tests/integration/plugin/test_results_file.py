@@ -125,6 +125,26 @@ def test_a_page_has_nowhere_to_keep_its_episodes(
     assert result.errlines[0].startswith("ERROR: --intercode-html: the episodes cannot be kept in")
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (".", "cannot be written: Is a directory"),
+        ("agents.py/page.html", "cannot be written: *"),
+        ("r.jsonl", "a run writes to this file; name another one"),
+        ("older.jsonl", "this file holds the results of a run, which would be lost; *"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_known_before_the_run(
+    pytester: pytest.Pytester, pretend: Path, target: str, message: str
+) -> None:
+    pytester.runpytest(*RUN[:2], "--intercode-results=older.jsonl")
+    result = pytester.runpytest(*RUN, f"--intercode-html={target}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --intercode-html=*: {message}"])
+    assert len(results(pytester.path / "older.jsonl")) == 3
+    assert not [*pytester.path.glob(".intercode-*")]
+
+
 # -- what an earlier run has earned
 
 NO_TURNS: dict[str, list[str]] = {"actions": []}
@@ -242,15 +262,20 @@ def test_a_killed_run_leaves_earlier_results(pytester: pytest.Pytester, earlier:
 
 
 def test_a_page_does_not_replace_results(pytester: pytest.Pytester, earlier: Path) -> None:
-    result = pytester.runpytest(*RUN[:2], "--intercode-html=r.jsonl")
+    with (pytester.path / "conftest.py").open("a") as file:
+        file.write(
+            "\ndef pytest_runtest_logfinish():\n"
+            "    import shutil; shutil.copy('r.jsonl', 'page.html')\n"
+        )
+    result = pytester.runpytest(*RUN[:2], "--intercode-html=page.html")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [
-            "--intercode-html=*r.jsonl: this file holds the results of a run, which would be lost*",
+            "--intercode-html=*page.html: this file holds the results of a run, which would be lost*",
             "its episodes are kept: pytest-intercode view * -o FILE.html",
         ]
     )
-    assert _contents(earlier) == {"r.jsonl": EARLIER}
+    assert (pytester.path / "page.html").read_text() == EARLIER
     spool = Path(result.stdout.str().partition("pytest-intercode view ")[2].split()[0])
     assert len(results(spool)) == 3
     spool.unlink()
