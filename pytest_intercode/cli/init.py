@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "write a first test of agents, its options and its workflow into this repository"
 
-_DEFAULT_AGENT = "codex"
 _GIT_TIMEOUT = 30.0  # seconds
 
 
@@ -39,11 +38,19 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: this is not a git repository, or there is no git.
     """
-    from pytest_intercode.cli.starter import add_option, find_out, make_tests, workflow
+    from pytest_intercode.agents.installed.recipe import MODEL
+    from pytest_intercode.cli.starter import (
+        add_option,
+        choose_agents,
+        find_out,
+        make_tests,
+        workflow,
+    )
 
     root = _find_root()
     findings = find_out(root)
-    for line in _describe(findings):
+    agents = choose_agents(findings)
+    for line in _describe(findings, agents):
         say(line)
     is_complete = True
     for name, text in (
@@ -54,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             say(f"left alone: {name} is there already")
         else:
             is_complete &= _write(root, name, text, text, options.dry_run)
-    addition = add_option(root, list(findings.agents) or [_DEFAULT_AGENT])
+    addition = add_option(root, agents)
     name = addition.path.relative_to(root).as_posix()
     if addition.text is None:
         say(f"left alone: {name}: {addition.reason}")
@@ -62,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
         is_complete &= _write(root, name, addition.text, addition.lines, options.dry_run)
     if is_complete:
         say("next:")
+        if addition.text is not None and MODEL in addition.text:
+            say(f"  in {name}, write the name of a model in place of each {MODEL}")
         command = f"pytest {findings.tests}"
         say(f"  {command} --intercode-record=missing   # asks models, and records their answers")
         say(f"  {command}   # plays what was recorded, as on every pull request")
@@ -90,13 +99,14 @@ def _find_root() -> Path:
     return Path(result.stdout.removesuffix("\n"))
 
 
-def _describe(findings: Findings) -> Iterator[str]:
+def _describe(findings: Findings, chosen_agents: Sequence[str]) -> Iterator[str]:
     from pytest_intercode.sandboxes.choice import describe_backends
     from pytest_intercode.sandboxes.settings import SandboxSettings
 
     yield f"repository: {findings.shipped}"
     agents = ", ".join(f"{name} ({reason})" for name, reason in findings.agents.items())
-    yield f"agents: {agents or f'no program and no key of one is here; {_DEFAULT_AGENT} is taken'}"
+    default = f"no program and no key of one is here; {chosen_agents[0]} is taken"
+    yield f"agents: {agents or default}"
     yield f"sandboxes: {describe_backends(SandboxSettings(), needed=True)[0].text}"
 
 

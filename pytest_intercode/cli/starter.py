@@ -19,7 +19,7 @@ from typing import Any
 
 from iniconfig import IniConfig, ParseError
 
-from pytest_intercode.agents.installed.recipe import executables
+from pytest_intercode.agents.installed.recipe import MODEL, executables
 from pytest_intercode.options.table import OPTIONS
 from pytest_intercode.system.files import read_bounded
 
@@ -28,9 +28,18 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # pytest needs it, too
 
-__all__ = ["Addition", "Findings", "add_option", "find_out", "make_tests", "workflow"]
+__all__ = [
+    "Addition",
+    "Findings",
+    "add_option",
+    "choose_agents",
+    "find_out",
+    "make_tests",
+    "workflow",
+]
 
 INI_VALUE = "intercode_agent"
+_DEFAULT_AGENT = "codex"
 _MAX_FILE = 1 << 20  # bytes that are read of a file
 _RULES = ("AGENTS.md", "CLAUDE.md")
 _SKILLS = (".claude/skills", ".agents/skills", ".codex/skills", "skills")
@@ -106,6 +115,15 @@ def find_out(root: Path, variables: Mapping[str, str] = os.environ) -> Findings:
         f"{tests}/agents",
         agents,
     )
+
+
+def choose_agents(findings: Findings) -> list[str]:
+    """Return the agents to begin with, each with words in place of the models that they need."""
+    recipes = executables()
+    names = findings.agents or (_DEFAULT_AGENT,)
+    return [
+        f"{name}:model={MODEL}" if "model" in recipes[name].arguments else name for name in names
+    ]
 
 
 def _read(path: Path) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.agents.installed.recipe import executables
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
 from tests.support.git import git
@@ -105,3 +106,20 @@ def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> No
             shutil.copy(prepared / "run.jsonl", folder / "run.jsonl")
         for made in re.findall(r"--(?:intercode-)?(?:html|output|results)[= ](\S+)", command):
             assert (folder / made).is_file(), f"{command}\n{said}"
+
+
+def test_agents_that_need_a_model_are_shown_with_one() -> None:
+    """Installed agents are not played here, so nothing else would find a command that fails."""
+    names = [name for name, recipe in executables().items() if "model" in recipe.arguments]
+    agent = re.compile(rf"(?:intercode-agent=|\")({'|'.join(names)})(?![\w:/-])")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    without = [
+        f"{page.name}: {line}"
+        for page in pages
+        if "audits" not in page.parts
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if ("intercode-agent=" in line or "intercode_agent =" in line)
+        and agent.search(line)
+        and "model=" not in line
+    ]
+    assert not without

@@ -24,7 +24,7 @@ from pytest_intercode.agents.agent_environment import (
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.acp import AcpStreams
 from pytest_intercode.agents.installed.bundle import BUNDLE_FOLDER, find_bundle, find_program
-from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
+from pytest_intercode.agents.installed.recipe import MODEL, Recipe, fill, load_recipe
 from pytest_intercode.agents.installed.script import (
     CANNOT_RUN,
     GATEWAY_FOLDER,
@@ -167,7 +167,13 @@ def read_recipe(
     template = find_folder(_TEMPLATE, values.pop(_TEMPLATE, None), folder)
     missing = [key for key, value in values.items() if value is None]
     if missing:
-        raise AgentLoadError(f"{option}: --intercode-agent-arg {missing[0]}=... is needed")
+        key = missing[0]
+        raise AgentLoadError(
+            f"{option}: no {key} is named; write --intercode-agent={name}:{key}=..., or give "
+            f"--intercode-agent-arg {key}=..."
+        )
+    if values.get("model") == MODEL:
+        raise AgentLoadError(f"{option}: {MODEL} stands for the name of a model; write that name")
     recipe_values = {key: str(value) for key, value in values.items()}
     return short_name, recipe, recipe_folder, recipe_values, template
 

@@ -17,6 +17,7 @@ from pytest_intercode.errors import AgentError, AgentLoadError, SuiteError, sugg
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = [
+    "MODEL",
     "PLACEHOLDERS",
     "Recipe",
     "ServerForm",
@@ -25,6 +26,9 @@ __all__ = [
     "load_recipe",
     "recipe_names",
 ]
+
+MODEL = "MODEL"
+"""What stands for the name of a model in the docs, and in what ``init`` writes."""
 
 PLACEHOLDERS = {
     "prompt": "the task, with words on what is graded and on where the answer goes",

@@ -272,7 +272,11 @@ def test_where_there_is_no_shell(world: World) -> None:
         ("installed:codx", {}, "there is no recipe 'codx': .* Did you mean 'codex'?"),
         ("claud", {}, "Did you mean 'claude'?"),
         ("codex:x", {}, "expected codex"),
-        ("installed:mine.yaml", {}, "--intercode-agent-arg model=... is needed"),
+        (
+            "installed:mine.yaml",
+            {},
+            "no model is named; write --intercode-agent=installed:mine.yaml:model=..., or give *",
+        ),
         ("installed:mine.yaml", {"modl": "m"}, "Did you mean 'model'?"),
         (
             "installed:mine.yaml",

@@ -39,11 +39,14 @@ def test_it_writes_what_pytest_collects(
     assert lines[2].startswith("sandboxes: ")
     assert lines[3:6] == [f"written: {name}" for name in WRITTEN]
     assert lines[6] == "next:"
-    assert lines[7].startswith("  pytest tests/agents --intercode-record=missing ")
+    assert lines[7] == "  in pytest.ini, write the name of a model in place of each MODEL"
+    assert lines[8].startswith("  pytest tests/agents --intercode-record=missing ")
     assert _files(repository) == sorted([*WRITTEN, "AGENTS.md"])
     result = pytester.runpytest_inprocess("tests/agents", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["tests/agents/test_rules.py::test_runs_the_tests_as_agents_md_*"])
     assert result.ret == 0
+    result = pytester.runpytest_inprocess("tests/agents")
+    result.stdout.fnmatch_lines(["--intercode-agent=*: MODEL stands for the name of a model; *"])
 
 
 def test_a_repository_whose_name_is_not_utf_8(

@@ -271,7 +271,7 @@ def test_a_page_does_not_replace_results(pytester: pytest.Pytester, earlier: Pat
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [
-            "--intercode-html=*page.html: this file holds the results of a run, which would be lost*",
+            "--intercode-html=*page.html: this file holds the results of a run, *",
             "its episodes are kept: pytest-intercode view * -o FILE.html",
         ]
     )
