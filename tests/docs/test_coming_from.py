@@ -122,7 +122,7 @@ def test_their_test_is_one_of_ours(
     write(pytester.path, {**FILES, **files(tool)})
     git(pytester.path, "init", "-q")
     (command,) = commands(tool)
-    words = re.sub(r"agent=\w+", f"agent=agents.py:{agent}", command).split()
+    words = re.sub(r"agent=\w+:model=\w+", f"agent=agents.py:{agent}", command).split()
     with ModelServer(lambda _: verdict(1, "It says so.")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         result = pytester.runpytest(*words[1:])
