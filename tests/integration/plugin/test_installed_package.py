@@ -160,7 +160,7 @@ def test_a_model_is_shown_the_prompt_of_the_kind(pytester: pytest.Pytester) -> N
         _chat(pytester, "try-again", server).assert_outcomes(passed=1)
         system = server.requests[0].body["messages"][0]["content"]
     assert "You work in a Perl interpreter in /work." in system
-    assert "Mark an action as perl, such as: print $0" in system
+    assert "An action is Perl, such as: print $0" in system
 
 
 @pytest.mark.slow

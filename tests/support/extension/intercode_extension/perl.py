@@ -28,7 +28,7 @@ class PerlKind(EnvironmentKind):
     labels = ("perl", "pl")
     suffix = ".pl"
     prompt = (
-        "You work in a Perl interpreter in $workdir. Mark an action as $fence, such as: $example\n"
+        "You work in a Perl interpreter in $workdir. An action is $language, such as: $example\n"
     )
     example = "print $0"
     graded = "What the hidden tests print is graded."
