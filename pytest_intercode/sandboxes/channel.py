@@ -86,9 +86,10 @@ class Channel:
         self._interrupted, self._lock = threading.Event(), threading.Lock()
         flags = {"lowered": lowered, "offline": offline, "python": self.python}
         self._keeper = Keeper(transport, output_limit, flags, user)
-        if lowered:  # it lowers what the keeper starts
-            self.load_lister()
-        self._start(workdir)
+        with self._keeper.starting():
+            if lowered:  # it lowers what the keeper starts
+                self.load_lister()
+            self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
 
@@ -117,7 +118,6 @@ class Channel:
         self._new_shell = False
         if not self._alone:
             self._keeper.transport.send(b"A %d\n%b" % (len(text), text))
-
         # What is done from here on, the shell need not wait for.
         self._next_nonce = secrets.token_urlsafe(6)
         output = Output(self._output_limit)

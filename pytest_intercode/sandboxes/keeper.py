@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -89,6 +90,9 @@ def _parse_answer(kind: bytes, said: bytes) -> list[str] | None:
     return words
 
 
+_MAX_DROPPED = 300  # bytes that are kept of what was read, for messages
+
+
 class Keeper:
     """Sends the keeper commands, and reads its answers.
 
@@ -103,8 +107,11 @@ class Keeper:
         user: who runs the actions; empty for root.
         answers: what arrived as answers and was not yet read.
         noise: bytes among the answers that are none, since the action began.
+        dropped: the last of what was read of the answers.
         pending: output that arrived outside of any action.
     """
+
+    dropped = b""
 
     def __init__(
         self, transport: Transport, output_limit: int, flags: Mapping[str, bool], user: str
@@ -124,6 +131,20 @@ class Keeper:
             b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n%b%b'
             % (len(start), len(script), start, script)
         )
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Say what was printed where it ends meanwhile: nothing has acted, so it is the engine's.
+
+        Raises:
+            ChannelClosed: it has ended.
+        """
+        try:
+            yield
+        except ChannelClosed as error:
+            words = (self.dropped + self.answers).decode("utf-8", "replace").strip()
+            printed = repr(words[-_MAX_DROPPED:]) if words else "nothing"
+            raise ChannelClosed(f"{error} before its bash answered; it printed {printed}") from None
 
     def send(self, line: bytes) -> None:
         """Send a line."""
@@ -176,6 +197,8 @@ class Keeper:
     def _discard(self, count: int) -> None:
         """Drop the first bytes of what arrived as answers."""
         self.noise += count
+        latest = self.answers[max(0, count - _MAX_DROPPED) : count]
+        self.dropped = (self.dropped + latest)[-_MAX_DROPPED:]
         del self.answers[:count]
 
     def ask(self, kind: str, words: str, timeout: float, payload: bytes = b"") -> list[str] | None:

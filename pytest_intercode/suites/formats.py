@@ -192,8 +192,8 @@ def find_format(path: Path) -> SuiteFormat | None:
     Raises:
         ConfigurationError: the format of an installed package cannot be loaded, or fails.
     """
-    added, problems = _added_formats()
-    formats: tuple[SuiteFormat, ...] = (*added, *_FORMATS)
+    of_packages, problems = _added_formats()
+    formats: tuple[SuiteFormat, ...] = (*of_packages, *_FORMATS)
     suite_format = next((one for one in formats if one.recognises(path)), None)
     for problem in problems:
         if suite_format is None:  # it may be of the one that cannot be loaded

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.keeper import Keeper, keeper_script, quote
 from pytest_intercode.sandboxes.output import Output, as_bash_c
+from pytest_intercode.sandboxes.pipes import PipeStreams
+from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.transport import Chunk
 
 
@@ -201,3 +205,24 @@ def test_numbers_of_lines_are_those_of_bash_c() -> None:
     number = b"1" * 5000  # more digits than Python reads as a number
     for forged in (b"bash: line %b: x\n", b"bash: line 1006: warning: here-document at line %b "):
         assert number in as_bash_c(forged % number, actions)
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo 'bwrap: execvp bash: nowhere' >&2; exit 127", "'bwrap: execvp bash: nowhere'"),
+        ("sleep 0.3; echo late >&2", "'late'"),
+        ("exit 3", "nothing"),
+    ],
+)
+def test_a_sandbox_without_bash_says_what_it_printed(
+    command: str, words: str, lowered: bool
+) -> None:
+    streams = PipeStreams.create()
+    stdin, stdout, stderr = streams.inside
+    with subprocess.Popen(["sh", "-c", command], stdin=stdin, stdout=stdout, stderr=stderr):
+        streams.close_inside()
+        with pytest.raises(SandboxError, match=f"before its bash answered; it printed {words}$"):
+            AttachedSandbox("s", streams, SandboxSpec("image"), lowered=lowered)
+        streams.close()
