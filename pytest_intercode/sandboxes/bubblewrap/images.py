@@ -310,10 +310,9 @@ def _is_root(folder: Path) -> bool:
 
 
 def _is_plain(dockerfile: str) -> bool:
-    """Whether a Dockerfile does nothing but install Debian packages."""
+    """Whether a Dockerfile does nothing but install Debian packages, or not even that."""
     steps = [" ".join((step.name, *step.rest.split())) for step in read_instructions(dockerfile)]
-    plain = all(map(_PLAIN.fullmatch, steps))
-    return plain and _INSTALL.search(dockerfile) is not None
+    return any(step.startswith("FROM ") for step in steps) and all(map(_PLAIN.fullmatch, steps))
 
 
 def _find_missing_packages(dockerfile: str) -> Iterator[str]:

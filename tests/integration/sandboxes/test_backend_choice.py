@@ -165,7 +165,10 @@ def test_image_of_the_host(tmp_path: Path) -> None:
     assert [systems.resolve(bash) for _ in range(2)] == [HOST] * 2
     assert len(said) <= 1  # what this machine lacks is told once
     own = tmp_path / "Dockerfile"
-    own.write_text("FROM debian\n")
+    for text in ("FROM debian\n", "ARG BASE=debian:bookworm-slim\nFROM ${BASE}\n"):
+        own.write_text(text)
+        assert systems.resolve(ImageSource(dockerfile=own)) == HOST
+    own.write_text("FROM debian\nRUN touch /made\n")
     for source in (ImageSource(image="mine:1"), ImageSource(dockerfile=own)):
         with pytest.raises(ImageError, match="is made by Docker; for bubblewrap, unpack"):
             systems.resolve(source)
