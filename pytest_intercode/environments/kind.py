@@ -7,7 +7,7 @@ of somebody else's is the default, so that the smallest kind is a class without 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.answer import Answer
+from pytest_intercode.errors import TaskError
 
 if TYPE_CHECKING:
     from pytest_intercode.core.record import EpisodeRecord
@@ -280,6 +281,7 @@ class EnvironmentKind:
         Raises:
             NotRecorded: the record does not hold enough.
         """
+        from pytest_intercode.environments.episode import call_method
         from pytest_intercode.environments.recorded import NotRecorded
 
         if self.environment is None:
@@ -290,7 +292,11 @@ class EnvironmentKind:
         if episode.profile not in self.profiles:
             raise NotRecorded(f"{self.name}: it has only the profile {', '.join(self.profiles)}")
         episode.check_same()
-        graded: Reward | None = self.environment.graded_again(episode.state)
+        graded_again: Callable[..., Reward | None] = self.environment.graded_again
+        try:
+            graded = call_method(self.name, graded_again, episode.state)
+        except TaskError as error:
+            raise NotRecorded(str(error)) from None
         if graded is None:
             raise NotRecorded(
                 f"{self.name}: {self.environment.__name__}.graded_again does not say how it grades"

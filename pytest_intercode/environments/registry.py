@@ -6,13 +6,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.core.task import TaskFields
+from pytest_intercode.environments.episode import call_method
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.system.imports import describe_error, load_point
@@ -65,6 +66,7 @@ GROUP = "pytest_intercode.environments"
 """The group of entry points: each is named as its environment, and names its class."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_OUR_MODULES = "pytest_intercode."
 
 
 _added: dict[str, type[Any]] = {}
@@ -197,13 +199,22 @@ _kinds_by_class: dict[type[Environment], EnvironmentKind] = {}
 def _kind_of_class(cls: type[Environment], name: str) -> EnvironmentKind:
     if cls not in _kinds_by_class:
         _check(cls)  # it may come from an entry point
-        _kinds_by_class[cls] = cls.kind(cls)
+        _kinds_by_class[cls] = _guarded(cls.kind(cls))
     if cls.name != name:
         raise ConfigurationError(
             f"{_qualified_name(cls)}: its name is {cls.name!r}, and its entry point calls it "
             f"{name!r}"
         )
     return _kinds_by_class[cls]
+
+
+def _guarded(kind: EnvironmentKind) -> EnvironmentKind:
+    """Return a kind of somebody else's, whose methods raise nothing but errors of ours."""
+    for name, function in inspect.getmembers(type(kind), inspect.isfunction):
+        is_ours = name.startswith("_") or function.__module__.startswith(_OUR_MODULES)
+        if not is_ours and name != "check":  # that is a mistake in a suite; see the loader
+            setattr(kind, name, partial(call_method, kind.name, getattr(kind, name)))
+    return kind
 
 
 def environment_class(env: str, profile: str) -> type[Environment]:

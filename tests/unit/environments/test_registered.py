@@ -16,6 +16,7 @@ from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.fields import CodeTest, InterpreterFields
 from pytest_intercode.environments.kind import EnvironmentKind
+from pytest_intercode.environments.recorded import NotRecorded, RecordedEpisode
 from pytest_intercode.environments.registry import (
     BUILTIN_ENVIRONMENTS,
     environment_class,
@@ -23,7 +24,7 @@ from pytest_intercode.environments.registry import (
     is_environment,
     register_environment,
 )
-from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError
+from pytest_intercode.errors import ConfigurationError, ImageError, SuiteError, TaskError
 from pytest_intercode.sandboxes.bubblewrap.images import Systems
 from pytest_intercode.sandboxes.protocol import HOST
 from pytest_intercode.suites.catalogue import bundled_tasks
@@ -98,6 +99,37 @@ def test_an_interpreter_needs_the_words_of_its_command(program: Any) -> None:
     body = {"name": "perl", "compare": staticmethod(lambda *_: None), "program": program}
     with pytest.raises(ConfigurationError, match="Perl: program: the words of a command are nee"):
         register_environment(type("Perl", (pytest_intercode.InterpreterEnvironment,), body))
+
+
+def test_what_methods_of_a_kind_raise_is_not_the_agents_fault() -> None:
+    class Kind(EnvironmentKind):
+        def example_of(self, task: Any) -> str:
+            raise KeyError("x")
+
+        def describe_code(self) -> str:  # type: ignore[override]
+            return ""
+
+    register_environment(environment(kind=Kind))
+    kind = registry.kind_of("perl")
+    with pytest.raises(TaskError, match=r"'perl': example_of\(\) raised KeyError: 'x' \(.*:\d+\)"):
+        kind.example_of(None)  # type: ignore[arg-type]
+    with pytest.raises(TaskError, match=r"'perl': describe_code\(\) raised TypeError: .*:\d+\)"):
+        kind.describe_code(None)  # type: ignore[arg-type]
+    assert kind.missing_input("", "") == ""
+
+
+def test_scoring_again_says_what_graded_again_raises_and_which_profile_there_is() -> None:
+    def graded_again(state: Any) -> None:
+        raise RuntimeError("x")
+
+    register_environment(environment(graded_again=staticmethod(graded_again)))
+    record: Any = None
+    for profile, message in (
+        ("strict", r"'perl': graded_again\(\) raised RuntimeError: x \(.*:\d+\)"),
+        ("paper", "perl: it has only the profile strict"),
+    ):
+        with pytest.raises(NotRecorded, match=message):
+            registry.kind_of("perl").score(RecordedEpisode(record, {}, profile, profile, None))
 
 
 def test_what_is_no_environment() -> None:
