@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -150,10 +150,10 @@ class AddedBackend:
         function: Callable[..., Any],
         name: str,
         *arguments: object,
-        **options: object,
     ) -> Any:
         try:
-            return function(*arguments, **options)
+            result = function(*arguments)
+            return [*result] if isinstance(result, Iterator) else result
         except IntercodeError:
             raise
         except Exception as error:

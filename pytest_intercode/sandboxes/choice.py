@@ -203,7 +203,10 @@ def _describe_choice(choice: Choice, problems: Mapping[str, str]) -> Fact:
 
 def _describe(backend: Backend | None, name: str, problem: str) -> Iterable[Fact]:
     if isinstance(backend, DescribedBackend):
-        return backend.describe(problem)
+        try:
+            return backend.describe(problem)
+        except ConfigurationError as error:  # of another package
+            problem = problem or str(error)
     return [Fact(name, problem, "problem") if problem else Fact(name, "can be used")]
 
 

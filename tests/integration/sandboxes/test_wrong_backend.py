@@ -88,3 +88,14 @@ def test_a_setting_that_it_does_not_take(
     status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options)
     assert status == pytest.ExitCode.USAGE_ERROR
     _check_line(output, f"--intercode-rootfs=/: {backend} has no root file system, only bubblewrap")
+
+
+def test_doctor_says_so_in_a_line(tmp_path: Path, site: Path) -> None:
+    """What is wrong with a backend that nothing asks for is a note."""
+    (site / "mine.py").write_text(
+        f"{PACKAGE}def describe(*_): yield 1 / 0\nMine.describe = describe\n"
+    )
+    _, output = _run(tmp_path, site, "pytest_intercode", "doctor")
+    (line,) = (line for line in output.splitlines() if "division by zero" in line)
+    assert "describe() raised ZeroDivisionError" in line
+    assert "Traceback" not in output
