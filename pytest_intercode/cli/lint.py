@@ -125,8 +125,14 @@ def _as_line(finding: Finding) -> str:
 
     rule = RULES[finding.rule]
     line = f":{finding.line}" if finding.line else ""
-    text = f"{_place(finding)}{line}: {rule.level}: {rule.name}: {finding.message}; {rule.remedy}"
-    return one_line(text)
+    return one_line(f"{_place(finding)}{line}: {rule.level}: {rule.name}: {_advice(finding)}")
+
+
+def _advice(finding: Finding) -> str:
+    """Return what is wrong, and what to do."""
+    from pytest_intercode.linting.rules import RULES
+
+    return "; ".join(filter(None, (finding.message, RULES[finding.rule].remedy)))
 
 
 def _as_row(finding: Finding) -> dict[str, Any]:
@@ -150,7 +156,7 @@ def _as_annotation(finding: Finding) -> str:
     name = path.relative_to(workspace) if path.is_relative_to(workspace) else path
     values = {"file": str(name), "line": str(finding.line or 1), "title": rule.name}
     properties = ",".join(f"{key}={_escape(value, property=True)}" for key, value in values.items())
-    message = _escape(one_line(f"{finding.message}; {rule.remedy}"))
+    message = _escape(one_line(_advice(finding)))
     return f"::{rule.level} {properties}::{message}"
 
 

@@ -19,7 +19,7 @@ class Rule:
         name: its name, by which it can be switched off.
         level: an ``error`` makes the task's results wrong; a ``warning`` may.
         summary: what tasks do that follow it.
-        remedy: what to do where one does not.
+        remedy: what to do where one does not, beyond what its message says.
     """
 
     name: str
@@ -52,7 +52,7 @@ _ALL = (
         "cannot-load",
         "error",
         "the task has all its files, and they say what the format knows",
-        "fix what the message names",
+        "",  # its message says it
     ),
     Rule(
         "cannot-run",

@@ -154,14 +154,25 @@ class Selection:
         labels = self._pasted_labels.get((task.env, task.id, task.repeat))
         return labels is None or not labels.isdisjoint(("", agent.label))
 
-    def suite(self, env: str) -> list[Task]:
-        """Return the tasks of the bundled suite of an environment."""
-        return self.finish(bundled_tasks(env, f"--intercode-env={env}"))
+    def suite(self, env: str, option: str = "") -> list[Task]:
+        """Return the tasks of the bundled suite of an environment.
 
-    def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
-        """Return the tasks of a dataset, by its name, its part's name, or its path."""
+        Args:
+            env: the environment.
+            option: what named it, for messages, where that is not the option.
+        """
+        return self.finish(bundled_tasks(env, option or f"--intercode-env={env}"))
+
+    def dataset(self, name: str, folder: Path | None = None, option: str = "") -> list[Task]:
+        """Return the tasks of a dataset, by its name, its part's name, or its path.
+
+        Args:
+            name: the name or path.
+            folder: where a relative path starts, where that is not the folder of datasets.
+            option: as of :meth:`suite`.
+        """
         start = folder or self.settings.dataset_folder
-        option, env = f"--intercode-dataset={name}", self._only_environment
+        option, env = option or f"--intercode-dataset={name}", self._only_environment
         permissions = self.settings.permissions
         tasks = named_tasks(
             name, self.settings.data, option, folder=start, env=env, permissions=permissions
@@ -257,13 +268,15 @@ class Selection:
                     f"{suggestion(name, tuple(TASK_ARGUMENTS))} Allowed: "
                     f"{', '.join(TASK_ARGUMENTS)}"
                 )
-        folder = Path(location.split("::")[0]).parent
+        folder, mark = Path(location.split("::")[0]).parent, f"{location}: @pytest.mark.intercode"
         if "suite" in arguments:
             tasks = self.file(folder / str(arguments["suite"]))
         elif "dataset" in arguments:
-            tasks = self.dataset(str(arguments["dataset"]), folder)
+            name = str(arguments["dataset"])
+            tasks = self.dataset(name, folder, f"{mark}(dataset={name!r})")
         elif "env" in arguments:
-            tasks = self.suite(str(arguments["env"]))
+            env = str(arguments["env"])
+            tasks = self.suite(env, f"{mark}(env={env!r})")
         else:
             raise ConfigurationError(
                 f"{location}: takes an intercode fixture, so it needs to know the tasks: "

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from pytest_intercode.core.judge import Judge
 from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.errors import MissingFile
 from pytest_intercode.suites.forms import build_forms, find_dockerfile
 from pytest_intercode.suites.schema import LayerModel
 from pytest_intercode.suites.services import lay_services, sorted_services
@@ -79,11 +80,17 @@ def build_task(
         layers: the fields to lay over it; one or more.
         folder: where relative paths in the suite start.
         per_task: fields of this task alone, which no layer has, such as its source.
+
+    Raises:
+        MissingFile: a file that it names cannot be read.
     """
     *base_layers, last_layer = layers
     task = blank
-    for layer in base_layers:
-        task = _apply(task, layer, folder, {})
-    task = _apply(task, last_layer, folder, per_task)
+    try:
+        for layer in base_layers:
+            task = _apply(task, layer, folder, {})
+        task = _apply(task, last_layer, folder, per_task)
+    except MissingFile as error:
+        raise MissingFile(f"{per_task.get('source', blank.source)}: {error}") from None
     task = sorted_services(task) if task.services else task
     return replace(task, needs_network="network" in task.tags)

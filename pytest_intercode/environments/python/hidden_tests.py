@@ -59,6 +59,8 @@ def split_tests(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
             yield _split(fields.test_setup, test.code, defined, entry, methods)
         except (TestError, RecursionError, MemoryError) as error:
             problem = error if isinstance(error, TestError) else "it is nested too deeply"
+            if not any(map(parse_code, task.gold)):  # whatever it is to define
+                raise SuiteError(f"{task.source}: task {task.id!r}: gold is not Python") from None
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: tests: test {number}: {problem}"
             ) from None

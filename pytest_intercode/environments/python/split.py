@@ -200,7 +200,9 @@ def _simple(code: str, root: str, known_names: frozenset[str]) -> Split | None:
 def _parse(text: str) -> list[ast.stmt]:
     try:
         return ast.parse(text).body
-    except (SyntaxError, ValueError) as error:
+    except SyntaxError as error:
+        raise TestError(f"it does not parse: line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
         raise TestError(f"it does not parse: {error}") from None
 
 

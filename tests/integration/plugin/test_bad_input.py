@@ -734,6 +734,14 @@ def test_a_part_of_a_dataset_that_is_not_there(pytester: pytest.Pytester) -> Non
             "suite='suite.yaml', tags=['none']",
             "*no task fits *(suite='suite.yaml', tags=[[]'none'[]])",
         ),
+        (
+            "env='bsh'",
+            "*::test_mine: @pytest.mark.intercode(env='bsh'): there is no bundled suite *",
+        ),
+        (
+            "dataset='spidr'",
+            "*::test_mine: @pytest.mark.intercode(dataset='spidr'): known are *",
+        ),
         ("suite='suite.yaml', ids=5", "*@pytest.mark.intercode(ids=5): a text, or a list of *"),
         ("suite='suite.yaml', tags=[['a']]", "*(tags=[[][[]'a'[]][]]): a text, or a list of *"),
         ("suite='nowhere.yaml'", "*nowhere.yaml: cannot be read: *"),

@@ -337,7 +337,11 @@ SUITE = "env: {env}\ntasks:\n  - {{id: t, query: q, gold: '{gold}', {rest}}}\n"
     ("env", "rest", "message"),
     [
         ("python", "max_turns: 3", "tests: a python task needs some"),
-        ("python", "tests: ['assert f(1) ==']", "tests: test 1: it does not parse: invalid syntax"),
+        (
+            "python",
+            "tests: ['assert f(1) ==']",
+            "tests: test 1: it does not parse: line 1: invalid syntax",
+        ),
         ("python", "tests: [assert f(1), assert 1]", "tests: test 2: it calls nothing"),
         ("bash", "tests: [assert f(1)]", "tests: they are for the env python, not bash"),
     ],
@@ -351,6 +355,16 @@ def test_a_wrong_test_is_told_when_the_suite_is_read(
         load_suite(path)
     assert str(raised.value).startswith(f"{path}:3: task 't': {message}")
     assert "\n" not in str(raised.value)
+
+
+def test_gold_that_is_not_python_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(
+        SUITE.format(env="python", rest="tests: [assert f(1) == 1]", gold="def f( pass")
+    )
+    with pytest.raises(SuiteError) as raised:
+        load_suite(path)
+    assert str(raised.value) == f"{path}:3: task 't': gold is not Python"
 
 
 def test_calls_need_a_name_to_call(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_pairs_differ_in_one_thing() -> None:
     [
         (["codex-a", "codex-b"], []),  # no control
         (["codex-control", "claude-a"], []),  # both differ
+        (["codex-control", "codex-"], []),  # tests with treatments, and tests without
         (["codex-", "claude-", "qwen-"], ["claude codex", "qwen codex", "qwen claude"]),
     ],
 )

@@ -1168,6 +1168,12 @@ def test_a_judge_of_a_task_is_added_to_that_of_defaults(load: Load, tmp_path: Pa
     assert task_from_json(task_to_json(plain)) == plain
 
 
+def test_who_names_a_file_that_is_not_there(load: Load) -> None:
+    text = "env: bash\ntasks:\n  - {id: a, query: q, gold: x, files: {/a: {path: gone.txt}}}\n"
+    with pytest.raises(MissingFile, match=r"suite.yaml:3: .*/gone.txt: cannot be read: No such"):
+        load(text)
+
+
 @pytest.mark.parametrize(
     ("env", "form", "path"),
     [
