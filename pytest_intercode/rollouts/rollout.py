@@ -262,10 +262,11 @@ class Rollout:
 
     def close(self) -> None:
         """End the users and the sandboxes that it made; may be called twice."""
-        while self._users:
-            self._users.pop().close()
-        while self._environments:
-            self._environments.pop().close()
+        with contextlib.ExitStack() as stack:  # which closes all of them, whatever one raises
+            while self._environments:
+                stack.callback(self._environments.pop(0).close)
+            while self._users:
+                stack.callback(self._users.pop(0).close)
 
     def _check_judge(self) -> None:
         """See that the task's judge can be asked, if it has one.

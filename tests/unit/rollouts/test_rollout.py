@@ -88,6 +88,26 @@ def services(environment: Counter, agent: Callable[[], Agent] | None = None) -> 
     )
 
 
+def test_all_environments_are_closed_whatever_one_of_them_raises() -> None:
+    class Stubborn(Counter):
+        def stop(self) -> None:
+            super().stop()
+            raise SandboxError("it stays")
+
+    environments = [Counter(), Stubborn()]
+    remaining = iter(environments)
+    rollout = Rollout(
+        SPEC, replace(services(Counter()), make_environment=lambda _: next(remaining))
+    )
+    for _ in environments:
+        rollout.make_environment()
+    with pytest.raises(SandboxError, match="it stays"):
+        rollout.close()
+    assert [environment.stops for environment in environments] == [1, 1]
+    rollout.close()
+    assert [environment.stops for environment in environments] == [1, 1]
+
+
 def test_what_cannot_be_graded_earns_nothing() -> None:
     """An environment of the user's raises; the agent left too much."""
     record = play(
