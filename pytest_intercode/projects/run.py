@@ -289,8 +289,9 @@ class ProjectRun:
     def _live(self, name: str) -> ProjectEnvironment:
         if self._environment is None:
             raise ConfigurationError(
-                f"run.{name} needs the agent's sandbox, and replay='observations' has none: replay "
-                "with the agent itself"
+                f"run.{name} needs the agent's sandbox, and this run was played from its record "
+                "alone: by replay='observations', or as its agent asks models without "
+                "--intercode-gateway"
             )
         return self._environment
 

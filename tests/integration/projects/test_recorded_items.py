@@ -87,7 +87,7 @@ def test_from_the_first_run_to_ci(tmp_path: Path, bubblewrap: None) -> None:
 def test_an_agent_in_the_tests_process_is_recorded_without_exchanges(
     tmp_path: Path, bubblewrap: None
 ) -> None:
-    make_project(tmp_path)
+    test = make_project(tmp_path)
     (tmp_path / "my_agent.py").write_text(
         "def agent(task, env):\n"
         "    open('called', 'a').write('1')\n"
@@ -99,6 +99,9 @@ def test_an_agent_in_the_tests_process_is_recorded_without_exchanges(
         done = play(tmp_path, f"{options} --intercode-record={mode}")
         assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "called").read_text() == "1"
+    test.write_text(f"{test.read_text().rstrip()}\n    run.check('true')\n")
+    done = play(tmp_path, f"{options} --intercode-record=none")
+    assert "run.check() needs the agent's sandbox, and this run was played from its " in done.stdout
 
 
 FAKES = """\
