@@ -21,9 +21,8 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 _MAX_EVENT_SIZE = 64 * 1024 * 1024  # bytes of one event
 _MAX_ANSWER_LENGTH = 32 * 1024 * 1024  # characters of an answer that are put together
 _MAX_PARTS = 10_000  # calls, blocks or choices of an answer
-_LABELS = frozenset(
-    {"id", "role", "type"}
-)  # what some servers repeat in each event, and costs nothing
+# What some servers repeat in each event, and costs nothing.
+_LABELS = frozenset({"id", "role", "type"})
 
 
 class StreamBroken(ValueError):
