@@ -86,12 +86,13 @@ OF_MARKS = {
 }
 """What a mark alone may say, with its meaning."""
 MARK_ARGUMENTS = (*RUN_OPTIONS, *OF_MARKS)
-_FORMS = {
-    "project": "a folder or a revision",
-    "image": "the name of an image",
-    "dockerfile": "the path of a file",
-    "treatments": "the path of a folder",
-    "setup": 'a list of commands, such as ["make"]',
+_PATHS = (str, os.PathLike)
+_FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "project": (_PATHS, "a folder or a revision"),
+    "image": ((str,), "the name of an image"),
+    "dockerfile": (_PATHS, "the path of a file"),
+    "treatments": (_PATHS, "the path of a folder"),
+    "setup": ((list, tuple), 'a list of commands, such as ["make"]'),
 }
 
 
@@ -190,13 +191,10 @@ def check_forms(place: str, options: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: one is not.
     """
-    for name, form in _FORMS.items():
+    for name, (types, form) in _FORMS.items():
         value = options.get(name)
-        if name == "setup" and isinstance(value, (list, tuple)):
-            fits = all(isinstance(command, str) for command in value)
-        else:
-            types = (str,) if name == "image" else (str, os.PathLike)
-            fits = name != "setup" and isinstance(value, types)
+        commands = value if isinstance(value, (list, tuple)) else ()
+        fits = isinstance(value, types) and all(isinstance(command, str) for command in commands)
         if not (fits or value is None):
             raise ConfigurationError(f"{place}({name}={value!r:.60}): it is {form}")
 
