@@ -17,12 +17,11 @@ from pytest_intercode.errors import (
     BudgetExhausted,
     CommandFailed,
     ConfigurationError,
-    IntercodeError,
     SandboxBroken,
     TaskError,
     UngradableState,
 )
-from pytest_intercode.system.imports import describe_error
+from pytest_intercode.system.imports import call_others
 
 __all__ = [
     "Episode",
@@ -229,16 +228,12 @@ def call_method(
     Raises:
         TaskError: it raised what is not ours: a mistake in the environment, not in the agent.
     """
-    try:
-        return method(*arguments, **options)
-    except IntercodeError:
-        raise
-    except Exception as error:
-        function = method.__init__ if isinstance(method, type) else method  # type: ignore[misc]
-        called = getattr(function, "__name__", "a method")
-        raise TaskError(
-            f"the environment {name!r}: {called}() raised {describe_error(error, function)}"
-        ) from error
+
+    def mistake(reason: str) -> TaskError:
+        called = "__init__" if isinstance(method, type) else getattr(method, "__name__", "a method")
+        return TaskError(f"the environment {name!r}: {called}() raised {reason}")
+
+    return call_others(method, mistake, *arguments, **options)
 
 
 def call_execute(name: str, execute: Callable[[str], Observation], action: str) -> Observation:

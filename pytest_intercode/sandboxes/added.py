@@ -19,7 +19,7 @@ from pytest_intercode.sandboxes.backend import Backend, BackendEvents
 from pytest_intercode.sandboxes.images import DescribedImages, Images
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.settings import SandboxSettings
-from pytest_intercode.system.imports import describe_error, describe_point, load_point
+from pytest_intercode.system.imports import call_others, describe_point, load_point
 
 __all__ = ["AddedBackend"]
 
@@ -151,14 +151,11 @@ class AddedBackend:
         name: str,
         *arguments: object,
     ) -> Any:
-        try:
-            result = function(*arguments)
-            return [*result] if isinstance(result, Iterator) else result
-        except IntercodeError:
-            raise
-        except Exception as error:
-            reason = describe_error(error, function)
-            raise error_class(f"{self._label}: {name} raised {reason}") from None
+        def mistake(reason: str) -> IntercodeError:
+            return error_class(f"{self._label}: {name} raised {reason}")
+
+        result = call_others(function, mistake, *arguments)
+        return call_others(list, mistake, result) if isinstance(result, Iterator) else result
 
 
 def _missing(value: object, names: tuple[str, ...]) -> str:

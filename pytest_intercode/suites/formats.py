@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
 
 from pytest_intercode.core.permissions import Permissions
 from pytest_intercode.core.task import Task
-from pytest_intercode.environments.registry import kind_of
-from pytest_intercode.errors import ConfigurationError, IntercodeError
-from pytest_intercode.suites.loader import load_dataset, load_rows, load_suite
-from pytest_intercode.system.imports import describe_error, describe_point, load_point
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.suites.loader import check_by_kind, load_dataset, load_rows, load_suite
+from pytest_intercode.system.imports import call_others, describe_point, load_point
 from pytest_intercode.system.rows import is_row_file
 
 if TYPE_CHECKING:
@@ -173,14 +172,13 @@ class _Added:
         *arguments: Any,
         returned: Callable[[Any], Any] = lambda value: value,
     ) -> Any:
-        try:
-            return returned(function(*arguments))
-        except IntercodeError:
-            raise
-        except Exception as error:
-            words = ", ".join(repr(str(path)) for path in arguments[:1])
-            name = getattr(function, "__name__", "its method")
-            raise self._error(f"{name}({words}): {describe_error(error, function)}") from None
+        words = ", ".join(repr(str(path)) for path in arguments[:1])
+        name = getattr(function, "__name__", "its method")
+
+        def mistake(reason: str) -> ConfigurationError:
+            return self._error(f"{name}({words}): {reason}")
+
+        return call_others(returned, mistake, call_others(function, mistake, *arguments))
 
     def _error(self, problem: str) -> ConfigurationError:
         return ConfigurationError(f"{self._label}: {problem}")
@@ -237,7 +235,7 @@ def _find_problem(task: Task) -> str:
             return f"{place}: {details['msg']}, found {details['input']!r:.60}"
     if not (task.gold or task.gold_skip):
         return "gold: a command is needed, or gold_skip, which says why there is none"
-    kind_of(task.env).check(task)
+    check_by_kind(task)
     return ""
 
 

@@ -21,7 +21,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.fields import leaves_of, path_fields
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.environments.registry import builtin_kinds, kind_of
-from pytest_intercode.errors import IntercodeError, MissingFile, SuiteError, suggestion
+from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.building import build_task
 from pytest_intercode.suites.mistakes import first_error, foreign_fields, locate, row_error
 from pytest_intercode.suites.schema import (
@@ -35,11 +35,11 @@ from pytest_intercode.suites.services import find_missing_services
 from pytest_intercode.suites.swebench.manifest import fill
 from pytest_intercode.suites.yaml_files import read_yaml
 from pytest_intercode.system.files import bundled_folder
-from pytest_intercode.system.imports import describe_error
+from pytest_intercode.system.imports import call_others
 from pytest_intercode.system.rows import Row, read_rows
 from pytest_intercode.system.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 
-__all__ = ["FORMS", "Suite", "load_dataset", "load_rows", "load_suite"]
+__all__ = ["FORMS", "Suite", "check_by_kind", "load_dataset", "load_rows", "load_suite"]
 
 
 FORMS = (
@@ -385,26 +385,22 @@ def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
                 f"{task.source}: task {task.id!r}: services: there is no {missing_names[0]}, which "
                 "the verification asks for"
             )
-        _check_by_kind(task)
+        check_by_kind(task)
     yield from _check_files(tasks)
 
 
-def _check_by_kind(task: Task) -> None:
+def check_by_kind(task: Task) -> None:
     """Check a task by its environment's kind, which may be of somebody else's.
 
     Raises:
         SuiteError: it is wrong, or the check raises what is not ours.
     """
-    check = kind_of(task.env).check
-    try:
-        check(task)
-    except IntercodeError:
-        raise
-    except Exception as error:
-        raise SuiteError(
-            f"{task.source}: task {task.id!r}: check() of the environment {task.env!r} raised "
-            f"{describe_error(error, check)}"
-        ) from None
+    place = f"{task.source}: task {task.id!r}"
+
+    def mistake(reason: str) -> SuiteError:
+        return SuiteError(f"{place}: check() of the environment {task.env!r} raised {reason}")
+
+    call_others(kind_of(task.env).check, mistake, task)
 
 
 def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:

@@ -7,16 +7,21 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.errors import ConfigurationError, IntercodeError, suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["describe_error", "describe_point", "import_attribute", "load_point"]
+__all__ = [
+    *("call_others", "describe_error", "describe_point", "import_attribute", "load_point"),
+]
+
+_Returned = TypeVar("_Returned")
 
 # Where no mistake of somebody else's is: this package, and what imports.
 _NOT_THEIRS = (
@@ -110,6 +115,34 @@ def load_point(point: EntryPoint, label: str) -> Any:
 def describe_point(point: EntryPoint) -> str:
     """Return what an entry point names, and the distribution that it is of."""
     return point.value if point.dist is None else f"{point.value} of {point.dist.name}"
+
+
+def call_others(
+    function: Callable[..., _Returned],
+    make_error: Callable[[str], IntercodeError],
+    *arguments: Any,
+    **options: Any,
+) -> _Returned:
+    """Return what a function or a class of others returns.
+
+    Args:
+        function: what is called.
+        make_error: returns the error to raise where that raised one that is not ours, of a line
+            that says which, and where.
+        arguments: what it is called with.
+        options: the same, by name.
+
+    Raises:
+        IntercodeError: as it raised it, or as ``make_error`` returns it.
+    """
+    try:
+        return function(*arguments, **options)
+    except IntercodeError:
+        raise
+    except Exception as error:
+        # What makes an instance is in the class's file as its __init__ is.
+        code_owner = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+        raise make_error(describe_error(error, code_owner)) from error
 
 
 def describe_error(error: BaseException, function: object = None) -> str:
