@@ -84,9 +84,11 @@ def test_the_commands_of_the_page(folder: Path) -> None:
             assert (folder / "history.html").is_file()
         else:
             assert finished.stderr == ""
-            shown = next(outputs)  # of a leaderboard only what follows the tables of its agents
+            expected_output = next(
+                outputs
+            )  # of a leaderboard only what follows the tables of its agents
             tables, leaderboard, _ = finished.stdout.partition("leaderboard: ")
-            assert shown == finished.stdout.removeprefix(tables if leaderboard else "")
+            assert expected_output == finished.stdout.removeprefix(tables if leaderboard else "")
     assert next(outputs, None) is None
 
 

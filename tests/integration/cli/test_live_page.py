@@ -303,9 +303,9 @@ def test_it_listens_without_asking_for_the_name_of_this_machine(temporary: Path)
         "assert 'socket.bind' in events\n"
         "assert not [event for event in events if event.startswith('socket.gethost')], events\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/[\w-]{43}/\n", done.stdout)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/[\w-]{43}/\n", result.stdout)
 
 
 def test_an_address_for_a_browser_leads_here_once(server: LiveServer) -> None:

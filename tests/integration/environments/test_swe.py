@@ -131,8 +131,8 @@ def test_options_of_pytest_count_next_to_sentinels(
 ) -> None:
     variables = (("PYTEST_ADDOPTS", "--deselect tests/test_more.py::test_add"),)
     fields: dict[str, Any] = {"variables": variables}
-    made = task(stream, **fields if owner == "task" else {"verification": fields})
-    play = Play(quick_provider, made, *gold_actions(made))
+    swe_task = task(stream, **fields if owner == "task" else {"verification": fields})
+    play = Play(quick_provider, swe_task, *gold_actions(swe_task))
     assert play.reward.parts == {"fail_to_pass": 0.0, "pass_to_pass": 1.0}
 
 

@@ -206,12 +206,12 @@ def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.Monk
 def test_a_file_of_the_ini_file_is_next_to_that(pytester: pytest.Pytester, pretend: Path) -> None:
     pytester.makeini("[pytest]\nintercode_otel = spans.jsonl\n")
     pytester.chdir()
-    below = pytester.mkdir("below")
+    subfolder = pytester.mkdir("below")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(below)
+        patch.chdir(subfolder)
         pytester.runpytest_inprocess("../suite.yaml", "--intercode-agent=oracle")
     assert (pytester.path / "spans.jsonl").read_text()
-    assert not any(below.iterdir())
+    assert not any(subfolder.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,14 @@ def test_an_agent_in_the_tests_process_is_recorded_without_exchanges(
     )
     options = "--intercode-agent=my_agent:agent -o intercode_agent_arg="
     for mode in ("missing", "none"):
-        done = play(tmp_path, f"{options} --intercode-record={mode}")
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = play(tmp_path, f"{options} --intercode-record={mode}")
+        assert result.returncode == 0, result.stdout + result.stderr
     assert (tmp_path / "called").read_text() == "1"
     test.write_text(f"{test.read_text().rstrip()}\n    run.check('true')\n")
-    done = play(tmp_path, f"{options} --intercode-record=none")
-    assert "run.check() needs the agent's sandbox, and this run was played from its " in done.stdout
+    result = play(tmp_path, f"{options} --intercode-record=none")
+    assert (
+        "run.check() needs the agent's sandbox, and this run was played from its " in result.stdout
+    )
 
 
 FAKES = """\

@@ -189,11 +189,11 @@ def test_a_terminal_that_lacks_a_letter_shows_an_escape(tmp_path: Path) -> None:
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     for path in (old, new):
         path.write_text(to_text(list(tries_of(["t"], agent="\u4e16"))))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest_intercode", "compare", str(old), str(new)],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert r"1 try, agent \u4e16, profile strict" in done.stdout
+    assert (result.returncode, result.stderr) == (0, "")
+    assert r"1 try, agent \u4e16, profile strict" in result.stdout

@@ -86,9 +86,9 @@ def test_json_stays_json_and_commands_nothing(
     else:
         Path(f"{name}.yaml").write_text("env: bash\ntasks: []\n")
     main([command, "--json", f"{name}.{'jsonl' if command == 'history' else 'yaml'}"])
-    told = capsys.readouterr().out
-    assert commands(told) == []
-    content = json.loads(told)
+    output = capsys.readouterr().out
+    assert commands(output) == []
+    content = json.loads(output)
     if command == "history":
         (series,) = content["series"]
         assert series["runs"][0]["name"] == name

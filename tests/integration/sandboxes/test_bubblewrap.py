@@ -324,8 +324,8 @@ def test_a_link_is_found_while_others_rename_files(tmp_path: Path) -> None:
     renaming = subprocess.Popen([sys.executable, "-c", storm], cwd=tmp_path)
     root = os.open(tmp_path, os.O_PATH)
     try:
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
             os.close(open_in_root(root, "/var/run"))
     finally:
         renaming.kill()
@@ -495,8 +495,8 @@ def test_a_layer_that_cannot_be_unpacked_costs_nothing_else() -> None:
             with tarfile.open(fileobj=long, mode="w") as layer:
                 layer.addfile(tarfile.TarInfo("layered"))
             engine.add_layer("host+layer", long, HOST)
-        other = engine.launch(SandboxSpec("host+layer", limits=Limits(network=True)))
-        assert other.run("cat /layered", SOON).status == 0
+        second_sandbox = engine.launch(SandboxSpec("host+layer", limits=Limits(network=True)))
+        assert second_sandbox.run("cat /layered", SOON).status == 0
         assert box.run("true", SOON).status == 0
     finally:
         engine.close()
@@ -588,9 +588,9 @@ FULL = """
 def test_too_many_open_files_are_nobodys_doing() -> None:
     """An agent that has acted is not to blame, and nothing is lost for good."""
     program = textwrap.dedent(FULL)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    first, second, *_, last = done.stdout.splitlines()
-    assert done.stderr == ""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    first, second, *_, last = result.stdout.splitlines()
+    assert result.stderr == ""
     assert "Too many open files" in first
     assert "cannot be read: [Errno 24] Too many open files" in second
     assert last == "['/tmp/new']"
@@ -628,7 +628,7 @@ def printed_by_nobody(program: str) -> list[str]:
     """Return the lines that a program of an ordinary user's prints."""
     nobody = 65534
     path = f"{ROOT}:{sysconfig.get_path('purelib')}"
-    done = subprocess.run(
+    result = subprocess.run(
         [python_of(nobody), "-c", textwrap.dedent(program)],
         user=nobody,
         group=nobody,
@@ -639,12 +639,12 @@ def printed_by_nobody(program: str) -> list[str]:
         text=True,
         timeout=60,
     )
-    if "bubblewrap makes no sandboxes here" in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    if "Permission denied" in done.stderr and str(ROOT) in done.stderr:
+    if "bubblewrap makes no sandboxes here" in result.stderr:
+        pytest.skip(result.stderr.splitlines()[-1])
+    if "Permission denied" in result.stderr and str(ROOT) in result.stderr:
         pytest.skip("the project lies where only root can read")
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    assert result.stderr == ""
+    return result.stdout.splitlines()
 
 
 def python_of(user: int) -> str:

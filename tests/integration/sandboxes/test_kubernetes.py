@@ -217,8 +217,8 @@ def test_what_a_cluster_is_asked_for() -> None:
 
 def test_no_credentials_of_a_machine_are_reached() -> None:
     rules = [p["spec"]["egress"] for p in manifests.policies("run", "owner")]
-    [allowed] = [rule["to"] for rules_of_one in rules for rule in rules_of_one[:1]]
-    blocks = [ip_network(text) for item in allowed for text in item["ipBlock"]["except"]]
+    [targets] = [rule["to"] for rules_of_one in rules for rule in rules_of_one[:1]]
+    blocks = [ip_network(text) for item in targets for text in item["ipBlock"]["except"]]
     for address in (
         *("169.254.169.254", "169.254.169.252", "169.254.170.2", "169.254.170.23"),
         *("169.254.0.23", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
@@ -594,13 +594,13 @@ def test_a_long_run_has_rules_when_others_have_removed_them(
     image, later = launch().spec.image, time.time() + manifests.DEADLINE
     with closing(KubernetesEngine(SandboxSettings("kubernetes"))) as long_engine:
         long_engine.launch(SandboxSpec(image)).close()
-        own = f"{manifests.RUN_LABEL}={long_engine.run}"
-        await_true(lambda: not long_engine.cluster.list_all("pod", own))
-        for rule in long_engine.cluster.list_all("network_policy", own):
+        selector = f"{manifests.RUN_LABEL}={long_engine.run}"
+        await_true(lambda: not long_engine.cluster.list_all("pod", selector))
+        for rule in long_engine.cluster.list_all("network_policy", selector):
             metadata = server.items["networkpolicies"][rule["metadata"]["name"]]["metadata"]
             metadata["creationTimestamp"] = _LONG_AGO
         engine.sweep()
-        assert not long_engine.cluster.list_all("network_policy", own)
+        assert not long_engine.cluster.list_all("network_policy", selector)
         monkeypatch.setattr(time, "time", lambda: later)
         assert output_of(long_engine.launch(SandboxSpec(image)), "echo ready") == "ready\n"
 

@@ -197,8 +197,8 @@ def test_the_same_words_on_other_data_are_no_duplicate() -> None:
 
 def test_tasks_without_gold_do_not_have_the_same_gold() -> None:
     task = Task(id="a", query="q", gold=(), env="swe", suite="s", dataset="s")
-    other = replace(task, id="b", query="r")
-    assert not list(find_duplicates([task, other]))
+    second_task = replace(task, id="b", query="r")
+    assert not list(find_duplicates([task, second_task]))
     answers = wrong_answers(replace(BASH, id="c"), [replace(BASH, id="c"), replace(BASH, gold=())])
     assert all(answer.actions for answer in answers)
 

@@ -44,9 +44,9 @@ def test_a_slow_kill_has_its_time_when_it_was_sent(monkeypatch: pytest.MonkeyPat
 
 
 def test_blanks_before_a_statement_take_no_time() -> None:
-    before = time.process_time()
+    begin_time = time.process_time()
     assert not _STATELESS.fullmatch(" " * 100_000 + "?")
-    assert time.process_time() - before < 1
+    assert time.process_time() - begin_time < 1
     assert all(map(_STATELESS.fullmatch, ("select 1", " ( SELECT 1)", "(show tables)")))
     assert not any(map(_STATELESS.fullmatch, ("((select 1))", "select @a", "selected")))
 

@@ -89,13 +89,13 @@ def test_keys_are_shown(query: str, keys: tuple[int, ...], start: int, limit: in
     ],
 )
 def test_ranks_are_shown(query: str, ranks: list[int]) -> None:
-    shown = _shown(query)
-    assert shown is not None
+    ordered_query = _shown(query)
+    assert ordered_query is not None
     connection = sqlite3.connect(":memory:")
     try:
         connection.executescript(_SETUP)
-        full = connection.execute(shown.text).fetchall()
-        ranked = connection.execute(shown.ranked).fetchall()
+        full = connection.execute(ordered_query.text).fetchall()
+        ranked = connection.execute(ordered_query.ranked).fetchall()
     finally:
         connection.close()
     assert [row[:-1] for row in ranked] == full
@@ -104,10 +104,10 @@ def test_ranks_are_shown(query: str, ranks: list[int]) -> None:
 
 @pytest.mark.parametrize("order", ["1", "1 collate nocase", "name"])
 def test_some_orders_have_no_ranks(order: str) -> None:
-    both = "select name from t union " if order == "name" else ""
-    shown = _shown(f"{both}select name from u order by {order}")
-    assert shown is not None
-    assert (shown.keys, shown.ranked) == ((0,), "")
+    first_select = "select name from t union " if order == "name" else ""
+    ordered_query = _shown(f"{first_select}select name from u order by {order}")
+    assert ordered_query is not None
+    assert (ordered_query.keys, ordered_query.ranked) == ((0,), "")
 
 
 @pytest.mark.parametrize(

@@ -399,8 +399,8 @@ def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verdict", [True, False])
 def test_a_test_of_the_users_own_decides_what_is_solved(verdict: bool, tmp_path: Path) -> None:
     outcome = "failed" if verdict else "solved"
-    made = row(test_passed=verdict, outcome=outcome, reward=float(not verdict))
-    results = write(tmp_path / "r.jsonl", made)
+    own_row = row(test_passed=verdict, outcome=outcome, reward=float(not verdict))
+    results = write(tmp_path / "r.jsonl", own_row)
     export(results, "inspect", tmp_path / "log.json")
     log = json.loads((tmp_path / "log.json").read_text())
     (sample,) = log["samples"]

@@ -278,7 +278,7 @@ def test_a_cost_that_cannot_be_is_one_line(tmp_path: Path, cost: float, problem:
 def test_what_is_not_utf_8_is_kept_as_an_escape(tmp_path: Path) -> None:
     path = results(tmp_path / os.fsdecode(b"caf\xe9.jsonl"), [episode("\ud800", agent="\udc80")])
     keep(tmp_path / "kept", read_history([path]), "\udcff")
-    (kept,) = read_history([tmp_path / "kept"])
-    names = kept.name, kept.agent, kept.tasks[0].task, kept.commit
+    (kept_run,) = read_history([tmp_path / "kept"])
+    names = kept_run.name, kept_run.agent, kept_run.tasks[0].task, kept_run.commit
     assert names == (r"caf\udce9", r"\udc80", r"\ud800", r"\udcff")
-    assert [kept.model_copy(update={"commit": ""})] == read_history([path])
+    assert [kept_run.model_copy(update={"commit": ""})] == read_history([path])

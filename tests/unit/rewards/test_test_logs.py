@@ -523,8 +523,8 @@ def test_a_parser_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registry, "added_parsers", lambda: points)
     assert parse("words", "a PASSED\nb XFAIL") == {"a": Status.PASSED, "b": Status.XFAIL}
-    allowed = "the status of 'a' is one of PASSED, FAILED, SKIPPED, ERROR, XFAIL, found 'pass'"
-    with pytest.raises(UngradableState, match=f"the parser 'words' .* the log: {allowed}"):
+    message = "the status of 'a' is one of PASSED, FAILED, SKIPPED, ERROR, XFAIL, found 'pass'"
+    with pytest.raises(UngradableState, match=f"the parser 'words' .* the log: {message}"):
         parse("words", "a pass")
     with pytest.raises(
         UngradableState, match=r"the log: ValueError: .* \(.*test_test_logs.py:\d+\)"

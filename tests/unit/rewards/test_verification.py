@@ -55,7 +55,7 @@ def test_tests_of_ours_are_named_and_the_seal_is_not_there() -> None:
 def test_a_script_whose_pytest_never_ran_says_nothing(line: str, ran: bool) -> None:
     verification = Verification("sh test.sh", "reward", report="/logs", kit=("pytest==8.4.1",))
     run = TestRun(0, "itself", f"begins\n{line}\nends\n", {"/logs/reward.txt": b"0"})
-    before = time.process_time()
+    begin_time = time.process_time()
     with contextlib.nullcontext() if ran else pytest.raises(NothingRan, match=_NEVER_RAN):
         assert reward_of_run(verification, run)[0].value == 0.0
-    assert time.process_time() - before < 1
+    assert time.process_time() - begin_time < 1

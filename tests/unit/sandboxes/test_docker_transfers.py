@@ -66,14 +66,14 @@ def test_what_is_under_way_ends(engine: _Engine, tmp_path: Path, has_answered: b
                 for _ in api.pull("image", "tag", stream=True, decode=True):
                     events.set()
 
-        ended = threads.submit(pull)
+        pull_result = threads.submit(pull)
         assert engine.was_asked.wait(SOON)
         if has_answered:
             engine.may_answer.set()
             assert events.wait(SOON)
         transfers.stop()
         engine.may_answer.set()
-        error = ended.exception(SOON)
+        error = pull_result.exception(SOON)
         assert engine.was_left.wait(SOON)
         assert has_answered or isinstance(error, ImageError)
         with pytest.raises(ImageError, match="the run is over"), transfers.begin():
