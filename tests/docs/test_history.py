@@ -84,9 +84,8 @@ def test_the_commands_of_the_page(folder: Path) -> None:
             assert (folder / "history.html").is_file()
         else:
             assert finished.stderr == ""
-            expected_output = next(
-                outputs
-            )  # of a leaderboard only what follows the tables of its agents
+            # Of a leaderboard the page has only what follows the tables of its agents.
+            expected_output = next(outputs)
             tables, leaderboard, _ = finished.stdout.partition("leaderboard: ")
             assert expected_output == finished.stdout.removeprefix(tables if leaderboard else "")
     assert next(outputs, None) is None
