@@ -188,11 +188,12 @@ class _Episode(ProgramEpisode):
     def abort(self) -> None:
         """Kill the program; from any thread, at any moment."""
         program = self.program
+        self._aborted_early |= program is None
+        # First the reason: a program that is killed at once would end the calls as one that has
+        # failed by itself, and what fails once it was stopped does not count.
+        self._calls.end("aborted")
         if program is not None:
             program.kill()
-        else:
-            self._aborted_early = True
-        self._calls.end("aborted")
 
     def close(self) -> None:
         """End the program and its endpoint, and remove its files; may be called twice."""

@@ -21,6 +21,7 @@ import pytest
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.agents.program.process import Program
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
@@ -212,6 +213,24 @@ def test_who_connects_and_calls_no_tool_is_an_error(
     row = run(pytester, write(pytester.path, body), "--intercode-timeout=2")
     assert row["outcome"] == "agent-error"
     assert row["reason"].startswith(f"the program {said}")
+
+
+@pytest.mark.usefixtures("pretend")
+def test_a_program_that_dies_at_once_when_killed_was_stopped(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = Program.kill
+
+    def kill_and_wait(program: Program) -> None:
+        kill(program)
+        assert program.wait(30) == -signal.SIGKILL
+        time.sleep(0.2)  # for the thread that waits for its end
+
+    monkeypatch.setattr(Program, "kill", kill_and_wait)
+    agent = write(pytester.path, "ask('tools/list')\ntime.sleep(60)\n")
+    row = run(pytester, agent, "--intercode-timeout=2")
+    assert row["outcome"] == "agent-error"
+    assert row["reason"].startswith("the program was stopped, as its time was up,")
 
 
 @pytest.mark.usefixtures("pretend")
