@@ -325,8 +325,8 @@ time.sleep(300)
 @pytest.mark.parametrize(
     ("end", "more", "outcome"),
     [
-        ("", ["--intercode-timeout=1.5"], "solved"),
-        ("call('execute', code='ls')", ["--intercode-timeout=1.5"], "timed-out"),
+        ("", ["--intercode-timeout=4"], "solved"),
+        ("call('execute', code='ls')", ["--intercode-timeout=4"], "timed-out"),
         ("call('submit')", ["--intercode-agent-arg=grace=0.2"], "solved"),
     ],
 )

@@ -179,7 +179,7 @@ def agent(task, env):
     if task.id == "both":
         env.log(str(threads[0].is_alive()))
 """,
-        "--intercode-timeout=0.5",
+        "--intercode-timeout=2",
     )
     result.assert_outcomes(passed=2, failed=1)
     found = rows()
@@ -206,7 +206,7 @@ class agent:
     async def close(self):
         print("closed")
 """,
-        "--intercode-timeout=0.5",
+        "--intercode-timeout=2",
     )
     result.assert_outcomes(passed=2, failed=1)
     row = rows()["prints"]
@@ -229,7 +229,7 @@ class agent:
     def abort(self):
         self.end.set()
 """,
-        "--intercode-timeout=0.5",
+        "--intercode-timeout=2",
     )
     result.assert_outcomes(passed=2, failed=1)
     row = rows()["prints"]
