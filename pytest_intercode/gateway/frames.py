@@ -51,6 +51,7 @@ class FrameSplitter:
         events = []
         while len(self._rest) >= _PRELUDE.size:
             size, headers_size, checksum = _PRELUDE.unpack_from(self._rest)
+            # The lengths have a checksum of their own, so that a broken one is not waited for.
             is_whole = binascii.crc32(self._rest[:8]) == checksum
             if not is_whole or not 16 + headers_size <= size <= _MAX_FRAME_SIZE:
                 raise StreamBroken("a frame of its stream is broken")

@@ -313,6 +313,7 @@ class Login:
         with contextlib.ExitStack() as stack:
             for lock in self.form.locks(folder):
                 stack.enter_context(self._holding(lock))
+            # Again, now that nobody else renews it.
             content = self._read()
             present = self._tokens(content)
             if present.access != tokens.access and not present.has_ended:
@@ -321,6 +322,8 @@ class Login:
             temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
             try:
                 mode = stat.S_IMODE(target.stat().st_mode)
+                # Before the server is asked: the refresh token is good for once, and its answer
+                # must have a place.
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     answer = self._ask(self.form.renewal(content, present.refresh))

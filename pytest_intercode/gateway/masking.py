@@ -207,6 +207,7 @@ class Masks:
         spans += (_Span(*match.span(), KEY_MASK) for match in self._forms.finditer(text))
         for pattern, mask in ((self._user, _USER_MASK), (self._host, _HOST_MASK)):
             spans += (_Span(*match.span(), mask) for match in pattern.finditer(text))
+        # Of those that begin at one place the longest first: it covers the others.
         spans.sort(key=lambda span: (span.start, -span.end))
         merged: list[_Span] = []
         for span in spans:

@@ -174,7 +174,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*state.writes, return_exceptions=True)
+        await asyncio.gather(*state.writes, return_exceptions=True)  # a cancel ends none of them
         if state.listener is not None:
             state.listener.close()
             state.listener = None

@@ -77,6 +77,7 @@ class Splitter:
         """
         self._rest += piece
         events = []
+        # An end of four bytes may have begun in the piece before.
         while end := _END.search(self._rest, max(0, self._searched - 3)):
             events.append(Event(self._mask(bytes(self._rest[: end.end()]))))
             del self._rest[: end.end()]

@@ -211,6 +211,7 @@ class AgentTasks:
     def leave(self) -> None:
         """Let the loop go on, whatever was under way; the agent's thread ends."""
         self._gone = True
+        # The loop may be waiting in `_ask` for this thread, which answers no more.
         self._replies.put(_Reply("raised", asyncio.CancelledError()))
         self._shared.live.discard(self)
 
@@ -271,6 +272,7 @@ class AgentTasks:
         """Let the loop go on without the agent's thread, which may never answer again."""
         if not self._gone:
             self.leave()
+            # Its thread may be waiting for a step, and finds now that it is gone.
             self._steps.put(None)
             pool = self._pool
             if pool is not None:

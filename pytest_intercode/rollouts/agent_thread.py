@@ -320,6 +320,8 @@ class AgentRun(AgentActions):
             if not self._stopped:
                 self.failure = self.failure or error
         finally:
+            # Before `done`: nothing is to be raised in this thread any more, as it would hit what
+            # comes next.
             self._unresponsive = True
             if self._tasks is not None:
                 self._tasks.leave()
@@ -338,6 +340,7 @@ class AgentRun(AgentActions):
         self._stopped = True
         self.environment.stop_actions(reason)
         with contextlib.suppress(Exception):
+            # The user's code: whatever it raises must not keep its tasks from being cancelled.
             self._agent.abort()
         if self._tasks is not None:
             self._tasks.cancel()

@@ -154,6 +154,7 @@ class RunBudget:
                 self._used = Amounts(*json.loads(text)) if text else NOTHING
                 yield self._used
                 new_text = json.dumps(self._used)
+                # Padded to its old length, so that nothing of the old text is left behind it.
                 if new_text != text.rstrip():
                     file.seek(0)
                     file.write(new_text.ljust(len(text)))

@@ -124,6 +124,7 @@ class Tries(Iterator[RolloutSpec]):
             position, recent = self._position, list(self._recent)
         if self._list is None:
             return recent
+        # With the task that was taken last: some of its tries may be yet to come.
         following = self._list[max(0, position - 1) : position + self._concurrency]
         tries = itertools.chain.from_iterable(
             itertools.repeat(task, self._count) for task in following
@@ -189,6 +190,8 @@ class RecordQueue:
                 with self.changed:
                     if self._has_answer():
                         return self.pop()
+                    # With the lock still held, so that no change comes between the look and the
+                    # wait.
                     waker = (loop, loop.create_future())
                     self._wakers.append(waker)
                 await waker[1]

@@ -244,6 +244,7 @@ class Rollout:
             whole: with actions that have no turn yet, which takes time where there are many.
         """
         status = self.spec.status()
+        # Of a copy, as the rollout's own thread may change the list meanwhile.
         environment = next(reversed([*self._environments]), None)
         if environment is None:
             return replace(status, phase="start")
@@ -348,6 +349,7 @@ class Rollout:
         try:
             return attempt(False)
         except SandboxError as error:
+            # Once for the whole rollout, in whichever phase the first sandbox broke.
             if self._attempts or not may_retry():
                 raise
             self._attempts.append(str(error))

@@ -72,6 +72,8 @@ class Scheduler:
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Wait, with :attr:`lock` held, until a condition holds or all is over."""
         while not (self._stopped or condition()):
+            # Not until it is notified: nobody says so when a budget is used up, or pytest is to
+            # stop.
             self._changed.wait(0.1)
 
     def join(self, timeout: float) -> bool:

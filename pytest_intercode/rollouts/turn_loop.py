@@ -146,6 +146,7 @@ def run_episode(
             while run.in_environment and time.monotonic() < deadline and not run.done.wait(0.02):
                 pass  # the action that runs is being stopped
         seconds = time.monotonic() - began
+        # First: what an agent raises when its sandbox breaks is not its own failure.
         if run.sandbox_fault is not None:
             raise run.sandbox_fault
         if isinstance(run.failure, (InfrastructureError, TaskError, QuitRun)):
@@ -224,6 +225,7 @@ def _judge(
         text = " ".join(_text_of(failure).split())
         reason = f"{type(failure).__name__}: {text}" if text else type(failure).__name__
         return "agent-error", reason[:300], _short_traceback(failure)
+    # First: who solves it with the last turn, or as the time is up, has solved it.
     if graded.value >= 1.0:
         return "solved", "", ""
     if environment.over == "budget":

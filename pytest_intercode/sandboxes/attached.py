@@ -103,6 +103,8 @@ def find_killer(process: int, started_at: float, log: str = "/dev/kmsg") -> str:
                 continue
             except BlockingIOError:
                 break
+            # One read is one entry. The kernel's log has a clock of its own, a little off; an older
+            # entry is of another process with the same number.
             match = _MEMORY_KILL.match(entry)
             if match and int(match[3]) == process and int(match[1]) / 1e6 > started_at - 1:
                 return "this machine lacked memory" if match[2] == b"Out" else ""
@@ -208,6 +210,7 @@ class AttachedSandbox:
         message = str(error)
         if isinstance(error, ChannelClosed):
             message = f"sandbox {self.name} ended while in use: {error}"
+        # Of its own class still: then it is the task's files that this sandbox cannot hold.
         if isinstance(error, UnpackFailed) and not self._acted:
             return error
         if not self._acted or self._ended:
@@ -265,6 +268,8 @@ class AttachedSandbox:
         probe = self.probe
         if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
             return None
+        # Unknown is good enough: who asks only wants to know whether two states are surely the
+        # same.
         with contextlib.suppress(UngradableState):
             return self._read(probe.stamps, self.grading)
         return None
@@ -302,6 +307,7 @@ class AttachedSandbox:
 
     def close(self) -> None:
         """End the sandbox and everything in it."""
+        # Before the channel: what fails by its end in another thread is not the agent's fault then.
         self._ended = True
         with contextlib.suppress(OSError):
             self._channel.close()

@@ -49,8 +49,12 @@ INPUT_ENDED = 77
 _FIRST_LINE = 1002
 """The number that a shell gives to its first action's first line (``ahead`` in ``keeper.sh``)."""
 
-_LINES_PER_ACTION = 3  # at most
+# At most. One is empty: where an action does not parse, bash takes the next line as a part of it,
+# and would not read ours.
+_LINES_PER_ACTION = 3
 _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.02, 0.25  # seconds
+# With the last shell's state, without it, and once more where a bomb has taken a shell's place.
+_MAX_SHELL_STARTS = 3
 _SHELL_START_TIMEOUT = 15.0  # seconds, all tries together, on a busy machine
 _BOMB_CHECK_DELAY = 5.0  # seconds after which a shell that does not start may be a bomb's fault
 _STATE_TIMEOUT = 2.0  # seconds that a shell which runs already may take over its state
@@ -236,7 +240,7 @@ class Channel:
         """Start a shell with the state of the one before, or without it if that stops the shell."""
         state, limit = b"kept", time.monotonic() + _SHELL_START_TIMEOUT
         self._new_shell = True
-        for _ in range(3):
+        for _ in range(_MAX_SHELL_STARTS):
             nonce = secrets.token_hex(8)
             self._keeper.send(b"S %b %b %b" % (nonce.encode(), state, first))
             progress = self._await_shell(nonce, limit)

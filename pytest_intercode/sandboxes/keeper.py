@@ -175,6 +175,8 @@ class Keeper:
             Its kind and its words; no kind if it is not what an answer can be; None if there is no
             answer yet.
         """
+        # By the nonce, and not line by line: an agent may find the descriptor, and write what has
+        # no end of line.
         buffer, mark = self.answers, b" %b" % nonce.encode()
         while (index := buffer.find(mark)) >= 0:
             begin, rest = max(0, index - 1), index + len(mark)
@@ -187,7 +189,10 @@ class Keeper:
             if kind in _ANSWERS:
                 words = _parse_answer(kind, content) if 0 <= end <= rest + _MAX_ANSWER else None
                 if words is None:
+                    # The caller has to replace the shell: it has the nonce, and does not answer as
+                    # ours would.
                     return "", []
+                # It is what was assumed anyway; the answer that is waited for may be behind it.
                 if words[:1] != ["alive"]:
                     return kind.decode(), words
         # What may be the beginning of an answer stays.
@@ -238,6 +243,7 @@ class Keeper:
                 if index >= 0:
                     output.add(bytes(window[:index]))
                     self.pending += window[index + len(marker) :]
+                    # The loop goes on to the end of the chunks: these are read, and would be lost.
                     marker_found = True
                 elif len(window) > len(marker):
                     output.add(bytes(window[: -len(marker)]))
@@ -321,6 +327,8 @@ class Keeper:
                 continue
             searched = index
             status, newline, _ = answers[index + len(end) :].partition(b"\n")
+            # The output begins behind our line: shells that the agent left may write answers before
+            # it.
             start = answers.find(begin, 0, index + 1)
             if newline and start >= 0 and re.fullmatch(rb"\d{1,3}", status):
                 output = bytes(answers[start + len(begin) : index])

@@ -27,6 +27,9 @@
 #   V NONCE         what machine is this?
 #   B NONCE SIZE    take on a builtin, the lister (see lister.c), before the agent acts
 #   L NONCE SIZE    have it answer a request
+
+# There are three pipes, so answers go out by standard error; what bash itself complains of, such as
+# a killed job or a fork that fails, must not be among them.
 exec 201>&2 2>/dev/null
 path=$INTERCODE_PATH # what comes first on the shell's, and not on that of our own commands
 unset INTERCODE_SANDBOX INTERCODE_PATH # by the first of which an engine may have named us
@@ -82,6 +85,8 @@ others() { # all processes but these
 kill_all() { # only builtins: a fork bomb leaves no room for another process
   killed=' '
   local p parent round spared=" 1 $1 " jobs=" $1 "
+  # Whose children are spared. Not keeper and shell: what the action has left and what it runs now
+  # are their children.
   jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
   kill -STOP -1
   [ "$shell" = 0 ] || kill -KILL "$shell"
@@ -91,6 +96,8 @@ kill_all() { # only builtins: a fork bomb leaves no room for another process
     for p in $found; do
       parent=
       read -r parent <"/proc/$p/stat"
+      # A program may have any name, with blanks and brackets: what is behind the last bracket is
+      # the kernel's.
       parent=${parent##*) } parent=${parent#* } parent=${parent%% *}
       case $jobs in
       *" ${parent:-none} "*) jobs="$jobs$p " spared="$spared$p " ;; # of an earlier job
@@ -167,14 +174,19 @@ while IFS= read -r line; do
       exec 202> >(worker python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
     else
       exec 202> >(worker bash 2>&1 202>&-)
+      # Before the state: where nothing else comes, the state stops the shell, and the next one is
+      # started without it.
       line="builtin printf 'U %s\\n' $nonce >&201; "
       [ "${rest%% *}" = fresh ] || line="$line{ . /proc/self/fd/203; } >/dev/null 2>&1; "
+      # The status says whether a file was read that may have defined anything; see channel.py.
       line="$line$start${rest#* }! [[ \${BASH_ENV-} ]]; __intercode_end $nonce"
       # As ours: read in one piece.
       line="$ahead
 IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
 $line"
     fi
+    # A shell must not hold its own input open (202>&-): then it ends with this script, and when 202
+    # becomes the next one's.
     shell=$!
     feed "$line
 "
@@ -205,6 +217,8 @@ $line"
       L) (lister "$SECONDS" "$line" >&201) ;;
       esac
       printf '\n%s %s %s\n' "$command" "$nonce" "$?" >&201
+    # Not waited for: the keeper would not see its input end, nor a K for a command whose time is
+    # up.
     } &
     ;;
   T)

@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = ["receive", "send"]
 
+# The kernel passes 253 descriptors on with one message (SCM_MAX_FD).
 _MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 253, 4  # the most of a message; bytes of a descriptor
 _CLOSE_IN_PROGRAMS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # Linux's, where descriptors are sent
 

@@ -142,6 +142,8 @@ class OverlayProbe:
         with contextlib.closing(self._written_entries(reading)) as entries:
             for path, _, status, _ in entries:
                 stamp = _stamp(status)
+                # What changed in this very tick may change in it once more and look the same, so
+                # its stamp is like no later one.
                 stamps[path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return stamps
 
@@ -294,6 +296,8 @@ class OverlayProbe:
         if self._locate(path)[0] != self._merged:  # no layer is below a volume
             return None
         parent = os.path.dirname(path)
+        # What had been written by then hides the layers below it, unless it is a folder that is
+        # merged with theirs.
         while parent != "/":
             ancestor = self._base.get(parent)
             if ancestor is not None and (
@@ -371,6 +375,7 @@ def _find_in_layer(layer: str, path: str, reading: Reading) -> tuple[Entry | Non
         try:
             for part in folders:
                 status = os.stat(part, dir_fd=walker.here(), follow_symlinks=False)
+                # It hides whatever the layers below have at this path.
                 if not stat.S_ISDIR(status.st_mode):
                     return None, True
                 final = _is_opaque(walker.enter(part)) or final

@@ -135,6 +135,7 @@ class PipeStreams:
                 else:
                     self._poll.unregister(self._input)
             chunks: list[Chunk] = []
+            # Rounded up: less than a millisecond would else be no wait, again and again.
             for descriptor, _ in self._poll.poll(max(0, int(timeout * 1000 + 0.999))):
                 if descriptor == self._input:
                     self._flush()
@@ -191,6 +192,7 @@ class PipeStreams:
         """
         if not self._closed:
             self._closed = True
+            # The thread that waits in `receive` holds the lock.
             wake(self._waker[1])
             with self._use_lock:
                 if last and not self._outgoing:

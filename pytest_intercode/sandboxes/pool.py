@@ -175,6 +175,8 @@ class Pool:
         while True:
             with self._changed:
                 current_time = time.monotonic()
+                # First, and after the end, too: whoever closes the pool wants all of them closed,
+                # and more hands are faster.
                 surplus = self._stock.take_surplus(current_time)
                 if surplus is None:
                     if self._closed.is_set():
@@ -232,6 +234,8 @@ class Pool:
             problem = error
         with self._changed:
             if problem is not None:
+                # A sandbox that could not be filled is still here, and is closed below as one that
+                # came after the end is.
                 self._stock.failed(spec, problem)
             elif sandbox is not None and not self._closed.is_set():
                 self._stock.started(spec, sandbox, began, time.monotonic())

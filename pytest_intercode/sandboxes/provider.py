@@ -344,7 +344,7 @@ class SandboxProvider:
         """End every sandbox; may be called twice. Does nothing in a forked child."""
         if not self._process.is_this:
             return
-        with self._lock, self._sharing:
+        with self._lock, self._sharing:  # a start that is under way ends first, to be closed, too
             if self._state.closed:
                 return
             self._state.closed = True
@@ -353,7 +353,7 @@ class SandboxProvider:
                 stack.callback(self.backend.close)
             for value in self._shared.values():
                 stack.callback(_close, value)
-            if self._state.background is not None:
+            if self._state.background is not None:  # the pool's end ends what they wait for
                 stack.callback(self._state.background.shutdown, wait=True, cancel_futures=True)
             if self._state.started:
                 stack.callback(self._state.pool.close)

@@ -58,6 +58,7 @@ class Interpreter:
         """Run one action; return 1 if it raised, else 0."""
         self._count += 1
         name = f"<action {self._count}>"
+        # Without a time of its file, linecache keeps it, though there is no such file.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         process = _getpid()
         _set_handler(_SIGINT, self._interrupt)  # the action before may have set another
@@ -82,6 +83,7 @@ class Interpreter:
 
     def _compile(self, source: str, name: str) -> list[types.CodeType]:
         flags = ast.PyCF_ONLY_AST | self._flags
+        # True: `from __future__ import annotations` of this text is not the action's.
         tree: ast.Module = compile(source, name, "exec", flags, True)
         self.defined += [node.name for node in tree.body if isinstance(node, _DEFINITIONS)]
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None

@@ -50,6 +50,7 @@ class Slots:
             while not try_lock(counter):
                 if stop.wait(_POLL_INTERVAL):
                     return None
+            # An empty file, as it is at first, is the number 0.
             number = int.from_bytes(os.pread(counter, 8, 0), "little")
             os.pwrite(counter, (number + 1).to_bytes(8, "little"), 0)
             if not stop.is_set() and not self._tickets():
@@ -94,6 +95,7 @@ class Slots:
             except FileNotFoundError:  # it was let go just now
                 continue
             try:
+                # It can be locked only if its holder has died, or lets go of it just now.
                 if not try_lock(ticket):
                     return False
                 self._remove_ticket(earlier)

@@ -56,6 +56,7 @@ class Demand:
         while self._requests[0] < now - self._start:
             self._requests.popleft()
         count = len(self._requests)
+        # An earlier peak that is not higher can never be the highest any more.
         while self._peaks and self._peaks[-1][1] <= count:
             self._peaks.pop()
         self._peaks.append((now, count))
@@ -304,6 +305,7 @@ class Stock:
         return order
 
     def _no_longer_expect(self, spec: SandboxSpec) -> None:
+        # The recent one first: the item that asks now is probably the one that it was kept for.
         for index, (_, recent) in enumerate(self._recent):
             if recent == spec:
                 del self._recent[index]

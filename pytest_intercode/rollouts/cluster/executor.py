@@ -326,6 +326,7 @@ class ClusterExecutor:
         while not (self._stopped or condition()):
             if self._error is not None:
                 raise self._error
+            # As in `Scheduler.wait_for`: not everything that the condition asks is notified.
             self._changed.wait(0.1)
 
     def stop(self) -> None:

@@ -247,10 +247,12 @@ class JobRunner:
             worker = await self._pool.take(job.avoid)
             job.worker, job.turns, job.number = worker, None, next(self._numbers)
             job.handle.phases.setdefault("prepare", Phase(time.time()))
+            # Before the node is asked: news of it may come at any time from then on.
             self._attempts[job.number] = job
             try:
                 runs_again = await self._play(job, worker)
             finally:
+                # It was counted by `take`.
                 worker.add_running(-1)
                 job.worker = None
                 del self._attempts[job.number]

@@ -195,6 +195,7 @@ class Node(Observer):
         """Run a rollout; return its record or its failure, or which files have to be sent first."""
         self._last_contact = time.monotonic()
         message = json.loads(data)
+        # Known at once, so that a cancel which comes while its files are looked up finds it.
         attempt = self._attempts[message["attempt"]] = _Attempt(message["attempt"])
         try:
             spec = await asyncio.to_thread(self._make_spec, message)

@@ -414,6 +414,7 @@ class NodePool:
                 problem.set_result(repr(error))
             self._fail(error)
         finally:
+            # From now on `find` may begin another one, should the node be back.
             del self._tasks[node]
 
     async def _start(self, node: str) -> Process:
@@ -444,6 +445,7 @@ class NodePool:
             return await self._listen(worker)
         finally:
             self.remove(node)
+            # Also one that only cannot be reached: what it still does would be heard by nobody.
             worker.process.kill()
 
     async def _set_up(self, worker: Worker) -> str:

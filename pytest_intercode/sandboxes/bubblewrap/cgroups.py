@@ -49,6 +49,7 @@ class ControlGroup:
         pids, quota = limits.pids, int(limits.cpus * _PERIOD)
         for kind, folder in self.folders.items():
             if kind == "memory":
+                # In this order, as memory with swap may not be less than memory alone.
                 _write_setting(folder, "memory.limit_in_bytes", memory)
                 _write_setting(folder, "memory.memsw.limit_in_bytes", memory, required=False)
             elif kind == "pids":
@@ -144,6 +145,7 @@ class ControlGroups:
         for parent in self._parents().values():
             for folder in parent.glob(f"{_PREFIX}.{self._process_namespace}.[0-9]*.*.*.*"):
                 owner, started = folder.name.split(".")[2:4]
+                # The number alone says nothing: it may be another process's by now.
                 if process_identity(int(owner)) != started:
                     with contextlib.suppress(OSError):
                         folder.rmdir()

@@ -54,6 +54,7 @@ _CAPABILITY_NUMBERS = {
     **{"SETUID": 7, "SETPCAP": 8},
 }
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
+_MAX_TRIES = _PREFORKED + 2  # at a sandbox: each of these may be gone, and then their starter
 _STARTER_EXIT_TIMEOUT = 0.1  # seconds after which a starter that is killed is seen to have ended
 _MIN_DISK = 64 * 1024**2
 _UNPACK_SPEED = 1e6  # bytes in a second, at least, on a machine that is busy
@@ -197,7 +198,7 @@ class Bubblewrap:
 
         The sandboxes of the lost one end with it.
         """
-        with self._launching, self._lock:
+        with self._launching, self._lock:  # in the order of a launch
             if self._starter is not lost:
                 return  # another thread did it
             lost.close()
@@ -225,7 +226,7 @@ class Bubblewrap:
         """
         with self._lock:
             self._leaving_groups = remove_all(self._leaving_groups, 0)
-        for remaining_tries in reversed(range(_PREFORKED + 2)):
+        for remaining_tries in reversed(range(_MAX_TRIES)):
             starter = self._starter
             try:
                 return self._launch(spec)
@@ -302,6 +303,7 @@ class Bubblewrap:
                 grouped=self.grouped,
                 all_ids=self.all_ids,
             )
+            # That of the process which has waited longest, as the starter takes that one.
             group = self._next_groups[0]
             try:
                 if group is not None:
@@ -331,7 +333,7 @@ class Bubblewrap:
         """End every sandbox and the starter."""
         if not self._process.is_this:
             return
-        for sandbox in self.sandboxes():
+        for sandbox in self.sandboxes():  # before the starter, for whose end nobody is at fault
             sandbox.kill()
         self._starter.close()
         self._egress.close()

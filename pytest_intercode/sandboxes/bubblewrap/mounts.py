@@ -125,6 +125,7 @@ def open_in_root(root: int, path: str, folder: bool = True) -> int:
 
 
 def _find_in_root(root: int, path: str) -> int | None:
+    # Nor by links such as /proc/self/root, which lead to a place and not to a path.
     open_how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
     call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(open_how))
     arguments = call, ctypes.c_long(root), os.fsencode(path), open_how, size
@@ -165,6 +166,7 @@ def enter_root(root: int) -> None:
 def detach_needless() -> None:
     """Unmount what no sandbox needs, as each begins with a copy of all mounts."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    # The last first, as it may lie on top of another at the same path.
     for line in reversed(lines):
         words, _, rest = line.partition(b" - ")
         if rest.split()[0].decode() in _NEEDLESS:

@@ -135,7 +135,11 @@ class Preforker:
     def _run_child(
         self, channel: socket.socket, procs: list[int], last: dict[str, Any] | None
     ) -> None:
+        # If the starter has ended before this, its end of the socket is closed, and `receive` below
+        # returns nothing.
         end_with_parent()
+        # It would copy the memory that is shared with the starter, for objects that end with this
+        # program.
         gc.disable()
         # Nothing may be imported any more: from the change of the root on, it would be an agent's.
         sys.path.clear()
@@ -173,6 +177,7 @@ class Preforker:
             os.write(entrance, b"0")
             os.close(entrance)
         if Path("/proc/self/ns/cgroup").exists():
+            # Now, in its own group, which what it sees of control groups then begins with.
             unshare(NEW_CGROUP)
 
     def _leave_network(self) -> None:
@@ -229,6 +234,7 @@ class Preforker:
             resource.setrlimit(kind, (maximum, maximum))
         with contextlib.suppress(PermissionError):  # an ordinary user may not
             os.setgroups([])
+        # From here on nothing can be mounted or named any more, so it comes after all of that.
         unshare(NEW_USERS)
         send(channel, {}, folders)
         answer, _ = receive(channel)

@@ -127,6 +127,7 @@ def give_up(capabilities: list[int], guarded: bool, steps: bytes) -> None:
     if _CALLS.capset(header, sets) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capabilities cannot be given up: {os.strerror(number)}")
+    # Before the filter, which the kernel takes only so from who has no right to administer.
     _call_prctl(_NO_NEW_PRIVS, 1)
     if guarded:
         os.setregid(-1, _OTHER_GROUP)

@@ -66,6 +66,7 @@ class BubblewrapSandbox(AttachedSandbox):
         self._starter_ended = starter_ended
         self._guarded = spec.guarded
         self._started_at = time.monotonic()
+        self._status: int | None = None  # that its first process ended with, once it was read
         super().__init__(name, streams, spec, lowered=lowered)
 
     @property
@@ -106,12 +107,15 @@ class BubblewrapSandbox(AttachedSandbox):
 
     def _exit_status(self) -> int | None:
         """Return the status that the keeper ended with; None while it goes on, or is unknown."""
-        poll = select.poll()
-        poll.register(self._descriptors[1], select.POLLIN)
-        if not poll.poll(_EXIT_STATUS_TIMEOUT):
-            return None
-        status = os.read(self._descriptors[1], 16)
-        return int(status) if status else None
+        # The pipe has it once, and whoever uses the sandbox again asks again.
+        if self._status is None:
+            poll = select.poll()
+            poll.register(self._descriptors[1], select.POLLIN)
+            if not poll.poll(_EXIT_STATUS_TIMEOUT):
+                return None
+            text = os.read(self._descriptors[1], 16)
+            self._status = int(text) if text else None
+        return self._status
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside; only root may."""

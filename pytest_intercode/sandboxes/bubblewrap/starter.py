@@ -128,7 +128,7 @@ class Starter:
             # The next process must not hold this sandbox's pipes open.
             for descriptor in descriptors[:_PIPES]:
                 os.close(descriptor)
-            procs = descriptors[_PIPES:]
+            procs = descriptors[_PIPES:]  # after the answer, which is all that the client awaits
             for number in range(count):
                 group_procs = procs[
                     number * len(procs) // count : (number + 1) * len(procs) // count
@@ -138,7 +138,7 @@ class Starter:
                     preforked = self._preforker.fork(group_procs, self._last)
                 except OSError as error:
                     self._problem = str(error.strerror)
-                self._ready.append(preforked)
+                self._ready.append(preforked)  # None, too: the client counts on a place for each
             for descriptor in procs:
                 os.close(descriptor)
 

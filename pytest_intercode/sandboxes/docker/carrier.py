@@ -95,6 +95,7 @@ class _Connection:
         self.is_read = self.is_ended = False
         try:
             self.socket.setblocking(False)
+            # At once or not at all, as it is a Unix socket: where its queue is full, it refuses.
             self.socket.connect(os.fspath(outside))
         except BaseException:
             self.socket.close()
@@ -197,6 +198,8 @@ class Carrier:
                 if chunk.stream == "output":  # the other stream is nobody's any more
                     self._input += chunk.data
                     self._read_frames()
+            # Windows bound the data, and nothing bounds our answers to frames of a process that
+            # reads none.
             if self._streams.queued_bytes > _MAX_QUEUED + self._count_outstanding():
                 raise _Nonsense
             if self._closing and not quit_at:
@@ -229,6 +232,7 @@ class Carrier:
         try:
             if connection.output or events == select.POLLOUT:
                 self._acknowledge(number, connection.flush())
+            # An end or an error that poll reports is met here as well, by what `recv` says.
             if events != select.POLLOUT and connection.credit and not connection.is_read:
                 data = connection.socket.recv(min(_MAX_FRAME, connection.credit))
                 connection.credit -= len(data)

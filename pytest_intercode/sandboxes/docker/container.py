@@ -260,6 +260,8 @@ class Container(AttachedSandbox):
 
     def _find_end_event(self, ended: bool) -> str:
         """Return what the engine's events say; of a container that ended, wait for its end's."""
+        # By the engine's clock, which may be another machine's. A stream of events that has an end
+        # in time is closed by the engine itself.
         system_time = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
         end_time = int(datetime.fromisoformat(system_time).timestamp()) + (
             _END_NOTICE_DELAY if ended else 0
@@ -267,6 +269,8 @@ class Container(AttachedSandbox):
         filters = {"container": self._id, "event": ["kill", "pause", "die"]}
         events = self._api.events(since=1, until=end_time, filters=filters, decode=True)
         try:
+            # The first is the cause: an engine that is asked to kill says so before it says that
+            # the container died.
             event = next(events, None)
         finally:
             with contextlib.suppress(*client_errors(OSError)):  # it may be at its end
@@ -308,8 +312,10 @@ class Container(AttachedSandbox):
             relay.close()
         for carrier in self._carriers:
             carrier.close(wait=False)
+        # Before anything ends: what fails by it in another thread is not the agent's fault then.
         first, self._ended = not self._ended, True
         if isinstance(self._transport, PipeStreams):
+            # Its container may be left for a while (see `_DelayedEnds`); what runs in it ends now.
             self._transport.close(_HALT)
         super().close()
         if first:

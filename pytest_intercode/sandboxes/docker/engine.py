@@ -364,6 +364,7 @@ class DockerEngine:
         """Attach to a container, and start it."""
         try:
             with _engine_errors(f"a container of {spec.image}"):
+                # Before the start: what the keeper writes until somebody is attached is lost.
                 attached = self.api.attach_socket(
                     container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 )
@@ -416,6 +417,8 @@ class DockerEngine:
         """
         if name not in self._image_ids:
             image = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
+            # Of threads that ask at once, the first answer is everybody's: the tag may be moved in
+            # between.
             self._image_ids.setdefault(name, str(image["Id"]))
         return self._image_ids[name]
 
@@ -454,6 +457,7 @@ class DockerEngine:
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
         self._endings.end_due(every=True)
+        # What is cancelled here is removed below, by the label that all of it has.
         self._removers.shutdown(wait=answers, cancel_futures=True)
         gone = False
         with contextlib.suppress(Exception):

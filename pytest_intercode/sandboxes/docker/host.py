@@ -318,6 +318,7 @@ class Host:
                     # Of no container, as only the stream's end is of interest.
                     nothing = {"label": f"{RUN_LABEL}.events={self.engine.run}"}
                     self._events = self.engine.api.events(filters=nothing)
+                    # The end that was noted before was that of an earlier stream.
                     self._ended.clear()
                     try:
                         for _ in self._events:

@@ -172,6 +172,7 @@ class DockerHosts(HostGroup):
                 if host.probe():
                     failures[host] = SandboxError(f"{error} (Docker host {host.name})")
             else:
+                # Another host could start it, so neither the image nor the spec is at fault.
                 for failed_host, fault in failures.items():
                     failed_host.record_failure(str(fault))
                 return container

@@ -193,6 +193,7 @@ def remove_all(
         api.remove_volume(name, force=True)
 
     removed = remaining = 0
+    # In this order, as containers keep the networks and volumes that they use.
     for rows, key, remove in (
         (api.containers(all=True, filters=filters), "Id", partial(remove_container, api)),
         (api.networks(filters=filters), "Id", partial(remove_network, api)),

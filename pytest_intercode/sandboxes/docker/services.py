@@ -152,6 +152,7 @@ class ServiceGroup:
         for archive in archives:
             api.put_archive(container_id, "/", archive)
         self.parts.connect(container_id, service.networks, names)
+        # Before the start: what it prints first may say why it does not become ready.
         attached = api.attach_socket(container_id, params={"stdout": 1, "stderr": 1, "stream": 1})
         self._outputs[service.name] = AttachedStreams(attached)
         api.start(container_id)

@@ -210,6 +210,8 @@ class Gate:
                 await asyncio.sleep(_ACCEPT_RETRY_INTERVAL)
                 continue
             try:
+                # Here and not in `_serve`: while no slot is free nothing more is accepted, and
+                # waits in the kernel.
                 await self._connection_slots.acquire()
             except BaseException:
                 connection.close()
@@ -343,6 +345,7 @@ def _give_up_rights() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
     ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if os.geteuid() == 0:
+        # The user last, who may change no groups any more.
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)

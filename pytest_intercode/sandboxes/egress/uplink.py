@@ -168,6 +168,8 @@ class Uplink:
         deadline = self._loop.time() + _CONNECT_TIMEOUT
         problem = "there is no address"
         for number, address in enumerate(addresses):
+            # An equal part of what is left, so that an address that never answers leaves time for
+            # the others.
             timeout = max(0.1, (deadline - self._loop.time()) / (len(addresses) - number))
             try:
                 return await asyncio.wait_for(_connect_to(address, port), timeout)
@@ -232,6 +234,7 @@ class Uplink:
                     for task in finished:
                         task.result()
                         activity.closing = True
+                    # Asked again, as bytes may have been carried since the limit was taken.
                     if not finished and activity.limit() <= 0:
                         raise asyncio.TimeoutError
             finally:

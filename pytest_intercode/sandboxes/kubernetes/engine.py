@@ -311,6 +311,7 @@ class KubernetesEngine:
         """End every sandbox, and remove what the cluster has of this run."""
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
+        # First, so that starts that wait give up instead of making further pods.
         self._closing.set()
         with self._lock:
             pods = list(self._pods)

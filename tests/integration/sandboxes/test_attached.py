@@ -206,8 +206,9 @@ def first_process(sandbox: AttachedSandbox) -> int:
 def test_a_keeper_that_is_killed_from_outside(sandbox: AttachedSandbox) -> None:
     sandbox.run("true", SOON)
     os.kill(first_process(sandbox), signal.SIGKILL)
-    with pytest.raises(SandboxError, match=r"ended while in use: .*killed it from outside"):
-        sandbox.run("sleep 10", SOON)
+    for _ in range(2):  # who goes on all the same is not blamed for it
+        with pytest.raises(SandboxError, match=r"ended while in use: .*killed it from outside"):
+            sandbox.run("sleep 10", SOON)
 
 
 @KEPT_LOG
