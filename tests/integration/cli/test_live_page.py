@@ -236,14 +236,14 @@ def test_a_silent_run_keeps_nobody_from_the_page(
 def test_silent_runs_are_waited_for_together(
     server: LiveServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.cli.living_runs._STATUS_TIMEOUT", 1.0)
+    monkeypatch.setattr("pytest_intercode.cli.living_runs._STATUS_TIMEOUT", 2.0)
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(contextlib.closing(AnsweringRun())) for _ in range(4)]
         for run in runs[:3]:
             run.may_answer.clear()
         began = time.monotonic()
         status = json.loads(ask(server, "status")[2])
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 5
         assert (len(status["runs"]), len(status["notes"])) == (1, 3)
 
 

@@ -293,7 +293,7 @@ def test_a_stream_without_its_client_ends_with_the_session(gateways: Gateways) -
         leave_stream(session, "responses", 13_000, tools=tools)
         began = time.monotonic()
         session.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         [exchange] = session.exchanges
         assert not exchange.complete
         assert 3000 < ledger.usage.output_tokens < 11_000
@@ -324,7 +324,7 @@ def test_what_runs_at_the_end_of_a_session_is_cancelled_and_metered(gateways: Ga
         assert server.stalled.wait(5)
         began = time.monotonic()
         session.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
         [exchange] = session.exchanges
         assert exchange.usage == Usage(1, exchange.usage.input_tokens)
         assert ledger.usage.input_tokens == exchange.usage.input_tokens > 10

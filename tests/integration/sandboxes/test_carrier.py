@@ -210,8 +210,8 @@ def test_it_leads_nowhere_else_and_ends(sandbox: Container, forward: Forward) ->
     carrier.close()
     await_end(carrier)
     start = time.monotonic()
-    assert sandbox.settle(5.0) == b""  # what it was is gone
-    assert time.monotonic() - start < 2
+    assert sandbox.settle(30.0) == b""  # what it was is gone
+    assert time.monotonic() - start < 15
     assert run(sandbox, 'print dial() ? "open" : "closed"') == "closed"
     carrier.close()
 

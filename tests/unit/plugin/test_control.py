@@ -23,7 +23,7 @@ from tests.support.live_status import EPISODE
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return where the sockets of the workers are."""
-    monkeypatch.setattr(control, "_WORKER_TIMEOUT", 0.3)
+    monkeypatch.setattr(control, "_WORKER_TIMEOUT", 0.6)
     with short_temporary_folder(monkeypatch) as folder:
         yield folder
 
@@ -72,4 +72,4 @@ def test_suspended_workers_are_waited_for_together(controller: Control, folder: 
         began = time.monotonic()
         assert (controller._ask_workers(), controller._silent) == ([EPISODE], 5)
         assert stop(controller) == "{'problem': ''}"
-        assert time.monotonic() - began < 1.2  # two questions, of 0.3 s each
+        assert time.monotonic() - began < 3  # two questions, of 0.6 s each

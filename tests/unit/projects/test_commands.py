@@ -121,10 +121,10 @@ def test_one_word_may_be_the_value_of_an_option_that_takes_one(action: str, word
 
 def test_options_without_end() -> None:
     commands = ran("make " + "-x y " * 8_000)
-    began = time.monotonic()
+    began = time.process_time()
     assert not commands.ran(f"make {'y ' * 40}z")
     assert commands.ran("make y y")
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_regular_expression() -> None:

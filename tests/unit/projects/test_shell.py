@@ -397,9 +397,9 @@ def test_what_cannot_be_parsed_gives_what_can_be_had(text: str, commands: list[s
     ],
 )
 def test_hostile_texts_are_read_in_time(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     parse_shell(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_texts_in_texts_have_a_bound() -> None:
