@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from importlib.metadata import EntryPoint
+from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from pytest_intercode.errors import (
     ConfigurationError,
@@ -28,6 +33,7 @@ _METHODS = ("requested", "problem", "check", "start", "launch", "close")
 _IMAGE_METHODS = ("resolve", "pinned", "identity", "stop_builds")
 _DESCRIBED_METHODS = ("describe", "pull", "find_published")
 _SANDBOX_METHODS = ("run", "admin", "unpack", "close")  # without which no episode begins or ends
+_LAUNCH_TIMEOUT = 600.0  # seconds, as our backend for clusters, which may have to add a machine
 
 
 class AddedBackend:
@@ -47,6 +53,7 @@ class AddedBackend:
         self._backend: Backend = self._call(ConfigurationError, make, "the class", settings)
         if missing := _missing(self._backend, (*_VALUES, *_METHODS)):
             raise ConfigurationError(f"{self._label} has no {missing}")
+        self._launches = _Launches()
         self.name = self._backend.name
         self.takes = self._backend.takes
         self.builds_images = self._backend.builds_images
@@ -126,8 +133,18 @@ class AddedBackend:
             )
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
-        """Start a fresh sandbox."""
-        sandbox = self._call(SandboxError, self._backend.launch, "launch()", spec)
+        """Start a fresh sandbox.
+
+        Raises:
+            SandboxError: that failed, or took too long.
+        """
+        launch = partial(self._call, SandboxError, self._backend.launch, "launch()", spec)
+        try:
+            sandbox = self._launches.wait_for(launch)
+        except FutureTimeout:
+            raise SandboxError(
+                f"{self._label}: launch() did not return within {_LAUNCH_TIMEOUT:g} s"
+            ) from None
         if missing := _missing(sandbox, _SANDBOX_METHODS):
             raise SandboxError(
                 f"{self._label}: launch(): a Sandbox is needed, found {sandbox!r:.60}, which has "
@@ -137,6 +154,7 @@ class AddedBackend:
 
     def close(self) -> None:
         """End every sandbox, and give back everything."""
+        self._launches.close()
         self._ask("close")
 
     def _ask(self, name: str, *arguments: object) -> Any:
@@ -156,6 +174,82 @@ class AddedBackend:
 
         result = call_others(function, mistake, *arguments)
         return call_others(list, mistake, result) if isinstance(result, Iterator) else result
+
+
+_Launch: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
+
+
+class _Launches:
+    """Threads that launch sandboxes, of which one that does not come back is left behind.
+
+    Each launches again and again: a sandbox may end with the thread that it was started by
+    (``PR_SET_PDEATHSIG``, as of ``bwrap --die-with-parent``).
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[_Launch | None]] = []
+        self._lock = threading.Lock()
+
+    def wait_for(self, launch: Callable[[], Any]) -> Any:
+        """Return what a launch returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it takes too long; what it returns nevertheless is closed.
+        """
+        with self._lock:
+            thread = self._idle.pop() if self._idle else self._start_thread()
+        future: Future[Any] = Future()
+        thread.put((launch, future))
+        try:
+            return future.result(_LAUNCH_TIMEOUT)
+        except FutureTimeout:
+            if future.cancel():
+                raise
+            return future.result()  # it has come back just now
+        finally:
+            if future.done() and not future.cancelled():
+                with self._lock:
+                    self._idle.append(thread)
+
+    def close(self) -> None:
+        """Let the threads end that launch nothing."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().put(None)
+
+    def _start_thread(self) -> SimpleQueue[_Launch | None]:
+        launches: SimpleQueue[_Launch | None] = SimpleQueue()
+        name = "intercode-launch"
+        thread = threading.Thread(target=self._work, args=(launches,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no room for it
+            raise SandboxError(f"no sandbox can be started: {error}") from None
+        return launches
+
+    @staticmethod
+    def _work(launches: SimpleQueue[_Launch | None]) -> None:
+        while (task := launches.get()) is not None:
+            is_wanted = _carry_out(*task)
+            if not is_wanted:
+                return
+            del task  # or it would keep the sandbox until the next launch
+
+
+def _carry_out(launch: Callable[[], Any], future: Future[Any]) -> bool:
+    """Launch a sandbox; return False if nobody waits for it any more, so that it was closed."""
+    try:
+        sandbox = launch()
+    except BaseException as error:
+        with contextlib.suppress(InvalidStateError):
+            future.set_exception(error)
+    else:
+        try:
+            future.set_result(sandbox)
+        except InvalidStateError:
+            with contextlib.suppress(Exception):
+                sandbox.close()
+    return not future.cancelled()
 
 
 def _missing(value: object, names: tuple[str, ...]) -> str:

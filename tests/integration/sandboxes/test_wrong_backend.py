@@ -78,6 +78,51 @@ def test_a_run_says_so_in_a_line(
     _check_line(output, message)
 
 
+SLOW_LAUNCH = """\
+import time
+from pathlib import Path
+
+from pytest_intercode.sandboxes import added
+
+added._LAUNCH_TIMEOUT = 1.0
+
+
+class Late:
+    run = admin = unpack = None
+
+    def close(self):
+        Path("closed").touch()
+
+
+def launch(self, spec):
+    time.sleep({seconds})
+    return Late()
+
+
+Mine.launch = launch
+"""
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(("seconds", "is_closed"), [(1000.0, False), (1.5, True)])
+def test_a_launch_that_does_not_return_ends_its_episode(
+    pytester: pytest.Pytester, site: Path, seconds: float, is_closed: bool
+) -> None:
+    """What it returns when nobody waits any more is closed; the episode is tried twice."""
+    (site / "mine.py").write_text(PACKAGE + SLOW_LAUNCH.format(seconds=seconds))
+    options = ("--intercode-sandbox=mine", "--intercode-agent=oracle", "-pno:cacheprovider")
+    status, output = _run(
+        *(pytester.path, site, "pytest", "suite.yaml", *options, "--intercode-results=r.jsonl"),
+        *("-k", "prints"),
+    )
+    assert status == pytest.ExitCode.TESTS_FAILED, output
+    (row,) = results(pytester.path / "r.jsonl")
+    message = "'mine' (mine:Mine of its-package): launch() did not return within 1 s"
+    assert row["outcome"] == "infrastructure-error"
+    _check_line(output, message)
+    assert (pytester.path / "closed").exists() == is_closed
+
+
 @pytest.mark.usefixtures("small_suite")
 @pytest.mark.parametrize("backend", ["mine", "docker"])
 def test_a_setting_that_it_does_not_take(
