@@ -266,11 +266,12 @@ class Environment(ActionSpace):
         self._process.check()
         with self._lock:
             grading = self.episode.grading  # it is ``grade`` that reads what was left
-            if not (grading or (late and self.over == "budget" and self.final is None)):
-                self.episode.check_open()
-            self.episode.latest = None  # the state may be another one
+            # Before the look at the end: an end that this does not see has to interrupt this.
             self._acting = not grading
             try:
+                if not (grading or (late and self.over == "budget" and self.final is None)):
+                    self.episode.check_open()
+                self.episode.latest = None  # the state may be another one
                 yield
             finally:
                 self._acting = False

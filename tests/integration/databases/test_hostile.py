@@ -310,6 +310,27 @@ def test_calling_off_ends_an_action(start: Start, query: str) -> None:
     assert time.monotonic() - began < 30.0
 
 
+def test_calling_off_as_an_action_begins_ends_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end comes between the look whether the episode is over and the action."""
+    environment = start(CHEAPEST, timeout=60.0)
+    check_open = environment.episode.check_open
+    looks: list[str] = []
+
+    def check_then_end(*arguments: str) -> None:
+        check_open(*arguments)
+        looks.append(environment.over)
+        if len(looks) == 2:  # that of the step, and that of what acts
+            environment.stop_actions("timed out")
+
+    monkeypatch.setattr(environment.episode, "check_open", check_then_end)
+    began = time.monotonic()
+    environment.step(ENDLESS)
+    assert looks == ["", ""]
+    assert time.monotonic() - began < 30.0
+
+
 def test_closing_ends_an_action(start: Start) -> None:
     environment = start(CHEAPEST, timeout=60.0)
     thread = threading.Thread(target=lambda: environment.step(ENDLESS))
