@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
-from pytest_intercode.plugin.xdist import Workers
+from pytest_intercode.plugin.xdist import Workers, is_worker
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -50,6 +51,7 @@ SUITE_TASKS = pytest.StashKey[Sequence[Task]]()
 """The tasks of a suite, on its collector."""
 
 _RUN = pytest.StashKey["Run"]()
+_END_PROBLEM = "intercode_end_problem"  # in what an xdist worker sends at its end
 _SPEC = pytest.StashKey[RolloutSpec]()
 
 
@@ -111,6 +113,8 @@ class Run:
             run_budget=self.workers.budget,
             golds=_golds_file(config),
         )
+        self._stack.callback(self.composition.close)
+        self._end_problems: list[str] = []  # of workers
 
     @property
     def settings(self) -> Settings:
@@ -163,13 +167,31 @@ class Run:
         if one_line(warning_message.category.__name__) != warning_message.category.__name__:
             warning_message.category = UserWarning
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """End them in an xdist worker while its controller still listens to it."""
+        if is_worker(self.config) and (problem := self._end()):
+            vars(self.config)["workeroutput"][_END_PROBLEM] = f"{problem} ({self.workers.name})"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what failed at the end of an xdist worker."""
+        problem = getattr(node, "workeroutput", {}).get(_END_PROBLEM)
+        self._end_problems += [problem] if problem else []
+
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agents hold open, however the run ended."""
-        self._stack.close()
+        problem = self._end()
+        if problems := [*self._end_problems, *([problem] if problem else [])]:
+            raise pytest.UsageError(*problems)
+
+    def _end(self) -> str:
+        """End them, the first time; return what a backend of another package raised then."""
         try:
-            self.composition.close()
-        except IntercodeError as error:  # a backend of a package of the user's
-            raise pytest.UsageError(escape_for_terminal(str(error))) from None
+            self._stack.close()
+        except IntercodeError as error:
+            return escape_for_terminal(str(error))
+        return ""
 
 
 def _golds_file(config: pytest.Config) -> Path | None:

@@ -78,6 +78,17 @@ def test_a_run_says_so_in_a_line(
     _check_line(output, message)
 
 
+@pytest.mark.usefixtures("small_suite")
+def test_what_fails_at_the_end_of_a_worker_is_shown(pytester: pytest.Pytester, site: Path) -> None:
+    (site / "mine.py").write_text(f"{PACKAGE}Mine.close = lambda self: 1 / 0\n")
+    options = ("--intercode-sandbox=mine", "--intercode-agent=oracle", "-pno:cacheprovider")
+    status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options, "-n2")
+    assert "3 passed" in output
+    assert status == pytest.ExitCode.USAGE_ERROR
+    for worker in ("gw0", "gw1"):
+        _check_line(output, f"close() raised ZeroDivisionError: *mine.py:6) ({worker})")
+
+
 SLOW_LAUNCH = """\
 import time
 from pathlib import Path
