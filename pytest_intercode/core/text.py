@@ -21,6 +21,7 @@ __all__ = [
     "clipped",
     "escape_for_terminal",
     "first_names",
+    "first_words",
     "format_columns",
     "fragments",
     "hide_passwords",
@@ -81,6 +82,16 @@ def clipped(text: str, max_characters: int = _MAX_CHARACTERS) -> str:
         return text
     half = max_characters // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
+
+
+def first_words(text: str, max_characters: int) -> str:
+    """Return a text in one line, of whole words: of a key that is cut, nobody knows the half."""
+    text = " ".join(text.split())
+    if len(text) <= max_characters:
+        return text
+    mark = "[...]"
+    words, _, _ = text[: max_characters - len(mark)].rpartition(" ")
+    return f"{words} {mark}".lstrip()
 
 
 def first_names(names: Iterable[object], most: int = 3) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -136,12 +136,18 @@ class PendingEpisode:
     def _run_without_error(self) -> EpisodeRecord:
         record = self.run()
         if record.outcome == "agent-error":
-            pytest.fail(
-                f"{record.headline} (a test that is to go on nevertheless takes "
-                "intercode_episode.run(), whose record has reward and turns)",
-                pytrace=False,
+            self._fail(
+                record,
+                " (a test that is to go on nevertheless takes intercode_episode.run(), whose "
+                "record has reward and turns)",
             )
         return record
+
+    def _fail(self, record: EpisodeRecord, hint: str = "") -> NoReturn:
+        """Fail the test by how its episode ended."""
+        from pytest_intercode.plugin.masking import headline_of
+
+        pytest.fail(f"{headline_of(record, self._request.config)}{hint}", pytrace=False)
 
     def play(self) -> EpisodeRecord:
         """Play the task yourself, in the terminal and on a fresh sandbox: ``pytest --pdb``.

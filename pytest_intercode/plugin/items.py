@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pytest_intercode.plugin.fixtures import PendingEpisode
 
 
@@ -11,4 +9,4 @@ def test_solves(intercode_episode: PendingEpisode) -> None:
     """The agent brings the task's reward to 1.0."""
     episode = intercode_episode.run()
     if not episode.solved:
-        pytest.fail(episode.headline, pytrace=False)
+        intercode_episode._fail(episode)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.plugin.settings import Settings
 
-__all__ = ["key_masks_of", "masks_of"]
+__all__ = ["headline_of", "key_masks_of", "masks_of"]
 
 _MASKS = pytest.StashKey[Masks]()
 _KEY_MASKS = pytest.StashKey[Masks]()
@@ -28,3 +31,8 @@ def key_masks_of(config: pytest.Config) -> Masks:
     if _KEY_MASKS not in config.stash:
         config.stash[_KEY_MASKS] = Masks.of_keys(Settings.of(config).secrets)
     return config.stash[_KEY_MASKS]
+
+
+def headline_of(record: EpisodeRecord, config: pytest.Config) -> str:
+    """Return the headline of a record, without keys: it is shortened, which may cut one in two."""
+    return replace(record, reason=key_masks_of(config).text(record.reason)).headline

@@ -31,7 +31,7 @@ from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.marks import expect_failure
-from pytest_intercode.plugin.masking import masks_of
+from pytest_intercode.plugin.masking import headline_of, masks_of
 from pytest_intercode.plugin.project_cells import (
     OF_MARKS,
     RUN_OPTIONS,
@@ -132,7 +132,7 @@ class Project:
         record = self._keep(record)
         shims.check()
         if record.outcome == "agent-error":
-            pytest.fail(record.headline, pytrace=False)
+            pytest.fail(headline_of(record, self._item.config), pytrace=False)
         assert isinstance(environment, ProjectEnvironment)
         judge = self._judge(task, record, recording, arguments)
         return ProjectRun(record, environment, shims.calls, judge, servers)

@@ -28,7 +28,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.gateway.masking import Masks
 from pytest_intercode.plugin.errors import MistakeFailure
-from pytest_intercode.plugin.masking import key_masks_of
+from pytest_intercode.plugin.masking import headline_of, key_masks_of
 from pytest_intercode.plugin.pass_rates import attach_try
 from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
@@ -257,7 +257,7 @@ def _attach_failure(
     episodes = [record for record in item.stash.get(_EPISODES, []) if record is not amended]
     _attach_episodes(report, item, [*episodes, episode])
     item.stash[_EPISODES] = []
-    report.longrepr = episode.headline
+    report.longrepr = headline_of(episode, item.config)
     _add_test_output(report, episode)
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):

@@ -18,6 +18,7 @@ from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, QuitRun
 from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.text import first_words
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
@@ -32,6 +33,7 @@ __all__ = ["Cancellation", "run_episode"]
 _ACTION_STOP_TIMEOUT = 10.0  # seconds for an action to be stopped
 _AGENT_EXIT_TIMEOUT = 1.0  # seconds to end by itself, and again after it was interrupted
 _TRACEBACK_LINES = 12
+_MAX_REASON = 300  # characters of an exception
 
 
 class Cancellation:
@@ -222,9 +224,9 @@ def _judge(
     if failure is not None:
         if isinstance(failure, AgentError):
             return "agent-error", " ".join(_text_of(failure).splitlines()), ""
-        text = " ".join(_text_of(failure).split())
-        reason = f"{type(failure).__name__}: {text}" if text else type(failure).__name__
-        return "agent-error", reason[:300], _short_traceback(failure)
+        name, text = type(failure).__name__, _text_of(failure)
+        reason = first_words(f"{name}: {text}" if text.strip() else name, _MAX_REASON)
+        return "agent-error", reason, _short_traceback(failure)
     # First: who solves it with the last turn, or as the time is up, has solved it.
     if graded.value >= 1.0:
         return "solved", "", ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_intercode.core.text import first_words
 from pytest_intercode.errors import ConfigurationError, IntercodeError, suggestion
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 _Returned = TypeVar("_Returned")
+
+_MAX_MESSAGE = 300  # characters of an exception
 
 # Where no mistake of somebody else's is: this package, and what imports.
 _NOT_THEIRS = (
@@ -166,7 +169,7 @@ def describe_error(error: BaseException, function: object = None) -> str:
         place = f" ({frames[-1].filename}:{frames[-1].lineno})"
     elif code is not None:  # it was not entered: it takes other arguments
         place = f" ({code.co_filename}:{code.co_firstlineno})"
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}{place}"
+    return f"{type(error).__name__}: {first_words(str(error), _MAX_MESSAGE)}{place}"
 
 
 def _import_file(path: Path) -> ModuleType:

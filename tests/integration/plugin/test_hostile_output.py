@@ -133,3 +133,21 @@ def test_no_key_is_printed(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "UserWarning: I have intercode-masked-key" in log
     assert "to go on where it was: pytest" in log
     assert key not in log
+
+
+@pytest.mark.parametrize("error", ["AgentError", "RuntimeError"])
+@pytest.mark.parametrize("separator", ["", " "])
+def test_no_part_of_a_key_is_left_where_a_text_is_shortened(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch, error: str, separator: str
+) -> None:
+    key = "my-own-secret-key-0123456789"
+    monkeypatch.setenv("MY_API_KEY", key)
+    (hostile / "agents.py").write_text(
+        "import os\n\nfrom pytest_intercode import AgentError\n\n\ndef act(observation):\n"
+        f"    raise {error}({separator!r}.join([os.environ['MY_API_KEY']] * 300))\n"
+    )
+    log = _run("--intercode-results=r.jsonl", "-rA", "--junitxml=junit.xml", agent="act")
+    assert "agent error after 0/10 turns" in log
+    for text in (log, Path("r.jsonl").read_text(), Path("junit.xml").read_text()):
+        assert key[:9] not in text
+        assert key[-9:] not in text
