@@ -266,8 +266,7 @@ class Environment(ActionSpace):
         self._process.check()
         with self._lock:
             grading = self.episode.grading  # it is ``grade`` that reads what was left
-            # Before the look at the end: an end that this does not see has to interrupt this.
-            self._acting = not grading
+            self._acting = not grading  # first, so that an end that is not seen below stops it
             try:
                 if not (grading or (late and self.over == "budget" and self.final is None)):
                     self.episode.check_open()

@@ -12,18 +12,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pytest_intercode.agents.choice import AgentChoice
-from pytest_intercode.agents.loader import adapt, load_agent
+from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.users import Users
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, GoldCache
-from pytest_intercode.errors import AgentLoadError, ConfigurationError, NoAgent
+from pytest_intercode.errors import AgentLoadError, NoAgent
 from pytest_intercode.judging.judges import Judges
+from pytest_intercode.plugin.hooks import Hooks
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -45,7 +45,7 @@ class Composition:
     Attributes:
         settings: what the user asked for.
         sandbox: where sandboxes come from, as it holds for this process.
-        call_hook: calls a hook of the user's by its name.
+        hooks: the hooks that the user implements.
         report: takes a line of progress, from any thread.
         lend_terminal: lends the terminal to an agent that talks to the user.
         run_budget: what is left for the whole run.
@@ -54,7 +54,7 @@ class Composition:
 
     settings: Settings
     sandbox: SandboxSettings
-    call_hook: Callable[..., Any]
+    hooks: Hooks
     report: Callable[[str], None]
     lend_terminal: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]]
     run_budget: RunBudget
@@ -184,8 +184,7 @@ class Composition:
         """Return a fresh agent for a rollout; hooks are called on the rollout's thread."""
 
         def make() -> Agent:
-            custom = self.call_hook("make_agent", task=spec.task)
-            return adapt(custom) if custom is not None else self._fresh_agent(spec)
+            return self.hooks.make_agent(spec.task) or self._fresh_agent(spec)
 
         agent = make()
         agent.again = make
@@ -195,22 +194,12 @@ class Composition:
         return fresh_agent(self.factory(self._agent_of(spec)), spec)
 
     def environment(self, spec: RolloutSpec) -> Environment:
-        """Return an environment for a rollout, not reset yet; hooks may make it.
-
-        Raises:
-            ConfigurationError: a hook makes something else.
-        """
+        """Return an environment for a rollout, not reset yet; hooks may make it."""
         token = _SPEC.set(spec)
         try:
-            environment = self.call_hook("make_environment", task=spec.task)
+            return self.hooks.make_environment(spec.task)
         finally:
             _SPEC.reset(token)
-        if not isinstance(environment, Environment):
-            raise ConfigurationError(
-                f"the hook pytest_intercode_make_environment returned {environment!r:.80}, which "
-                "is not an Environment, and not None"
-            )
-        return environment
 
     def default_environment(self, task: Task) -> Environment:
         """Return the environment that a task names; called where no hook of the user's makes one.

@@ -29,7 +29,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.options.table import OPTIONS
 from pytest_intercode.plugin.arguments import add_suite_files, find_suites, take_arguments
-from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.hooks import Hooks
 from pytest_intercode.plugin.ini import SUITES, ini_values
 from pytest_intercode.plugin.options import on_command_line
 from pytest_intercode.plugin.selection import Selection
@@ -127,7 +127,7 @@ class _Reader:
 
 def _read_tasks(config: pytest.Config, settings: Settings) -> list[Task]:
     """Return the tasks that a run would have, but for those of marks on test functions."""
-    selection = Selection(settings, lambda tasks: call_hook(config, "modify_tasks", tasks=tasks))
+    selection = Selection(settings, Hooks(config).modify_tasks)
     add_suite_files(config, ini_values(config, SUITES))
     take_arguments(config, selection)
     tasks = [task for suite in selection.bundled().values() for task in suite]

@@ -92,7 +92,7 @@ class PendingEpisode:
             from pytest_intercode.agents.protocol import QuitRun
             from pytest_intercode.errors import MissingProgram
             from pytest_intercode.plugin.execution import handle_of
-            from pytest_intercode.plugin.hooks import call_hook
+            from pytest_intercode.plugin.hooks import Hooks
             from pytest_intercode.plugin.reports import keep_episode
             from pytest_intercode.plugin.timeouts import cancel_on_timeout
 
@@ -108,9 +108,7 @@ class PendingEpisode:
                 pytest.exit(str(reason))
             keep_episode(item, self._record)
             with one_line_errors():
-                call_hook(
-                    self._request.config, "log_episode", task=self._task, episode=self._record
-                )
+                Hooks(self._request.config).log_episode(self._task, self._record)
             if self._record.solved:  # else the failing test shows it
                 _warn(self._record.left_behind)
         return self._record

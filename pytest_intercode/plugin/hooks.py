@@ -1,4 +1,7 @@
-"""Calls the hooks that users implement; what one of them raises is one line that names it."""
+"""Calls the hooks that users implement, and looks at what they return.
+
+What one of them raises, or returns though nobody can use it, is one line that names it.
+"""
 
 from __future__ import annotations
 
@@ -8,54 +11,112 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.errors import ConfigurationError, IntercodeError
+from pytest_intercode.agents.loader import adapt
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import AgentLoadError, ConfigurationError, IntercodeError
 from pytest_intercode.system.imports import describe_error
 
-__all__ = ["HookError", "call_hook"]
+__all__ = ["HookError", "Hooks"]
+
+_OUR_MODULES = "pytest_intercode."
 
 
 class HookError(ConfigurationError):
-    """A hook of the user's raised."""
+    """A hook of the user's raised, or returned what cannot be used."""
 
 
-def call_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
-    """Call ``pytest_intercode_NAME`` with the configuration and these arguments.
+class Hooks:
+    """The hooks of a run, as :mod:`pytest_intercode.plugin.hookspecs` declares them.
 
-    Raises:
-        HookError: an implementation raised something that is not ours to report, or returned a
-            list of tasks, which nobody takes.
+    Every method raises a :class:`HookError` where an implementation raised something that is not
+    ours to report, or did not return what its hook is declared to.
+
+    Args:
+        config: pytest's configuration.
     """
-    caller = getattr(config.hook, f"pytest_intercode_{name}")
-    try:
-        returned = caller(config=config, **arguments)
-    except IntercodeError:
-        raise
-    except Exception as error:
-        location = _locate_implementation(caller, error)
-        raise HookError(
-            f"the hook pytest_intercode_{name}{location} raised {describe_error(error)}"
-        ) from None
-    if name == "modify_tasks" and any(value is not arguments["tasks"] for value in returned):
-        codes = [implementation.function.__code__ for implementation in caller.get_hookimpls()]
-        places = " or ".join(f"{code.co_filename}:{code.co_firstlineno}" for code in codes)
-        raise HookError(
-            f"the hook pytest_intercode_modify_tasks at {places} returned {returned[0]!r:.40}, "
-            "which is not used: edit the list of tasks in place, as in tasks[:] = ..."
-        )
-    return returned
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def modify_tasks(self, tasks: list[Task]) -> None:
+        """Have a list of tasks edited in place."""
+        returned = self._call("modify_tasks", tasks=tasks)
+        for value in returned:
+            if value is not tasks:
+                raise self._error(
+                    "modify_tasks",
+                    f"returned {value!r:.40}, which is not used: edit the list of tasks in place, "
+                    "as in tasks[:] = ...",
+                )
+        for task in tasks:
+            if not isinstance(task, Task):
+                raise self._error(
+                    "modify_tasks", f"left {task!r:.80} among the tasks, which is not a Task"
+                )
+
+    def make_agent(self, task: Task) -> Agent | None:
+        """Return the agent for an episode; None to leave it to ``--intercode-agent``."""
+        agent = self._call("make_agent", task=task)
+        try:
+            return None if agent is None else adapt(agent)
+        except AgentLoadError as error:
+            raise self._error("make_agent", f"returned what is not an agent: {error}") from None
+
+    def make_environment(self, task: Task) -> Environment:
+        """Return the environment for an episode, not reset yet."""
+        environment = self._call("make_environment", task=task)
+        if not isinstance(environment, Environment):
+            raise self._error(
+                "make_environment",
+                f"returned {environment!r:.80}, which is not an Environment, and not None",
+            )
+        return environment
+
+    def log_episode(self, task: Task, episode: EpisodeRecord) -> None:
+        """Say that an episode has ended and was graded."""
+        self._call("log_episode", task=task, episode=episode)
+
+    def _call(self, name: str, **arguments: Any) -> Any:
+        caller = getattr(self._config.hook, f"pytest_intercode_{name}")
+        try:
+            return caller(config=self._config, **arguments)
+        except IntercodeError:
+            raise
+        except Exception as error:
+            place = _find_place(caller, error)
+            raise HookError(
+                f"the hook pytest_intercode_{name}{place} raised {describe_error(error)}"
+            ) from None
+
+    def _error(self, name: str, mistake: str) -> HookError:
+        """Return the error for what implementations did; which of several, nobody knows."""
+        caller = getattr(self._config.hook, f"pytest_intercode_{name}")
+        places = [
+            _describe_place(implementation.plugin_name, code.co_filename, code.co_firstlineno)
+            for implementation in caller.get_hookimpls()
+            if not str(implementation.function.__module__).startswith(_OUR_MODULES)
+            and (code := getattr(implementation.function, "__code__", None)) is not None
+        ]
+        return HookError(f"the hook pytest_intercode_{name}{' or'.join(places)} {mistake}")
 
 
-def _locate_implementation(caller: Any, error: BaseException) -> str:
+def _find_place(caller: Any, error: BaseException) -> str:
     """Return whose implementation it was: its plugin, its file, and the line where it left it."""
-    codes = {
+    plugins = {
         getattr(implementation.function, "__code__", None): implementation.plugin_name
         for implementation in caller.get_hookimpls()
     }
     for frame, line in traceback.walk_tb(error.__traceback__):
-        plugin = codes.get(frame.f_code)
+        plugin = plugins.get(frame.f_code)
         if plugin is not None:
-            file = frame.f_code.co_filename
-            is_conftest = Path(plugin) == Path(file) or plugin == file
-            owner = "" if is_conftest else f" of the plugin {plugin}"
-            return f"{owner} at {file}:{line}"
+            return _describe_place(plugin, frame.f_code.co_filename, line)
     return ""
+
+
+def _describe_place(plugin: str, file: str, line: int) -> str:
+    is_conftest = Path(plugin) == Path(file) or plugin == file
+    owner = "" if is_conftest else f" of the plugin {plugin}"
+    return f"{owner} at {file}:{line}"

@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias, cast
 
 import pytest
 
-from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.conversation import Exchange
 from pytest_intercode.core.record import EpisodeRecord
@@ -23,7 +22,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.project.fields import ProjectFields
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import EpisodeRecording
-from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.hooks import Hooks
 from pytest_intercode.plugin.masking import masks_of
 from pytest_intercode.plugin.run import Run, agent_of
 from pytest_intercode.projects.copying import WORKDIR
@@ -99,9 +98,9 @@ class RunRecording:
         )
         # Nothing says which agent a hook made, so a recording could not tell whether it is stale.
         records = self._recording.action != "live"
-        custom = call_hook(item.config, "make_agent", task=spec.task) if records else None
-        if custom is not None:
-            _close(adapt(custom))
+        agent = Hooks(item.config).make_agent(spec.task) if records else None
+        if agent is not None:
+            _close(agent)
             raise ConfigurationError(
                 "the hook pytest_intercode_make_agent makes the agent of this test, and recordings "
                 "name that of --intercode-agent: let the hook return None for tests that are "

@@ -29,7 +29,7 @@ from pytest_intercode.environments.registry import PROJECT
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.plugin.errors import one_line_errors
 from pytest_intercode.plugin.execution import new_handle
-from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.hooks import Hooks
 from pytest_intercode.plugin.marks import expect_failure
 from pytest_intercode.plugin.masking import headline_of, masks_of
 from pytest_intercode.plugin.project_cells import (
@@ -127,7 +127,7 @@ class Project:
                 return ProjectRun(record, None, record.calls, judge, servers)
             answers = self._answers(arguments, task, recording.dialogue())
             record, environment = self._play(task, shims, answers, recording)
-            call_hook(self._item.config, "log_episode", task=task, episode=record)
+            Hooks(self._item.config).log_episode(task, record)
             recording.save(record)
         record = self._keep(record)
         shims.check()

@@ -11,7 +11,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import IntercodeError, TruncatedResultsWarning
 from pytest_intercode.plugin.composition import Composition
 from pytest_intercode.plugin.control import Control
-from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.hooks import Hooks
 from pytest_intercode.plugin.masking import key_masks_of
 from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.selection import Selection
@@ -86,10 +86,8 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         settings = Settings.of(config)
-        self.tasks = Selection(
-            settings,
-            lambda tasks: call_hook(config, "modify_tasks", tasks=tasks),
-        )
+        hooks = Hooks(config)
+        self.tasks = Selection(settings, hooks.modify_tasks)
         self.workers = Workers(config, settings.run_limits)
         config.pluginmanager.register(self.workers, "intercode-workers")
         self.progress = Progress(config, settings.progress_interval)
@@ -107,7 +105,7 @@ class Run:
                 verbosity=config.get_verbosity(),
                 hidden=(config.rootpath, *((settings.data.path,) if settings.data else ())),
             ),
-            call_hook=partial(call_hook, config),
+            hooks=hooks,
             report=self.progress.report,
             lend_terminal=self._lend_terminal,
             run_budget=self.workers.budget,

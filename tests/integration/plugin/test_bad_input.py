@@ -391,7 +391,11 @@ def test_a_hook_that_raises(
 @pytest.mark.parametrize(
     ("hook", "errors", "message"),
     [
-        ("modify_tasks(tasks):\n    tasks.append(5)", 1, "modify_tasks left 5 among the tasks, *"),
+        (
+            "modify_tasks(tasks):\n    tasks.append(5)",
+            1,
+            "modify_tasks at */conftest.py:1 left 5 among*",
+        ),
         (
             "modify_tasks(tasks):\n    return tasks[:1]",
             1,
@@ -400,7 +404,12 @@ def test_a_hook_that_raises(
         (
             "make_environment(task):\n    return str",
             3,
-            "make_environment returned <class 'str'>, *",
+            "make_environment at */conftest.py:1 returned <class 'str'>, which is not an Env*",
+        ),
+        (
+            "make_agent(task):\n    return 3",
+            3,
+            "make_agent at */conftest.py:1 returned what is not an agent: the agent 3 is *",
         ),
     ],
 )
