@@ -64,9 +64,7 @@ class SpanSender:
         self._span_count = 0
         self._exporter = _counting(_make_exporter(target))
         self._log = _FirstLine()
-        logger = logging.getLogger(_LOGGER)
-        logger.addHandler(self._log)
-        logger.propagate = False
+        self._log.attach()
         has_name = "OTEL_SERVICE_NAME" in os.environ
         self._provider = TracerProvider(
             shutdown_on_exit=False,  # it waits for as long as a collector likes
@@ -78,9 +76,7 @@ class SpanSender:
             )
         )
         self._tracer = self._provider.get_tracer("pytest_intercode")
-        self._end = threading.Thread(
-            target=self._provider.shutdown, name="intercode-spans", daemon=True
-        )
+        self._end = threading.Thread(target=self._shut_down, name="intercode-spans", daemon=True)
 
     def send(self, record: EpisodeRecord) -> None:
         """Send the spans of an episode; any thread may do so, and none waits for the collector."""
@@ -112,8 +108,6 @@ class SpanSender:
         if thread.ident is None:
             thread.start()
             thread.join(_CLOSE_TIMEOUT)
-        if not thread.is_alive():  # else what it logs would be printed
-            logging.getLogger(_LOGGER).removeHandler(self._log)
         lost_count = self._span_count - self._exporter.span_count
         if not lost_count:
             return ""
@@ -123,6 +117,13 @@ class SpanSender:
         spans = f"{lost_count} of {pluralize(self._span_count, 'span')}"
         text = f"{_OPTION}={self._target}: {spans} could not be sent: {reason}"
         return one_line(text.removesuffix(": ").removesuffix("; "))
+
+    def _shut_down(self) -> None:
+        """Send what waits, then leave the logger as it was: what it says by then is not printed."""
+        try:
+            self._provider.shutdown()
+        finally:
+            self._log.detach()
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -161,7 +162,26 @@ class _FirstLine(logging.Handler):
     that would be printed, into whichever test runs.
     """
 
+    _changing = threading.Lock()
     text = ""
+    propagated = True  # whether the logger passed its lines on before the first of these
+
+    def attach(self) -> None:
+        """Have what is logged come here alone."""
+        logger = logging.getLogger(_LOGGER)
+        with self._changing:
+            others = [other for other in logger.handlers if isinstance(other, _FirstLine)]
+            self.propagated = others[0].propagated if others else logger.propagate
+            logger.addHandler(self)
+            logger.propagate = False
+
+    def detach(self) -> None:
+        """Leave the logger as it was, once no other run in this process has one of these."""
+        logger = logging.getLogger(_LOGGER)
+        with self._changing:
+            logger.removeHandler(self)
+            if not any(isinstance(other, _FirstLine) for other in logger.handlers):
+                logger.propagate = self.propagated
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line."""

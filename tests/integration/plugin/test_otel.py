@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -201,6 +202,30 @@ def test_the_end_of_a_run_does_not_wait_for_a_collector(monkeypatch: pytest.Monk
         assert time.monotonic() - began < 8  # the SDK waits for 10 s, and for 30 in all
     problem = "spans could not be sent: not taken within 0.3 s of the run's end"
     assert re.fullmatch(rf"--intercode-otel={receiver.url}: (\d+) of \1 {problem}", line)
+
+
+LOGGER = """\
+import logging
+import sys
+
+from pytest_intercode.plugin.otel import SpanSender
+from tests.support import cell_records
+
+logger = logging.getLogger("opentelemetry.exporter.otlp")
+senders = [SpanSender(sys.argv[1]), SpanSender(sys.argv[1])]
+for sender in senders:
+    print(logger.propagate, len(logger.handlers))
+    sender.send(cell_records.episode())
+    sender.close()
+print(logger.propagate, len(logger.handlers))
+"""
+
+
+def test_the_exporters_logger_is_left_as_it_was(pytester: pytest.Pytester) -> None:
+    """In a process of its own, as runs of other tests in this one may not be at their end."""
+    with OtlpReceiver() as receiver:
+        done = pytester.run(sys.executable, "-c", LOGGER, receiver.url)
+    assert done.outlines == ["False 2", "False 1", "True 0"]
 
 
 def test_a_file_of_the_ini_file_is_next_to_that(pytester: pytest.Pytester, pretend: Path) -> None:
