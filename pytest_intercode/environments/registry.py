@@ -16,7 +16,7 @@ from pytest_intercode.core.task import TaskFields
 from pytest_intercode.environments.episode import call_method
 from pytest_intercode.environments.kind import EnvironmentKind
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.system.imports import describe_error, load_point
+from pytest_intercode.system.imports import check_namesake, describe_error, load_point
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment
@@ -221,9 +221,11 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     """Return the class for an environment and a profile.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or a package has one of the name of ours.
     """
     kind = kind_of(env)
+    if is_builtin(env):
+        check_namesake(_entry_points().get(env), f"the environment {env!r}")
     cls: type[Environment] | None = kind.environment_class(profile)
     if cls is not None:
         return cls

@@ -21,6 +21,7 @@ from pytest_intercode.sandboxes.added import AddedBackend
 from pytest_intercode.sandboxes.backend import Backend, DescribedBackend
 from pytest_intercode.sandboxes.images import DescribedImages
 from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.system.imports import check_namesake
 from pytest_intercode.system.platform import check_platform
 
 __all__ = [
@@ -62,7 +63,7 @@ class Choice:
 
 def backend_names() -> tuple[str, ...]:
     """Return the names that may be asked for: `auto`, ours, and those of packages."""
-    return (AUTO, *_BUILT_IN, *sorted(_entry_points()))
+    return (AUTO, *_BUILT_IN, *sorted(_entry_points().keys() - {AUTO, *_BUILT_IN}))
 
 
 def make_backend(name: str, settings: SandboxSettings) -> Backend:
@@ -92,12 +93,13 @@ def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
     used, else the first of all. A cluster, and an added backend, has to be asked for by its name.
 
     Raises:
-        ConfigurationError: there is none of this name, its package cannot be used, or this system
-            has no sandboxes.
+        ConfigurationError: there is none of this name, or two, its package cannot be used, or this
+            system has no sandboxes.
     """
     check_platform()
     settings = settings or SandboxSettings()
     if settings.backend != AUTO:
+        _check_namesake(settings.backend)
         backend = make_backend(settings.backend, settings)
         return backend, Choice(backend.name, "", str(backend))
     return _choose_usable(
@@ -172,6 +174,8 @@ def describe_backends(settings: SandboxSettings, *, needed: bool) -> list[Fact]:
     for name in backend_names()[1:]:
         try:
             backends[name] = make_backend(name, settings)
+            if name == settings.backend:
+                _check_namesake(name)
             problems[name] = backends[name].problem()
         except ConfigurationError as error:
             problems[name] = str(error)
@@ -212,5 +216,9 @@ def _describe(backend: Backend | None, name: str, problem: str) -> Iterable[Fact
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    points = entry_points(group=GROUP)
-    return {point.name: point for point in points if point.name not in (AUTO, *_BUILT_IN)}
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _check_namesake(name: str) -> None:
+    if name in _BUILT_IN:
+        check_namesake(_entry_points().get(name), f"the sandbox backend {name!r}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    *("call_others", "describe_error", "describe_point", "import_attribute", "load_point"),
+    *("call_others", "check_namesake", "describe_error", "describe_point", "import_attribute"),
+    "load_point",
 ]
 
 _Returned = TypeVar("_Returned")
@@ -113,6 +114,23 @@ def load_point(point: EntryPoint, label: str) -> Any:
         raise ConfigurationError(
             f"{label} ({describe_point(point)}) cannot be loaded: {describe_error(error)}"
         ) from None
+
+
+def check_namesake(point: EntryPoint | None, label: str) -> None:
+    """See that no package has an entry point under the name of something of ours.
+
+    Args:
+        point: the entry point of that name; None if there is none.
+        label: what is ours, for messages.
+
+    Raises:
+        ConfigurationError: one has: nobody knows which is meant.
+    """
+    if point is not None:
+        raise ConfigurationError(
+            f"{label} is there twice ({point.group}): it is built in, and {describe_point(point)}; "
+            "uninstall that, or have it take another name"
+        )
 
 
 def describe_point(point: EntryPoint) -> str:

@@ -146,6 +146,31 @@ def test_a_setting_that_it_does_not_take(
     _check_line(output, f"--intercode-rootfs=/: {backend} has no root file system, only bubblewrap")
 
 
+@pytest.mark.usefixtures("small_suite")
+def test_a_name_of_ours_is_refused_where_it_is_asked_for(
+    pytester: pytest.Pytester, site: Path
+) -> None:
+    """`auto` takes none of a package's, so that it means ours."""
+    (site / "mine.py").write_text(PACKAGE)
+    points = site / "its_package-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[pytest_intercode.sandboxes]\nbubblewrap = mine:Mine\n")
+    message = (
+        "the sandbox backend 'bubblewrap' is there twice (pytest_intercode.sandboxes): it is "
+        "built in, and mine:Mine of its-package; uninstall that, or have it take another name"
+    )
+    options = ("--intercode-sandbox=bubblewrap", "--intercode-agent=oracle")
+    status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    _check_line(output, message)
+    options = ("doctor", "--", "--intercode-sandbox=bubblewrap")
+    status, output = _run(pytester.path, site, "pytest_intercode", *options)
+    assert status == 1
+    assert message in " ".join(output.split())
+    assert "Traceback" not in output
+    _, output = _run(pytester.path, site, "pytest_intercode", "doctor")
+    assert "is there twice" not in output
+
+
 def test_doctor_says_so_in_a_line(tmp_path: Path, site: Path) -> None:
     """What is wrong with a backend that nothing asks for is a note."""
     (site / "mine.py").write_text(

@@ -299,7 +299,20 @@ def test_a_name_of_two_packages_is_refused(package: Path) -> None:
         environment_class("perl", "strict")
 
 
+def test_a_package_with_the_name_of_ours_is_refused(package: Path) -> None:
+    points = package.parent / "installed_perl-1.0.dist-info" / "entry_points.txt"
+    points.write_text(f"[{registry.GROUP}]\nbash = installed_perl:Perl\n")
+    registry._entry_points_on.cache_clear()
+    message = (
+        r"^the environment 'bash' is there twice \(pytest_intercode.environments\): it is built "
+        "in, and installed_perl:Perl of installed-perl; uninstall that, or have it take another name$"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        environment_class("bash", "strict")
+    assert environment_class("sql", "strict").name == "sql"
+
+
 def test_our_own_names_look_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_entry_points", lambda: pytest.fail("they were looked for"))
     assert is_environment("bash")
-    assert environment_class("bash", "strict").name == "bash"
+    assert registry.kind_of("bash").name == "bash"
