@@ -170,8 +170,8 @@ class _FirstLine(logging.Handler):
         """Have what is logged come here alone."""
         logger = logging.getLogger(_LOGGER)
         with self._changing:
-            others = [other for other in logger.handlers if isinstance(other, _FirstLine)]
-            self.propagated = others[0].propagated if others else logger.propagate
+            earlier_logs = [log for log in logger.handlers if isinstance(log, _FirstLine)]
+            self.propagated = earlier_logs[0].propagated if earlier_logs else logger.propagate
             logger.addHandler(self)
             logger.propagate = False
 
@@ -180,7 +180,7 @@ class _FirstLine(logging.Handler):
         logger = logging.getLogger(_LOGGER)
         with self._changing:
             logger.removeHandler(self)
-            if not any(isinstance(other, _FirstLine) for other in logger.handlers):
+            if not any(isinstance(handler, _FirstLine) for handler in logger.handlers):
                 logger.propagate = self.propagated
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -162,8 +162,8 @@ def test_a_name_of_ours_is_refused_where_it_is_asked_for(
     status, output = _run(pytester.path, site, "pytest", "suite.yaml", *options)
     assert status == pytest.ExitCode.USAGE_ERROR
     _check_line(output, message)
-    options = ("doctor", "--", "--intercode-sandbox=bubblewrap")
-    status, output = _run(pytester.path, site, "pytest_intercode", *options)
+    words = ("pytest_intercode", "doctor", "--", "--intercode-sandbox=bubblewrap")
+    status, output = _run(pytester.path, site, *words)
     assert status == 1
     assert message in " ".join(output.split())
     assert "Traceback" not in output

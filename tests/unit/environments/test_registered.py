@@ -305,7 +305,8 @@ def test_a_package_with_the_name_of_ours_is_refused(package: Path) -> None:
     registry._entry_points_on.cache_clear()
     message = (
         r"^the environment 'bash' is there twice \(pytest_intercode.environments\): it is built "
-        "in, and installed_perl:Perl of installed-perl; uninstall that, or have it take another name$"
+        "in, and installed_perl:Perl of installed-perl; uninstall that, or have it take "
+        "another name$"
     )
     with pytest.raises(ConfigurationError, match=message):
         environment_class("bash", "strict")
