@@ -77,7 +77,9 @@ class Command(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """What became of a command of an agent's own shell.
+    """What became of a command: of an agent's own shell, or of a test's check.
+
+    It is true if the command succeeded, as in ``assert run.check("make test")``.
 
     Attributes:
         status: its exit status; None when it had none, as it timed out or was stopped.
@@ -86,6 +88,9 @@ class CommandResult(NamedTuple):
 
     status: int | None
     output: str
+
+    def __bool__(self) -> bool:
+        return self.status == 0
 
 
 class SandboxInfo(NamedTuple):

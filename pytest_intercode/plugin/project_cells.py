@@ -42,7 +42,8 @@ class RunOptions(TypedDict, total=False):
 
     Attributes:
         project: what is copied: a folder, relative to the test's own, or a revision of the
-            project's repository; by default the project that the test is in, as it is now.
+            project's repository; by default pytest's ``rootdir``, as it is now, which in a monorepo
+            may be one part of it.
         image: the name of the sandbox's image; by default a small Debian with git, Python and the
             usual tools.
         dockerfile: the Dockerfile of the sandbox's image, relative to the test's folder.
@@ -56,7 +57,8 @@ class RunOptions(TypedDict, total=False):
         judge_model: the model that ``run.judge()`` asks, where it names none.
         user: in place of answers, who the user is, for a model that plays them.
         user_model: that model; by default the agent's.
-        mcp: command lines of MCP servers, by name: ``{"tickets": "python server.py"}``.
+        mcp: command lines or addresses of MCP servers, by name:
+            ``{"tickets": "python server.py"}``.
         replay: what a recording is played with: the agent itself (``agent``), or the record of what
             it did (``observations``), where it is not installed.
     """

@@ -201,6 +201,8 @@ def _attach(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[
         vars(report)["intercode_ran_again"] = item.stash[RAN_AGAIN]
     attach_try(report, item, episodes)
     episode = episodes[-1]
+    _set_properties(item, episode)  # the outcome is that of the test, now that it is known
+    report.user_properties = list(item.user_properties)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
         episode = without_keys(episode, key_masks_of(item.config))

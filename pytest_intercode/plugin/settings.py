@@ -28,18 +28,14 @@ from pytest_intercode.results.format import shown_arguments
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
 from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import DataFolder, data_folder
+from pytest_intercode.system.files import statistics_path
 
 if TYPE_CHECKING:
     from pytest_intercode.results.durations import Durations
 
-__all__ = ["Settings", "statistics_path"]
+__all__ = ["Settings"]
 
 _SETTINGS = pytest.StashKey["Settings"]()
-
-
-def statistics_path(results: Path) -> Path:
-    """Return where the statistics of a results file are: next to it."""
-    return results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
 
 
 class Settings(Options):

@@ -15,13 +15,13 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import first_names, markdown_text, one_line, pluralize
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.plugin.reports import reported_episode
-from pytest_intercode.plugin.settings import Settings, statistics_path
+from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.cells import COMMAND_LINES, by_cell, program_of
 from pytest_intercode.results.differences import differences
 from pytest_intercode.results.gate import Conclusion, conclude, judge_tests
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import markdown, summaries
-from pytest_intercode.system.files import write_file
+from pytest_intercode.system.files import statistics_path, write_file
 
 if TYPE_CHECKING:
     from pytest_intercode.plugin.gate import Gate

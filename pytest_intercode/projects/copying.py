@@ -3,7 +3,7 @@
 A copy is made once for each content, as a layer that sandboxes share; its repository has no history
 and no remote, so nothing of either reaches an agent. Neither do the tests of agents: a module that
 asks for ``intercode_project`` says what is expected, so it is left out, with the recordings next to
-it.
+it. So are results of earlier runs, such as a baseline: they say what passed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_intercode.errors import ConfigurationError, SuiteError
 from pytest_intercode.projects.layer import ProjectFile, make_layer
 from pytest_intercode.system.archives import Budget
 from pytest_intercode.system.beneath import Root
-from pytest_intercode.system.files import cache_folder
+from pytest_intercode.system.files import cache_folder, is_results, statistics_path
 from pytest_intercode.system.git import Git, GitError, workplace
 
 __all__ = [
@@ -428,7 +428,9 @@ def _without_tests(
     tests = {name for name, file in files.items() if _is_test(name, file)}
     test_modules = {name for name in tests if _has_name(name, test_files)}
     recordings = (posixpath.join(posixpath.dirname(name), _RECORDINGS) for name in tests)
-    unseen = {*hidden, *test_modules, *recordings}
+    results = {name for name, file in files.items() if is_results(name, file.content)}
+    statistics = (statistics_path(Path(name)).as_posix() for name in results)
+    unseen = {*hidden, *test_modules, *recordings, *results, *statistics}
     return {
         name: file
         for name, file in files.items()

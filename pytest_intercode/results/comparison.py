@@ -205,6 +205,9 @@ def _action(turn: Turn) -> str:
 # -- two runs
 
 _SETTINGS = ("profile", "agent", "sandbox", "image")
+# What makes a project test another. Its repository, whose copy is in its image, and its agent are
+# what is tested: they change from run to run.
+_PARTS_OF_TEST = ("test", "values")
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,10 @@ class Compared:
     def warnings(self) -> list[str]:
         """Return what makes the two runs hard to compare, a line each."""
         warnings = []
-        old, new = self.before.settings(), self.after.settings()
+        old, new = (
+            {**run.settings(), "image": _join_values(map(_own_image, run.tries))}
+            for run in (self.before, self.after)
+        )
         for name in dict.fromkeys((*old, *new)):
             old_value, new_value = old.get(name, ""), new.get(name, "")
             # InterCode's records do not say; another agent is what is often compared.
@@ -328,14 +334,24 @@ class Compared:
         queries = self._find_changed(lambda record: comparable_query(record.task.query))
         # Digests of the first format covered less, and equal no later one.
         tasks = self._find_changed(
-            lambda record: record.task.digest if record.format_version > 1 else ""
+            lambda record: (
+                record.task.digest if record.format_version > 1 and not record.test_digest else ""
+            )
         )
+        tests = self._find_changed(lambda record: _parts(record, *_PARTS_OF_TEST))
+        sandboxes = self._find_changed(lambda record: _parts(record, "sandbox"))
         if queries:
             warnings.append(f"the query is another in {_task_list(queries)}")
         if tasks := [key for key in tasks if key not in queries]:
             warnings.append(
                 f"the task itself (gold, files or limits) is another in {_task_list(tasks)}"
             )
+        if tests := [key for key in tests if key not in queries]:
+            warnings.append(
+                f"the test itself (its code, marks or parameters) is another in {_task_list(tests)}"
+            )
+        if sandboxes and old["sandbox"] == new["sandbox"]:
+            warnings.append(f"what its sandbox is made of is another in {_task_list(sandboxes)}")
         return warnings
 
     def _find_changed(self, value_of: Callable[[EpisodeRecord], str]) -> list[TaskKey]:
@@ -383,6 +399,14 @@ def verdict_data(verdict: Verdict) -> dict[str, Any]:
 def run_data(run: Run) -> dict[str, Any]:
     """Return a run's settings and statistics as builtins."""
     return {"file": str(run.path), "settings": run.settings(), **asdict(summarise(run.tries))}
+
+
+def _own_image(record: EpisodeRecord) -> str:
+    return "" if record.test_digest else record.image
+
+
+def _parts(record: EpisodeRecord, *names: str) -> str:
+    return " ".join(filter(None, map(record.test_digest.get, names)))
 
 
 def _join_values(values: Iterable[Any]) -> str:

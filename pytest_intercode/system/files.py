@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import itertools
 import os
 import secrets
@@ -22,10 +23,12 @@ __all__ = [
     "bundled_folder",
     "cache_folder",
     "check_writable",
+    "is_results",
     "locked",
     "read_bounded",
     "replace_and_keep",
     "same_file",
+    "statistics_path",
     "write_file",
     "writing",
 ]
@@ -230,6 +233,26 @@ def _holds_results(path: Path) -> bool:
         with gzip.open(path) if packed else path.open("rb") as file:
             return file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
     return False  # there is no such file, or it may not be read
+
+
+def is_results(name: str, content: bytes) -> bool:
+    """Whether a file holds the results of a run of ours; of an empty one nobody can say.
+
+    Args:
+        name: its name; what it holds is packed with gzip if that ends with ``.gz``.
+        content: what it holds.
+    """
+    beginning = RESULTS_BEGINNING + b'"ic_'  # with the name of an environment of ours
+    if not name.lower().endswith(".gz"):
+        return content.startswith(beginning)
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        return gzip.GzipFile(fileobj=io.BytesIO(content)).read(len(beginning)) == beginning
+    return False  # it is packed otherwise
+
+
+def statistics_path(results: Path) -> Path:
+    """Return where the statistics of a results file are: next to it."""
+    return results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
 
 
 def replace_and_keep(new: Path, path: Path) -> list[str]:

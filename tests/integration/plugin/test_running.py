@@ -11,6 +11,7 @@ import docker
 import pytest
 
 from tests.conftest import PIDS, PRETEND, SUITE, pids_of, results, wait_until_gone
+from tests.support.junit import properties_of
 
 
 def table_of(result: pytest.RunResult) -> list[list[str]]:
@@ -19,12 +20,6 @@ def table_of(result: pytest.RunResult) -> list[list[str]]:
     start = next(n for n, line in enumerate(lines) if line.startswith("env "))
     end = next(n for n, line in enumerate(lines) if line.startswith("outcomes: "))
     return [re.split(r"  +", line) for line in lines[start:end]]
-
-
-def properties_of(case: ElementTree.Element) -> dict[str, str]:
-    """Return our properties of a JUnit test case."""
-    found = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
-    return {name: value for name, value in found.items() if name.startswith("intercode_")}
 
 
 # -- with real sandboxes

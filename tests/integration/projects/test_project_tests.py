@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from pytest_intercode.system.extras import has_extra
 from tests.conftest import results
 from tests.support.git import git
+from tests.support.junit import properties_of
 
 AGENTS = """\
 class Agent:
@@ -151,6 +154,63 @@ def test_runs(intercode_project):
         run(pytester, test, *outputs).assert_outcomes(passed=1)
     names = {path.name for path in pytester.path.glob("r.*")}
     assert {"r.jsonl", "r.summary.json", "r.xml"} < names
+
+
+@pytest.mark.usefixtures("project")
+def test_no_agent_is_shown_what_earlier_runs_came_to(pytester: pytest.Pytester) -> None:
+    """Neither a baseline, which says what passed, nor results that this run does not know of."""
+    test = """\
+def test_runs(intercode_project):
+    run = intercode_project.run("First.")
+    assert not {"earlier.jsonl", "earlier.summary.json", "main.jsonl"} & {*run.read("ls").split()}
+"""
+    agents = pytester.path / "agents.py"
+    agents.write_text(agents.read_text().replace("cat AGENTS.md", "ls >ls; cat AGENTS.md"))
+    for name in ("earlier", "main"):
+        run(pytester, test, f"--intercode-results={name}.jsonl").assert_outcomes(passed=1)
+    options = ["--intercode-results=new.jsonl", "--intercode-baseline=main.jsonl"]
+    run(pytester, test, *options).assert_outcomes(passed=1)
+    (pytester.path / "pyproject.toml").write_text('[project]\nname = "y"\n')
+    run(pytester, test, *options).assert_outcomes(passed=1)
+    compared = pytester.run(
+        *(sys.executable, "-m", "pytest_intercode", "compare", "main.jsonl", "new.jsonl")
+    )
+    assert compared.stderr.str() == ""  # what changed is what is tested
+    run(pytester, f"# another\n{test}", *options).assert_outcomes(passed=1)
+    compared = pytester.run(
+        *(sys.executable, "-m", "pytest_intercode", "compare", "main.jsonl", "new.jsonl")
+    )
+    compared.stderr.fnmatch_lines(
+        "*warning: the test itself (its code, marks or parameters) is another in 1 task (*"
+    )
+
+
+@pytest.mark.usefixtures("project")
+def test_junit_says_what_the_test_came_to(pytester: pytest.Pytester) -> None:
+    test = """\
+@pytest.mark.parametrize("answer", ["I did: First.", "another"])
+def test_answers(intercode_project, answer):
+    assert intercode_project.run("First.").answer == answer
+"""
+    run(pytester, test, "--junitxml=r.xml").assert_outcomes(passed=1, failed=1)
+    cases = ElementTree.parse(pytester.path / "r.xml").iter("testcase")
+    properties = list(map(properties_of, cases))
+    assert [case["intercode_outcome"] for case in properties] == ["solved", "failed"]
+    assert [case["intercode_reward"] for case in properties] == ["1.0000", "0.0000"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_check_that_fails_is_false(pytester: pytest.Pytester) -> None:
+    test = """\
+def test_checks(intercode_project):
+    run = intercode_project.run("First.")
+    assert run.check("true")
+    assert not run.check("sleep 5", timeout=0.5)
+    assert run.check("echo no; false")
+"""
+    result = run(pytester, test)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("E * assert CommandResult(status=1, output='no\\n')")
 
 
 @pytest.mark.usefixtures("project")

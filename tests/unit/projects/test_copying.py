@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import stat
 import tarfile
 from collections.abc import Callable
@@ -152,6 +153,20 @@ def test_tests_of_agents_and_recordings_are_left_out(project: Path, unpack: Unpa
         "recordings/of-mine.txt",
     }
     assert names_in(unpack(copy)) == expected
+
+
+def test_results_of_runs_are_left_out(project: Path, unpack: Unpack) -> None:
+    row = b'{"environment": "ic_project", "dataset": ""}\n'
+    (project / "ci").mkdir()
+    (project / "ci/baseline.jsonl").write_bytes(row)
+    (project / "ci/baseline.summary.json").write_text("{}")
+    (project / "old.jsonl.1").write_bytes(row)
+    (project / "packed.jsonl.gz").write_bytes(gzip.compress(row))
+    (project / "mine.json").write_text('{"environment": "production"}')
+    (project / "mine.summary.json").write_text("{}")
+    (project / "mine.gz").write_text("not packed")
+    expected = {".gitignore", "src/app.py", "new.txt", "mine.json", "mine.summary.json", "mine.gz"}
+    assert names_in(unpack(copy_folder(project))) == expected
 
 
 def test_what_a_run_writes_is_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

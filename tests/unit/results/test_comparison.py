@@ -259,6 +259,28 @@ def test_warnings() -> None:
     assert _compared(before, before).warnings() == []
 
 
+def test_what_a_project_test_is_about_may_change() -> None:
+    """Its repository and its agent are what is tested; image and task hold a copy of the first."""
+
+    def row(name: str, **parts: str) -> dict[str, Any]:
+        test_digest = {"test": "1", "values": "1", "sandbox": "1"} | parts
+        return _row(name, test_digest=test_digest, image=str(parts), task_digest=str(parts))
+
+    before = [row("a"), row("b"), row("c"), row("d")]
+    changes_of_project = {"project": "2", "repository": "2", "agent": "2"}
+    assert _compared(before, [row("a", **changes_of_project)]).warnings() == []
+    after = [row("a", test="2"), row("b", values="2"), row("c", sandbox="2"), row("d")]
+    assert _compared(before, after).warnings() == [
+        "the test itself (its code, marks or parameters) is another in 2 tasks (bash/a, bash/b)",
+        "what its sandbox is made of is another in 1 task (bash/c)",
+    ]
+    elsewhere = [row("a", sandbox="2") | {"sandbox": "bubblewrap"}]
+    here = [row("a") | {"sandbox": "docker"}]
+    assert _compared(here, elsewhere).warnings() == [
+        "the runs differ in sandbox: docker before, bubblewrap after"
+    ]
+
+
 def test_digests_of_the_first_format_are_not_compared() -> None:
     old = [_row("a", task_digest="1", format_version=1)]
     assert _compared(old, [_row("a", task_digest="2")]).warnings() == []
