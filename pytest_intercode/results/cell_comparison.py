@@ -9,7 +9,7 @@ from pytest_intercode.core.text import pluralize
 from pytest_intercode.results.cells import Cell, pair_tries
 from pytest_intercode.results.comparison import Compared, Run, run_data
 from pytest_intercode.results.tries import solved
-from pytest_intercode.statistics.paired import Kind, Verdict, paired_tests
+from pytest_intercode.statistics.paired import Kind, Verdict, describe_kind, paired_tests
 
 __all__ = ["ComparedCells", "describe_verdicts"]
 
@@ -125,11 +125,13 @@ def describe_verdicts(verdicts: Mapping[Cell, Verdict]) -> str:
         for kind in _KINDS
     }
     parts = [
-        f"{len(cells)} {kind} ({_join(cells)})" for kind, cells in cells_by_kind.items() if cells
+        f"{len(cells)} {describe_kind(kind)} ({_join(cells)})"
+        for kind, cells in cells_by_kind.items()
+        if cells
     ]
     correction = ", with Holm's correction" if len(verdicts) > 1 else ""
     count = pluralize(len(verdicts), "cell")
-    return f"{_whole_kind(verdicts)}: of {count}{correction}: {', '.join(parts)}"
+    return f"{describe_kind(_whole_kind(verdicts))}: of {count}{correction}: {', '.join(parts)}"
 
 
 def _whole_kind(verdicts: Mapping[Cell, Verdict]) -> Kind:

@@ -38,7 +38,7 @@ _URL_CHARACTERS = ":/?#@!$&'*+,;=%~-._"  # that stay; blanks, brackets and backs
 _VERDICTS: dict[VerdictKind, str] = {
     "regressed": "Worse",
     "improved": "Better",
-    "no difference": "No difference",
+    "no difference": "No significant difference",
     "too few samples": "Too few tasks to tell",
 }
 _TITLES: dict[Kind, str] = {

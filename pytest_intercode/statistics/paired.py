@@ -18,8 +18,8 @@ from pytest_intercode.statistics.corrections import holm
 from pytest_intercode.statistics.rates import Interval, quantile_of_normal
 
 __all__ = [
-    *("Kind", "Verdict", "fisher_exact", "mcnemar_exact", "paired_test", "paired_tests"),
-    "sign_flip",
+    *("Kind", "Verdict", "describe_kind", "fisher_exact", "mcnemar_exact", "paired_test"),
+    *("paired_tests", "sign_flip"),
 ]
 
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
@@ -29,7 +29,9 @@ _POWER = 0.8  # the share of runs in which a drop is to be found
 _MAX_ADDITIONS = 1_000_000  # that an exact distribution may take
 _DRAWS = 20_000  # of signs, where counting them all is more work
 _SEED = 0  # always the same draws
-_SYMMETRIC_WORDS: Mapping[Kind, str] = {"improved": "better", "regressed": "worse"}
+# Files have the kinds. To readers, "no difference" would deny also a gain that may be chance.
+_WORDS: Mapping[Kind, str] = {"no difference": "no significant difference"}
+_SYMMETRIC_WORDS: Mapping[Kind, str] = {**_WORDS, "improved": "better", "regressed": "worse"}
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The kind as a word; of two sides of which neither is older, ``better`` or ``worse``."""
-        return _SYMMETRIC_WORDS.get(self.kind, self.kind) if self.symmetric else self.kind
+        """The kind for people; of two sides of which neither is older, ``better`` or ``worse``."""
+        return describe_kind(self.kind, symmetric=self.symmetric)
 
     @property
     def sentence(self) -> str:
@@ -92,10 +94,10 @@ class Verdict:
         noun = "difference" if self.symmetric else "drop"
         drop = f"a {noun} of {100 * self.smallest:.4g} points"
         if self.kind == "no difference":
-            return f"no difference: {drop} is excluded; {numbers}"
+            return f"{self.word}: {drop} is excluded; {numbers}"
         if self.kind == "too few samples":
             return (
-                f"too few samples: {drop} is not excluded; about {self.needed} tasks are needed; "
+                f"{self.word}: {drop} is not excluded; about {self.needed} tasks are needed; "
                 f"{numbers}"
             )
         return f"{self.word}: {numbers}"
@@ -105,6 +107,16 @@ class Verdict:
         if self.corrected is None:
             return ""
         return f" ({_p(self.corrected)} by Holm's correction)"
+
+
+def describe_kind(kind: Kind, *, symmetric: bool = False) -> str:
+    """Return the kind of a verdict for people.
+
+    Args:
+        kind: the kind.
+        symmetric: neither side is the older one.
+    """
+    return (_SYMMETRIC_WORDS if symmetric else _WORDS).get(kind, kind)
 
 
 def fisher_exact(before: tuple[int, int], after: tuple[int, int]) -> float:

@@ -448,7 +448,7 @@ def test_each_row_says_why(browser: Browser, tmp_path: Path) -> None:
 def test_two_runs_side_by_side(browser: Browser, two: Path) -> None:
     browser.open(two)
     kind = browser.evaluate("document.querySelector('.verdict strong').textContent")
-    assert kind in ("regressed", "improved", "no difference", "too few samples")
+    assert kind in ("regressed", "improved", "no significant difference", "too few samples")
     assert browser.evaluate(IDS)[:2] == ["bash-00000", "sql-00001"]  # worse, better
     changes = browser.evaluate(f"{IN_SIGHT}.map(row => row.querySelector('.change').textContent)")
     assert changes[:3] == ["failed now", "solved now", "same"]

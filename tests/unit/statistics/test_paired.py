@@ -272,7 +272,15 @@ def test_sentences(pairs: list[Pair], sentence: str) -> None:
 
 def test_sentences_of_what_is_not_significant() -> None:
     same = _test(_once(90, 2, 3, 100))
-    assert same.sentence.startswith("no difference: a drop of 10 points is excluded; +0.5 points (")
+    assert same.sentence.startswith(
+        "no significant difference: a drop of 10 points is excluded; +0.5 points ("
+    )
+    # A gain of six tasks of eight, which may be chance, is not called no difference.
+    gain = _test(_once(1, 0, 4, 0))
+    assert (gain.kind, gain.difference) == ("no difference", 0.8)
+    assert gain.sentence.startswith(
+        "no significant difference: a drop of 10 points is excluded; +80.0 points ("
+    )
     few = _test(_once(5, 2, 1, 5), level=0.1, smallest=0.05)
     assert few.sentence.startswith(
         f"too few samples: a drop of 5 points is not excluded; about {few.needed} tasks are "
